@@ -60,19 +60,19 @@ class FaultyDataset(NamedTuple):
 
     def named_in(self, episodes: Sequence[Any]) -> dict[int, set[str]]:
         """The checks that name each episode; with cameras, those of pictures."""
-        found = collections.defaultdict(set)
+        named = collections.defaultdict(set)
         has_cameras = self.faults is camera_data.FAULTS
         with tempfile.TemporaryDirectory() as folder:
-            raw, made = Path(folder, "raw"), Path(folder, "made")
+            raw, exported = Path(folder, "raw"), Path(folder, "made")
             (camera_data if has_cameras else audited_data).write(raw, episodes)
             given = rlds.sources.open(raw)
             if self.codec is not None:
-                rlds.sources.export(given, "lerobot", made, fps=10, codec=self.codec)
-                given = rlds.sources.open(made)
+                rlds.sources.export(given, "lerobot", exported, fps=10, codec=self.codec)
+                given = rlds.sources.open(exported)
             for finding in audit(given, jobs=1, progress=False).findings:
                 if not has_cameras or finding.check in OF_PICTURES:
-                    found[finding.episode].add(finding.check)
-        return found
+                    named[finding.episode].add(finding.check)
+        return named
 
 
 def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
@@ -85,7 +85,7 @@ def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
             given = case.planted(seed)
             named = case.named_in(given.episodes)
             for number, kind in given.faults.items():
-                causes = {*case.faults[kind].found}
+                causes = {*case.faults[kind].checks}
                 is_found, more = bool(named[number] & causes), bool(named[number] - causes)
                 counts[:2] += is_found, 1
                 by_fault.setdefault(kind, np.zeros(3, int))[:] += is_found, 1, more
@@ -95,15 +95,15 @@ def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
             counts[4:] += sum(map(bool, case.named_in(alone).values())), len(alone)
     print("| dataset | faults found | clean episodes named | in a dataset without faults |")
     print("|---|--:|--:|--:|")
-    for name, (found, number, named_clean, clean, named_alone, in_alone) in by_dataset.items():
-        cells = (found, number), (named_clean, clean), (named_alone, in_alone)
+    for name, (num_found, number, named_clean, clean, named_alone, in_alone) in by_dataset.items():
+        cells = (num_found, number), (named_clean, clean), (named_alone, in_alone)
         print(f"| {name} | {' | '.join(_share(*cell) for cell in cells)} |")
     total = sum(by_dataset.values())
     print(f"| all | {' | '.join(_share(*total[at : at + 2]) for at in (0, 2, 4))} |\n")
     print("| fault | found | with another finding, too |")
     print("|---|--:|--:|")
-    for kind, (found, number, more) in by_fault.items():
-        print(f"| {kind} | {_share(found, number)} | {more} |")
+    for kind, (num_found, number, more) in by_fault.items():
+        print(f"| {kind} | {_share(num_found, number)} | {more} |")
     print()
 
 
@@ -112,7 +112,7 @@ def generated() -> dict[str, FaultyDataset]:
     return {
         name: FaultyDataset(
             functools.partial(audited_data.planted, name),
-            functools.partial(audited_data.made, name, episodes=60),
+            functools.partial(audited_data.make_episodes, name, episodes=60),
         )
         for name in audited_data.DATASETS
     }
@@ -122,7 +122,7 @@ def timed() -> dict[str, FaultyDataset]:
     """Some with the times of rows."""
 
     def clean(name: str, seed: int) -> list[audited_data.Episode]:
-        return audited_data.timed(audited_data.made(name, seed, 80), seed)
+        return audited_data.timed(audited_data.make_episodes(name, seed, 80), seed)
 
     kinds = audited_data.TIME_FAULTS
     return {
@@ -141,22 +141,25 @@ def leaks(seeds: Iterable[int]) -> None:
     for name in audited_data.DATASETS:
         counts = np.zeros((3, 2), int)
         for seed in seeds:
-            train, test = audited_data.made(name, seed), audited_data.made(name, seed + 1000, 40)
+            train, test = (
+                audited_data.make_episodes(name, seed),
+                audited_data.make_episodes(name, seed + 1000, 40),
+            )
             rng, near = np.random.default_rng(seed), audited_data.FAULTS["near duplicate"]
             same, alike = (rng.choice(40, 4, replace=False).reshape(2, 2)).tolist()
-            for place in same:
-                test[place] = train[place]
-            for place in alike if name not in near.but else ():
-                test[place] = near.plant(None, train[place:], rng)
-            with tempfile.TemporaryDirectory() as place:
+            for index in same:
+                test[index] = train[index]
+            for index in alike if name not in near.but else ():
+                test[index] = near.plant(None, train[index:], rng)
+            with tempfile.TemporaryDirectory() as folder:
                 for split, episodes in (("train", train), ("test", test)):
-                    audited_data.write(Path(place, split), episodes)
-                splits = [rlds.sources.open(Path(place, split)) for split in ("train", "test")]
-                _, found = audit_splits(splits, jobs=1, progress=False)
-            named = {it.episode for it in found.findings if it.check == "leak"}
+                    audited_data.write(Path(folder, split), episodes)
+                splits = [rlds.sources.open(Path(folder, split)) for split in ("train", "test")]
+                _, report = audit_splits(splits, jobs=1, progress=False)
+            named = {it.episode for it in report.findings if it.check == "leak"}
             alike = alike if name not in near.but else []
-            others = {*range(40)} - {*same, *alike}
-            for count, group in zip(counts, (same, alike, others)):
+            distinct = {*range(40)} - {*same, *alike}
+            for count, group in zip(counts, (same, alike, distinct)):
                 count += len(named & {*group}), len(group)
         cells = (_share(*count) if count[1] else "" for count in counts)
         print(f"| {name} | {' | '.join(cells)} |")
@@ -168,7 +171,7 @@ def filmed() -> dict[str, FaultyDataset]:
     return {
         f"{name}{how}": FaultyDataset(
             functools.partial(camera_data.planted, name),
-            functools.partial(camera_data.made, name),
+            functools.partial(camera_data.make_films, name),
             camera_data.FAULTS,
             codec,
         )
@@ -184,54 +187,54 @@ def simulated() -> dict[str, FaultyDataset]:
     """Returns the simulated datasets of MuJoCo."""
     import simulated_data
 
-    return _of_torques(simulated_data.made, simulated_data.DATASETS, "HalfCheetah")
+    return _of_torques(simulated_data.make_episodes, simulated_data.DATASETS, "HalfCheetah")
 
 
 def controlled() -> dict[str, FaultyDataset]:
     """Returns the datasets of dm_control, which are held out."""
     import held_out_data
 
-    return _of_torques(held_out_data.made, held_out_data.NUMBERS, "walker")
+    return _of_torques(held_out_data.make_episodes, held_out_data.NUMBERS, "walker")
 
 
 def games() -> dict[str, FaultyDataset]:
     """Returns Atari games, which are held out, as they are, and as video."""
     import held_out_data
 
-    found = {}
+    datasets = {}
     kinds = [kind for kind in camera_data.FAULTS if kind != "swapped"]  # There is one camera.
     for name, (how, codec) in itertools.product(held_out_data.FILMED, _STORED.items()):
-        made = functools.partial(held_out_data.made_films, name)
-        found[f"{name}{how}"] = FaultyDataset(
-            lambda seed, made=made: camera_data.plant(made(seed), kinds, seed),
-            made,
+        make = functools.partial(held_out_data.make_films, name)
+        datasets[f"{name}{how}"] = FaultyDataset(
+            lambda seed, make=make: camera_data.plant(make(seed), kinds, seed),
+            make,
             camera_data.FAULTS,
             codec,
         )
-    return found
+    return datasets
 
 
 def _of_torques(
-    made: Callable[..., list[audited_data.Episode]], names: Iterable[str], with_large_steps: str
+    make: Callable[..., list[audited_data.Episode]], names: Iterable[str], with_large_steps: str
 ) -> dict[str, FaultyDataset]:
     """Returns datasets without the faults of grippers, and those of what actions lead to.
 
     Args:
-      made: Makes episodes of a name, from a seed.
+      make: Makes episodes of a name, from a seed.
       names: The names.
       with_large_steps: That of which dropped rows look like its steps.
     """
     no_torque = audited_data.FAULTS["sign"].but["gait"]
-    found = {}
+    datasets = {}
     for name in names:
         but = {"inert gripper"} | ({"rows dropped"} if name == with_large_steps else set())
         but |= {kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()}
         kinds = [kind for kind in audited_data.FAULTS if kind not in but]
-        found[name] = FaultyDataset(
-            lambda seed, name=name, kinds=kinds: audited_data.plant(made(name, seed), kinds, seed),
-            functools.partial(made, name, episodes=60),
+        datasets[name] = FaultyDataset(
+            lambda seed, name=name, kinds=kinds: audited_data.plant(make(name, seed), kinds, seed),
+            functools.partial(make, name, episodes=60),
         )
-    return found
+    return datasets
 
 
 def conventions(seeds: Iterable[int]) -> None:
@@ -244,7 +247,7 @@ def conventions(seeds: Iterable[int]) -> None:
         counts = np.zeros((2, 3), int)
         for name in action_conventions.CONVENTIONS:
             for seed in seeds:
-                case = action_conventions.made(name, seed, noise=noise)
+                case = action_conventions.make_case(name, seed, noise=noise)
                 for truth, it in zip(case.truths, meanings(case.episodes), strict=True):
                     is_wrong = action_conventions.is_wrong(truth, it)
                     how = 0 if action_conventions.is_right(truth, it) else 2 if is_wrong else 1
@@ -260,10 +263,10 @@ def state_forms(seeds: Iterable[int]) -> None:
     for noise in vector_forms.NOISES:
         counts = np.zeros((2, 3), int)
         for name, seed in itertools.product((*vector_forms.FORMS, *vector_forms.UNKNOWABLE), seeds):
-            episodes, truths = vector_forms.made(name, seed, noise=noise)
-            found = forms(episodes)
+            episodes, truths = vector_forms.make_vectors(name, seed, noise=noise)
+            recognized = forms(episodes)
             for index, truth in enumerate(truths):
-                kind = found[index].kind if index in found else ""
+                kind = recognized[index].kind if index in recognized else ""
                 counts[int(not truth), 1 if not kind else 0 if kind == truth else 2] += 1
         (right, unknown, wrong), (_, unknown_of_others, wrong_of_others) = counts.tolist()
         text = NOISES[noise].split(",")[0] if noise in NOISES else noise
@@ -274,13 +277,15 @@ def state_forms(seeds: Iterable[int]) -> None:
 
 def skills(seeds: Iterable[int]) -> None:
     """Prints how well scores tell demonstrations of experts from others."""
-    found: dict[str, list[float]] = {score.name: [] for score in SCORES}
+    areas_by_score: dict[str, list[float]] = {score.name: [] for score in SCORES}
     for task in skilled_data.TASKS:
-        of_task: dict[str, list[float]] = {name: [] for name in found}
+        of_task: dict[str, list[float]] = {name: [] for name in areas_by_score}
         for seed in seeds:
-            made = skilled_data.made(task, seed)
-            episodes = [each for of_skill in made.values() for each in of_skill]
-            is_expert = np.repeat([skill == "expert" for skill in made], len(made["expert"]))
+            demonstrations = skilled_data.make_demonstrations(task, seed)
+            episodes = [each for of_skill in demonstrations.values() for each in of_skill]
+            is_expert = np.repeat(
+                [skill == "expert" for skill in demonstrations], len(demonstrations["expert"])
+            )
             with tempfile.TemporaryDirectory() as folder:
                 audited_data.write(Path(folder), episodes)
                 source = rlds.sources.open(folder).source
@@ -289,16 +294,16 @@ def skills(seeds: Iterable[int]) -> None:
             for name, values in scores.items():
                 of_task[name].append(_area(values[is_expert], values[~is_expert]))
         for name, areas in of_task.items():
-            found[name].append(float(np.mean(areas)))
+            areas_by_score[name].append(float(np.mean(areas)))
     print(f"\n| score | {' | '.join(skilled_data.TASKS)} |")
     print(f"|---|{'--:|' * len(skilled_data.TASKS)}")
-    for name, areas in found.items():
+    for name, areas in areas_by_score.items():
         print(f"| `{name}` | {' | '.join(f'{area:.2f}' for area in areas)} |")
 
 
-def _area(better: np.ndarray, others: np.ndarray) -> float:
+def _area(better: np.ndarray, worse: np.ndarray) -> float:
     """Returns the area under the ROC curve of two sets of scores: 0.5 is chance."""
-    apart = better[:, None] - others
+    apart = better[:, None] - worse
     return float((apart > 0).mean() + (apart == 0).mean() / 2)
 
 
@@ -426,8 +431,8 @@ def _named_by_tools(
     return named
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole}, {part / whole:.1%}"
+def _share(part: int, total: int) -> str:
+    return f"{part} of {total}, {part / total:.1%}"
 
 
 def main() -> None:

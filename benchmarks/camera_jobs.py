@@ -36,15 +36,17 @@ def record_video(data: Path, size: int, *, lerobot: bool, lossless: bool = False
 
     video = dict.fromkeys(CAMERAS, envlogger.Video(lossless=lossless))
     seen = recording_jobs.observations("cameras")
-    said = {"backend": LeRobotBackendWriter, "fps": RATE, "task": "turn"} if lerobot else {}
+    backend_options = (
+        {"backend": LeRobotBackendWriter, "fps": RATE, "task": "turn"} if lerobot else {}
+    )
 
     def work(folder: Path) -> tuple[int, dict[str, float]]:
         arm, action = recording_jobs.Environment(seen, EPISODE - 1), np.zeros(6, np.float32)
-        made = str(folder / "made")
-        with envlogger.EnvLogger(arm, data_directory=made, video=video, **said) as env:
+        target = str(folder / "made")
+        with envlogger.EnvLogger(arm, data_directory=target, video=video, **backend_options) as env:
             step = lambda n: env.step(action) if n % EPISODE else env.reset()  # noqa: E731
             facts = _paced(size, step, env.flush, RATE)
-        return size, facts | _kept(folder, seen[:EPISODE], size)
+        return size, facts | _size_and_quality(folder, seen[:EPISODE], size)
 
     return work
 
@@ -67,11 +69,11 @@ def record_by_lerobot(data: Path, size: int, *, rate: float = RATE) -> Work:
     options = {"streaming_encoding": True, "encoder_queue_maxsize": 2 * EPISODE}
 
     def work(folder: Path) -> tuple[int, dict[str, float]]:
-        made = LeRobotDataset.create("a/b", RATE, features, root=folder / "made", **options)
-        add = lambda n: made.add_frame({**seen[n % len(seen)], "task": "turn"})  # noqa: E731
-        facts = _paced(size, add, made.save_episode, rate)
-        made.finalize()
-        return size, facts | _kept(folder, seen[:EPISODE], size)
+        dataset = LeRobotDataset.create("a/b", RATE, features, root=folder / "made", **options)
+        add = lambda n: dataset.add_frame({**seen[n % len(seen)], "task": "turn"})  # noqa: E731
+        facts = _paced(size, add, dataset.save_episode, rate)
+        dataset.finalize()
+        return size, facts | _size_and_quality(folder, seen[:EPISODE], size)
 
     return work
 
@@ -93,17 +95,19 @@ def _paced(
             ends.append(time.perf_counter() - begin)
             due = time.perf_counter()
     p50, p99 = np.quantile(waits, (0.5, 0.99))
-    found = {"step, p50": p50, "step, p99": p99, "end of an episode": statistics.median(ends)}
-    return {f"ms ({name})": 1000 * float(seconds) for name, seconds in found.items()}
+    quantiles = {"step, p50": p50, "step, p99": p99, "end of an episode": statistics.median(ends)}
+    return {f"ms ({name})": 1000 * float(seconds) for name, seconds in quantiles.items()}
 
 
-def _kept(folder: Path, seen: list[dict[str, np.ndarray]], size: int) -> dict[str, float]:
+def _size_and_quality(
+    folder: Path, seen: list[dict[str, np.ndarray]], size: int
+) -> dict[str, float]:
     """Returns the bytes per step, and the PSNR of the luma of the first episode in video files."""
     import av
     from av.video.frame import VideoFrame
 
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    found = {"kB a step": num_bytes / size / 1e3}
+    facts = {"kB a step": num_bytes / size / 1e3}
     for name in CAMERAS:
         [key] = [key for key in seen[0] if key.endswith(name)]
         for file in sorted(folder.glob(f"made/videos/*{name}/*/*.mp4"))[:1]:
@@ -112,8 +116,8 @@ def _kept(folder: Path, seen: list[dict[str, np.ndarray]], size: int) -> dict[st
                     np.square(_luma(frame) - _luma(VideoFrame.from_ndarray(step[key]))).mean()
                     for frame, step in zip(video.decode(video=0), seen)
                 ]
-            found[f"dB ({name})"] = float(10 * np.log10(255**2 / np.mean(errors)))
-    return found
+            facts[f"dB ({name})"] = float(10 * np.log10(255**2 / np.mean(errors)))
+    return facts
 
 
 def _luma(frame: Any) -> np.ndarray:

@@ -99,18 +99,18 @@ def cloned(
 ) -> list[Policy]:
     """Returns policies that do what was done at like states, after some numbers of updates."""
     centers, scales = zip(*((of.mean(0), of.std(0) + 1e-6) for of in (states, actions)))
-    inputs, wanted = (states - centers[0]) / scales[0], (actions - centers[1]) / scales[1]
+    inputs, targets = (states - centers[0]) / scales[0], (actions - centers[1]) / scales[1]
     sizes = [states.shape[1], _UNITS, _UNITS, actions.shape[1]]
     weights = [rng.normal(size=pair) / pair[0] ** 0.5 for pair in itertools.pairwise(sizes)]
     weights += [np.zeros(size) for size in sizes[1:]]
     first, second = ([np.zeros_like(it) for it in weights] for _ in range(2))
 
     def layers(rows: Array, weights: Sequence[Array]) -> list[Array]:
-        found = [rows]
+        activations = [rows]
         for number in range(3):
-            made = found[-1] @ weights[number] + weights[3 + number]
-            found.append(np.tanh(made) if number < 2 else made)
-        return found
+            output = activations[-1] @ weights[number] + weights[3 + number]
+            activations.append(np.tanh(output) if number < 2 else output)
+        return activations
 
     def policy(weights: Sequence[Array]) -> Policy:
         return lambda rows: (
@@ -120,12 +120,12 @@ def cloned(
     policies = []
     for update in range(1, max(updates) + 1):
         chosen = rng.integers(0, len(inputs), _BATCH)
-        found = layers(inputs[chosen], weights)
-        slope = 2 * (found[3] - wanted[chosen]) / found[3].size
+        activations = layers(inputs[chosen], weights)
+        slope = 2 * (activations[3] - targets[chosen]) / activations[3].size
         slopes: list[Array] = [np.empty(0)] * 6
         for number in (2, 1, 0):
-            slopes[number], slopes[3 + number] = found[number].T @ slope, slope.sum(axis=0)
-            slope = (slope @ weights[number].T) * (1 - found[number] ** 2)
+            slopes[number], slopes[3 + number] = activations[number].T @ slope, slope.sum(axis=0)
+            slope = (slope @ weights[number].T) * (1 - activations[number] ** 2)
         for weight, each, mean, square in zip(weights, slopes, first, second):
             mean += 0.1 * (each - mean)
             square += 0.001 * (each**2 - square)
@@ -148,7 +148,11 @@ def success(world: World, policy: Policy, limit: int, seed: int) -> float:
 
 def _demonstrated(task: str, seed: int) -> tuple[list[audited_data.Episode], dict[str, Array]]:
     """Returns the demonstrations of a task, and their scores; those of experts come first."""
-    episodes = [each for of_skill in skilled_data.made(task, seed).values() for each in of_skill]
+    episodes = [
+        each
+        for of_skill in skilled_data.make_demonstrations(task, seed).values()
+        for each in of_skill
+    ]
     with tempfile.TemporaryDirectory() as folder:
         audited_data.write(Path(folder), episodes)
         source = rlds.sources.open(folder).source
@@ -171,15 +175,15 @@ def measure(seeds: Sequence[int], workers: Executor) -> None:
     print("| task | score | " + " | ".join(SETS) + " | better - random | skilled - random |")
     print("|---|---|" + "--:|" * (len(SETS) + 2))
     for task, world in WORLDS.items():
-        others = [areas[other] for other in WORLDS if other != task]
-        score = max(others[0], key=lambda name: sum(np.mean(of[name]) for of in others))
+        other_areas = [areas[other] for other in WORLDS if other != task]
+        score = max(other_areas[0], key=lambda name: sum(np.mean(of[name]) for of in other_areas))
         episodes = [each for each, _ in demonstrated[task]]
         by_score = [scores[score] for _, scores in demonstrated[task]]
         of_world = itertools.repeat(world)
-        found = np.array([*workers.map(_successes, of_world, episodes, by_score, seeds)])
-        cells = [f"{100 * value:.0f} %" for value in found.mean(axis=0)]
+        success_rates = np.array([*workers.map(_successes, of_world, episodes, by_score, seeds)])
+        cells = [f"{100 * value:.0f} %" for value in success_rates.mean(axis=0)]
         for chosen in (1, 3):
-            apart = 100 * (found[:, chosen] - found[:, 2])
+            apart = 100 * (success_rates[:, chosen] - success_rates[:, 2])
             error = 1.96 * apart.std(ddof=1) / len(apart) ** 0.5
             cells.append(f"{apart.mean():+.1f} ± {error:.1f}")
         print(f"| {task} | `{score}` | {' | '.join(cells)} |", flush=True)
@@ -199,7 +203,7 @@ def _successes(
         "most skilled half": np.concatenate([experts, practised[: number // 2 - 20]]),
     }
     limit = int(_SLOWER * np.median([len(episodes[n].action) for n in experts]))
-    found = []
+    rates = []
     for name in SETS:
         some = [episodes[n] for n in sets[name] if len(episodes[n].action)]  # Not done at first.
         states, actions = (
@@ -207,8 +211,8 @@ def _successes(
             for kind in ("state", "action")
         )
         [policy] = cloned(states, actions, np.random.default_rng([seed, 2]))
-        found.append(success(world, policy, limit, seed))
-    return found
+        rates.append(success(world, policy, limit, seed))
+    return rates
 
 
 def main() -> None:

@@ -24,13 +24,13 @@ def run_command(data: Path, size: int, *, command: list[str]) -> Work:
     """Runs a command, in which `DATA` stands for the folder of the data."""
     program, *arguments = (word.replace("DATA", str(data)) for word in command)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    found = sys.executable if program == "python" else shutil.which(program, path=path)
-    if found is None:
+    executable = sys.executable if program == "python" else shutil.which(program, path=path)
+    if executable is None:
         raise ImportError(f"the command {program} is not installed")
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(data)}
 
     def work(_: Path) -> int:
-        subprocess.run([found, *arguments], env=environment, check=True, capture_output=True)
+        subprocess.run([executable, *arguments], env=environment, check=True, capture_output=True)
         return 1
 
     return work

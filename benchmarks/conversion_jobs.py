@@ -74,12 +74,12 @@ def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
         tfds_builders.convert(source, name="made", data_dir=folder, progress=False, jobs=abs(jobs))
         return
     export = prepare(source, to, **{**OPTIONS.get(to, {}), **options})
-    place, all_is_small = (
+    target, all_is_small = (
         folder / NAMES.get(to, "made"),
         mock.patch.object(staging, "_SMALL", 1 << 60),
     )
     with all_is_small if jobs == 1 else contextlib.nullcontext():
-        write_export(export, place, jobs=None if jobs == 1 else abs(jobs))
+        write_export(export, target, jobs=None if jobs == 1 else abs(jobs))
 
 
 def convert(
@@ -122,19 +122,21 @@ def convert_by_lerobot(
         options["rgb_encoder"] = RGBEncoderConfig(vcodec=codec, **encoder)
 
     def work(folder: Path) -> int:
-        made = None
+        dataset = None
         for file in files:
             columns = {name.replace("/", "."): values for name, values in np.load(file).items()}
             length = len(columns["action"])
-            kept = {name: each for name, each in columns.items() if np.ndim(each) > 1}
-            made = made or LeRobotDataset.create(
-                "a/b", FPS, _features(kept), root=folder / "made", **options
+            vectors = {name: each for name, each in columns.items() if np.ndim(each) > 1}
+            dataset = dataset or LeRobotDataset.create(
+                "a/b", FPS, _features(vectors), root=folder / "made", **options
             )
             for row in range(length):
-                made.add_frame({name: each[row] for name, each in kept.items()} | {"task": "move"})
-            made.save_episode()
-        assert made is not None
-        made.finalize()
+                dataset.add_frame(
+                    {name: each[row] for name, each in vectors.items()} | {"task": "move"}
+                )
+            dataset.save_episode()
+        assert dataset is not None
+        dataset.finalize()
         return size
 
     return work
@@ -199,14 +201,14 @@ def read_for_tfds(file: str) -> tuple[str, dict[str, Any]]:
     """Returns the example of a file, with the flags and the placeholders of RLDS."""
     columns, name = np.load(file), Path(file).name
     length = len(columns["action"]) + 1
-    place = np.arange(length)
+    step = np.arange(length)
     rows = {
         "action": np.pad(columns["action"], ((0, 1), (0, 0))),
         "reward": np.pad(columns["reward"], (0, 1)),
-        "discount": (place < length - 2).astype(np.float32),
-        "is_first": place == 0,
-        "is_last": place == length - 1,
-        "is_terminal": place == length - 1,
+        "discount": (step < length - 2).astype(np.float32),
+        "is_first": step == 0,
+        "is_last": step == length - 1,
+        "is_terminal": step == length - 1,
     }
     seen = columns["observation/state"]
     steps = [
@@ -223,10 +225,10 @@ def start(data: Path, size: int, *, to: str) -> Work:
     """Converts a few episodes, in new processes; says what a job and each worker cost at least."""
 
     def cpu_of(folder: Path, number: int, jobs: int) -> float:
-        said = [str(Path(__file__).parent), to, str(number), str(folder), str(jobs)]
+        arguments = [str(Path(__file__).parent), to, str(number), str(folder), str(jobs)]
         folder.mkdir()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", FEW, *said], check=True)
+        subprocess.run([sys.executable, "-c", FEW, *arguments], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -255,10 +257,10 @@ def grow(data: Path, size: int, *, to: str) -> Work:
         tasks: dict[str, list[float]] = {}
         watch = _Disk(folder)
 
-        def done_here(work: Any, *others: Any) -> Any:
+        def done_here(work: Any, *arguments: Any) -> Any:
             watch.look()
             begin = time.process_time()
-            result = real(work, *others)
+            result = real(work, *arguments)
             tasks.setdefault(type(work).__name__, []).append(time.process_time() - begin)
             return result
 
@@ -296,19 +298,19 @@ class _Disk:
     """The peak disk usage of a folder, measured in no more than a hundredth of the time."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._most, self._next, self.seconds = folder, 0, 0.0, 0.0
+        self._folder, self._peak, self._next, self.seconds = folder, 0, 0.0, 0.0
 
     def look(self) -> None:
         """Looks, unless it did a moment ago."""
         begin = time.process_time()
         if begin >= self._next:
-            self._most = max(self._most, self._size())
+            self._peak = max(self._peak, self._size())
             took = time.process_time() - begin
             self._next, self.seconds = begin + 100 * took, self.seconds + took
 
     def ratio(self) -> float:
         """Returns how many times as much there was as there is now."""
-        return max(1.0, self._most / self._size())
+        return max(1.0, self._peak / self._size())
 
     def _size(self) -> int:
         walked = os.walk(self._folder)

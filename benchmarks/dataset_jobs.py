@@ -93,11 +93,11 @@ def convert_d4rl_by_tfds(data: Path, size: int) -> Work:
     import tensorflow_datasets as tfds
 
     config, download = _download_config(), tfds.download.DownloadManager
-    found = {"file_path": str(data / "halfcheetah_medium.hdf5")}
+    files = {"file_path": str(data / "halfcheetah_medium.hdf5")}
 
     def work(folder: Path) -> int:
         builder = tfds.builder("d4rl_mujoco_halfcheetah/v0-medium", data_dir=folder)
-        with mock.patch.object(download, "download_and_extract", return_value=found):
+        with mock.patch.object(download, "download_and_extract", return_value=files):
             builder.download_and_prepare(download_config=config)
         return size
 

@@ -24,14 +24,14 @@ def write_lerobot(folder: Path, size: int, *, zoom: int) -> None:
     def frames(video: str, index: int, length: int) -> np.ndarray:
         return np.stack([np.roll(scene, 3 * index + step, 1) + step % 50 for step in range(length)])
 
-    said = {
+    video_info = {
         **raw.VIDEOS[raw.TOP],
         "shape": [*scene.shape],
         "names": ["height", "width", "channels"],
     }
     number = size // EPISODE
     features = {name: raw.FEATURES[name] for name in ("action", raw.STATE, *raw._SCALARS)}
-    with mock.patch.multiple(raw, frames=frames, VIDEOS=dict.fromkeys(CAMERAS, said)):
+    with mock.patch.multiple(raw, frames=frames, VIDEOS=dict.fromkeys(CAMERAS, video_info)):
         raw.write_v3(
             folder / "data",
             lengths=(EPISODE,) * number,
@@ -64,8 +64,8 @@ def convert_to_lerobot(data: Path, size: int) -> Work:
     import rlds.sources
 
     def work(folder: Path) -> int:
-        made = rlds.sources.export(data, "lerobot", folder / "made", fps=30, codec="av1")
-        return made.num_episodes * EPISODE
+        exported = rlds.sources.export(data, "lerobot", folder / "made", fps=30, codec="av1")
+        return exported.num_episodes * EPISODE
 
     return work
 
@@ -77,8 +77,8 @@ def delete_from_lerobot(data: Path, size: int) -> Work:
 
     def work(folder: Path) -> int:
         episodes = list(range(0, size // EPISODE, 10))
-        made = rlds.edit(data / "data", Delete(episodes=episodes), to=folder / "made")
-        return made.num_episodes * EPISODE
+        edited = rlds.edit(data / "data", Delete(episodes=episodes), to=folder / "made")
+        return edited.num_episodes * EPISODE
 
     return work
 
@@ -91,8 +91,8 @@ def delete_by_lerobot(data: Path, size: int) -> Work:
     def work(folder: Path) -> int:
         dataset = LeRobotDataset("a/b", root=data / "data", video_backend="pyav")
         deleted = list(range(0, dataset.num_episodes, 10))
-        made = delete_episodes(dataset, deleted, output_dir=folder / "made", repo_id="a/c")
-        return made.num_frames
+        edited = delete_episodes(dataset, deleted, output_dir=folder / "made", repo_id="a/c")
+        return edited.num_frames
 
     return work
 
@@ -109,8 +109,8 @@ def delete_from_log(data: Path, size: int, *, kind: str) -> Work:
     episodes = list(range(0, size // recording_jobs.EPISODE_LENGTH, 10))
 
     def work(folder: Path) -> int:
-        made = rlds.edit(log, Delete(episodes=episodes), to=folder / "made")
-        assert made.num_episodes == made.of - len(episodes)
+        edited = rlds.edit(log, Delete(episodes=episodes), to=folder / "made")
+        assert edited.num_episodes == edited.of - len(episodes)
         return size
 
     return work
@@ -148,8 +148,8 @@ def delete_from_dataset(data: Path, size: int) -> Work:
     episodes = list(range(0, number, 10))
 
     def work(folder: Path) -> int:
-        made = rlds.edit(data, Delete(episodes=episodes), to=folder / "made")
-        assert made.num_episodes == number - len(episodes)
+        edited = rlds.edit(data, Delete(episodes=episodes), to=folder / "made")
+        assert edited.num_episodes == number - len(episodes)
         return size
 
     return work
@@ -169,9 +169,9 @@ def merge(data: Path, size: int) -> Work:
     from rlds.editing import Merge
 
     def work(folder: Path) -> int:
-        first, *others = (data / f"{number}" for number in range(10))
-        made = rlds.edit(first, Merge(others), to=folder / "made")
-        assert made.num_episodes == 10 * len(rlds.sources.open(first))
+        first, *additional = (data / f"{number}" for number in range(10))
+        merged = rlds.edit(first, Merge(additional), to=folder / "made")
+        assert merged.num_episodes == 10 * len(rlds.sources.open(first))
         return size
 
     return work

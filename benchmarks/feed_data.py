@@ -68,11 +68,11 @@ class Data:
         """Makes an episode; images are JPEG files."""
         rng, length = np.random.default_rng([number, self.size]), self.length
         floats = functools.partial(rng.standard_normal, dtype=np.float32)
-        place = np.arange(length)
-        is_last = place == length - 1
+        step = np.arange(length)
+        is_last = step == length - 1
         is_terminal = is_last & (number % 2 == 0)
         action = floats((length, 7 if self.has_images else 6))
-        reward = (number * length + place).astype(np.float32)
+        reward = (number * length + step).astype(np.float32)
         discount = np.ones(length, np.float32)
         discount[-2] -= is_terminal[-1]
         for column in (action, reward, discount):
@@ -82,7 +82,7 @@ class Data:
             observation = {name: _film(rng, length) for name in IMAGES}
             observation["state"] = floats((length, 8))
         values = {"observation": observation, "action": action, "reward": reward}
-        flags = {"is_first": place == 0, "is_last": is_last, "is_terminal": is_terminal}
+        flags = {"is_first": step == 0, "is_last": is_last, "is_terminal": is_terminal}
         return {**values, "discount": discount, **flags}
 
 
@@ -117,8 +117,8 @@ def flat(episode: Columns) -> Columns:
     if not isinstance(observation, dict):
         return episode
     pixels = {name: decoded(observation[name]) for name in IMAGES}
-    rest = {name: column for name, column in episode.items() if name != "observation"}
-    return {**rest, **pixels, "state": observation["state"]}
+    other_columns = {name: column for name, column in episode.items() if name != "observation"}
+    return {**other_columns, **pixels, "state": observation["state"]}
 
 
 # --- Forms ---------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def write_rows(folder: Path, size: int, *, kind: str) -> None:
                 columns |= columns.pop("observation")
                 for name in IMAGES:
                     columns[name] = [{"bytes": file, "path": None} for file in columns[name]]
-            for place in range(data.length):
-                yield {name: column[place] for name, column in columns.items()}
+            for step in range(data.length):
+                yield {name: column[step] for name, column in columns.items()}
 
     sizes = {"action": 7, "state": 8} if data.has_images else {"action": 6, "observation": 17}
     number = datasets.Value("float32")
@@ -184,10 +184,10 @@ def write_rows(folder: Path, size: int, *, kind: str) -> None:
     kinds |= dict.fromkeys(IMAGES, datasets.Image()) if data.has_images else {}
     datasets.disable_progress_bars()
     cache = folder / "cache"
-    made = datasets.Dataset.from_generator(
+    table = datasets.Dataset.from_generator(
         steps, features=datasets.Features(kinds), cache_dir=str(cache)
     )
-    made.save_to_disk(str(folder / "saved"))
+    table.save_to_disk(str(folder / "saved"))
     shutil.rmtree(cache)
 
 
@@ -214,9 +214,9 @@ def samples_at(data: Data, columns: Columns, at: np.ndarray) -> Columns:
             "discount": columns["discount"].take(at),
             "next_observation": columns["observation"].take(at + 1, axis=0),
         }
-    place = (at % data.length)[:, np.newaxis]
-    begin = at[:, np.newaxis] - place
-    past, future = place + np.arange(1 - HISTORY, 1), place + np.arange(HORIZON)
+    step = (at % data.length)[:, np.newaxis]
+    begin = at[:, np.newaxis] - step
+    past, future = step + np.arange(1 - HISTORY, 1), step + np.arange(HORIZON)
     seen = begin + np.maximum(past, 0)
     return {
         **{name: columns[name].take(seen, axis=0) for name in (*IMAGES, "state")},
@@ -241,13 +241,13 @@ def check(data: Data, batch: Any) -> None:
     if isinstance(batch.get("observation"), dict):
         batch |= batch.pop("observation")
     for sample, reward in enumerate(np.asarray(batch["reward"])[:3].astype(int)):
-        number, place = divmod(int(reward), data.length)
+        number, step = divmod(int(reward), data.length)
         columns = discounted(flat(data.episode(number)))
-        for name, values in samples_at(data, columns, np.array([place])).items():
-            found, expected = np.asarray(batch[name])[sample], values[0]
-            assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
+        for name, values in samples_at(data, columns, np.array([step])).items():
+            actual, expected = np.asarray(batch[name])[sample], values[0]
+            assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), name
             if name in IMAGES:
-                difference = np.abs(found.astype(np.int16) - expected)
+                difference = np.abs(actual.astype(np.int16) - expected)
                 assert difference.mean() < 2, f"{name}: pixels differ"  # As those of decoders do.
             else:
-                assert np.array_equal(found, expected), f"{name} differs"
+                assert np.array_equal(actual, expected), f"{name} differs"

@@ -262,7 +262,9 @@ class _Rows:
 
         table = datasets.load_from_disk(str(data.folder / "saved"))
         table.set_transform(to_torch)
-        self._others = table.select_columns([n for n in table.column_names if n not in IMAGES])
+        self._without_images = table.select_columns(
+            [n for n in table.column_names if n not in IMAGES]
+        )
         self._table, self._data = table, data
         self._starts = data.starts
 
@@ -293,14 +295,14 @@ class _Rows:
         begin = at - at % length
         last = begin + length - 2
         past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
-        frames = self._table[[max(place, begin) for place in past]]
-        actions = self._others[[min(place, last) for place in future]]
+        frames = self._table[[max(step, begin) for step in past]]
+        actions = self._without_images[[min(step, last) for step in future]]
         return {
             **{name: torch.stack(frames[name]) for name in (*IMAGES, "state")},
             "action": torch.stack(actions["action"]),
             "reward": frames["reward"][-1],
-            "timestep_pad_mask": torch.tensor([place >= begin for place in past]),
-            "action_pad_mask": torch.tensor([place <= last for place in future]),
+            "timestep_pad_mask": torch.tensor([step >= begin for step in past]),
+            "action_pad_mask": torch.tensor([step <= last for step in future]),
         }
 
 
@@ -345,14 +347,14 @@ class _Episodes:
     def _window(self, steps: Any, at: int) -> Columns:
         past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
         last = self._data.length - 2
-        found = {place: steps[place] for place in {*past, *future} if 0 <= place <= last}
-        frames = [found[max(place, 0)]["observation"] for place in past]
+        steps_read = {step: steps[step] for step in {*past, *future} if 0 <= step <= last}
+        frames = [steps_read[max(step, 0)]["observation"] for step in past]
         return {
             **{name: np.stack([frame[name] for frame in frames]) for name in (*IMAGES, "state")},
-            "action": np.stack([found[min(place, last)]["action"] for place in future]),
-            "reward": found[at]["reward"],
-            "timestep_pad_mask": np.array([place >= 0 for place in past]),
-            "action_pad_mask": np.array([place <= last for place in future]),
+            "action": np.stack([steps_read[min(step, last)]["action"] for step in future]),
+            "reward": steps_read[at]["reward"],
+            "timestep_pad_mask": np.array([step >= 0 for step in past]),
+            "action_pad_mask": np.array([step <= last for step in future]),
         }
 
 

@@ -108,13 +108,13 @@ RECORDING = [
 
 
 def _writing_and_reading(
-    what: str, kind: str, size: int, options: str, quick: int = 0
+    subject: str, kind: str, size: int, options: str, quick: int = 0
 ) -> list[Job]:
     records = partial(riegeli_jobs.write_records, kind=kind)
     of = partial(by, data=records, options=options)
     return [
         Job(
-            f"Write {what}",
+            f"Write {subject}",
             "record",
             size,
             ours=of(riegeli_jobs.write),
@@ -125,7 +125,7 @@ def _writing_and_reading(
             quick=quick,
         ),
         Job(
-            f"Read {what}",
+            f"Read {subject}",
             "record",
             size,
             ours=of(riegeli_jobs.read),

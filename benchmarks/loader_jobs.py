@@ -93,10 +93,10 @@ def openvla(data: Path, size: int, *, module: str) -> Work:
 
 def _without_models() -> None:
     """Has `prismatic` without its models, which its loader does not need, where that is there."""
-    found = importlib.util.find_spec("prismatic")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("prismatic")
+    if spec is None or not spec.submodule_search_locations:
         return
-    root = Path(found.submodule_search_locations[0])
+    root = Path(spec.submodule_search_locations[0])
     models, backbones = "prismatic.models", "prismatic.models.backbones"
     packages = ("prismatic", "prismatic.vla", "prismatic.vla.datasets", models, backbones)
     for name in (*packages, f"{backbones}.llm", "prismatic.util"):

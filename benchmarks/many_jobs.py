@@ -37,8 +37,8 @@ print(worker.peak_memory())"""
 
     def work(_: Path) -> tuple[int, dict[str, float]]:
         command = [sys.executable, "-c", lines]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-        return 1, {"megabytes": float(said)}
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        return 1, {"megabytes": float(output)}
 
     return work
 
@@ -59,8 +59,8 @@ def _repeat_table(folder: Path, size: int) -> None:
         "return": np.round(rng.random(size) * 3, 3),
         "digest": [*map(bytes, rng.integers(0, 256, (size, 16), np.uint8))],
     }.items():
-        place = few.schema.get_field_index(name)
-        table = table.set_column(place, name, pa.array(values, few.schema.field(name).type))
+        column_index = few.schema.get_field_index(name)
+        table = table.set_column(column_index, name, pa.array(values, few.schema.field(name).type))
     key = episode_table.key_of(rlds.sources.open(folder / "many").source)
     table = table.unify_dictionaries().replace_schema_metadata({episode_table._KEY: key})
     file = folder / "many" / TABLE
@@ -101,8 +101,8 @@ def write_lerobot(folder: Path, size: int) -> None:
     def columns_of(lengths: Any) -> list[Mapping[str, Any]]:
         return [{name: episode[name] for name in names} for episode in raw.episodes(lengths)]
 
-    said = {"lengths": (STEPS,) * FEW, "files": (tuple(range(FEW)),), "columns_of": columns_of}
-    raw.write_v3(folder / "few", features=features, **said)
+    options = {"lengths": (STEPS,) * FEW, "files": (tuple(range(FEW)),), "columns_of": columns_of}
+    raw.write_v3(folder / "few", features=features, **options)
     shutil.copytree(folder / "few", folder / "many")
     episodes, file = np.arange(size), "chunk-000/file-000.parquet"
     begins = {"dataset_from_index": STEPS * episodes, "dataset_to_index": STEPS * (episodes + 1)}

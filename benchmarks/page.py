@@ -58,10 +58,10 @@ class Row:
 def rows_of(results: Results, *, feeds: bool) -> list[Row]:
     """Returns the rows of batches for training, or those of all other jobs."""
     return [
-        Row(found["job"], found["unit"], peer, found["contenders"][OURS]["cpu"], theirs["cpu"])
-        for found in results["jobs"]
-        if (found["unit"] == "sample") == feeds
-        for peer, theirs in found["contenders"].items()
+        Row(job["job"], job["unit"], peer, job["contenders"][OURS]["cpu"], theirs["cpu"])
+        for job in results["jobs"]
+        if (job["unit"] == "sample") == feeds
+        for peer, theirs in job["contenders"].items()
         if peer != OURS
     ]
 
@@ -105,12 +105,12 @@ def table_of_feeds(results: Results) -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     ratios = {(row.job, row.peer): in_words(row.median) for row in rows_of(results, feeds=True)}
-    for found in (job for job in results["jobs"] if job["unit"] == "sample"):
-        for name, one in found["contenders"].items():
+    for job in (job for job in results["jobs"] if job["unit"] == "sample"):
+        for name, one in job["contenders"].items():
             ours = name == OURS
-            cells = [found["job"] if ours else "", "**rlds.feeds**" if ours else name]
+            cells = [job["job"] if ours else "", "**rlds.feeds**" if ours else name]
             cells += [in_time(statistics.median(one["cpu"])), in_time(one["start"])]
-            cells += [f"{one['megabytes']:,.0f}", ratios.get((found["job"], name), "")]
+            cells += [f"{one['megabytes']:,.0f}", ratios.get((job["job"], name), "")]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -121,7 +121,7 @@ _BOLD = (
 )
 
 
-def conditions(results: Results, said: str = _BOLD) -> str:
+def conditions(results: Results, template: str = _BOLD) -> str:
     """Returns what it takes to judge the tables."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     low, high = results["load"]
@@ -131,7 +131,7 @@ def conditions(results: Results, said: str = _BOLD) -> str:
     text = (
         f"Measured on {results['date']}, at commit {results['commit']}, on {results['cores']} "
         f"cores of a shared machine ({results['cpu']}), whose load was {low:.1f} to {high:.1f}, "
-        f"with {versions}. {said.format(rounds)}"
+        f"with {versions}. {template.format(rounds)}"
     )
     later: dict[str, list[str]] = {}
     for job in results["jobs"]:
@@ -147,13 +147,13 @@ def table_of_conversions(results: Results) -> str:
         "| task | by | unit | processor time | elapsed | x cores | x processor time |",
         "|---|---|---|--:|--:|--:|--:|",
     ]
-    for found in _jobs(results, lambda unit: unit not in ("start", GENERATED)):
-        one = statistics.median(found["contenders"][OURS]["cpu"])
-        for name, contender in found["contenders"].items():
+    for job in _jobs(results, lambda unit: unit not in ("start", GENERATED)):
+        one = statistics.median(job["contenders"][OURS]["cpu"])
+        for name, contender in job["contenders"].items():
             cpu, wall = (statistics.median(contender[kind]) for kind in ("cpu", "wall"))
             is_one = name == OURS
-            cells = [found["job"] if is_one else "", "here, one process" if is_one else name]
-            cells += [found["unit"], in_time(cpu), in_time(wall)]
+            cells = [job["job"] if is_one else "", "here, one process" if is_one else name]
+            cells += [job["unit"], in_time(cpu), in_time(wall)]
             ratios = wall * results["cores"] / one, cpu / one
             cells += ["", ""] if is_one else [in_words(ratio) for ratio in ratios]
             lines.append(f"| {' | '.join(cells)} |")
@@ -165,13 +165,13 @@ def table_of_growth(results: Results) -> str:
     some, names = WORKERS[1::2], ("parts", "files", "read back", "alone")
     heads = ["task", "an episode", *names, "MB", "disk", *(f"{n} workers" for n in some), "enough"]
     lines = [f"| {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) - 1)}"]
-    for found in _jobs(results, lambda unit: unit == GENERATED):
-        one = found["contenders"][OURS]
+    for job in _jobs(results, lambda unit: unit == GENERATED):
+        one = job["contenders"][OURS]
         total = sum(one[f"s ({name})"] for name in names)
         times = {workers: one[_of_workers(workers)] for workers in WORKERS}
         # Twice as many would be less than a quarter faster.
         enough = next((n for n in WORKERS[:-1] if times[2 * n] < 1.25 * times[n]), WORKERS[-1])
-        cells = [found["job"], in_time(statistics.median(one["cpu"]))]
+        cells = [job["job"], in_time(statistics.median(one["cpu"]))]
         cells += [f"{one[f's ({name})'] / total:.1%}" for name in names]
         cells += [f"{one['megabytes']:,.0f}", in_words(one["times (disk)"])]
         cells += [*(in_words(times[workers]) for workers in some), str(enough)]
@@ -186,21 +186,21 @@ def _of_workers(number: int) -> str:
 def table_of_starts(results: Results) -> str:
     """Returns what a conversion costs at least."""
     lines = ["| task | one part | each worker |", "|---|--:|--:|"]
-    for found in _jobs(results, lambda unit: unit == "start"):
-        one = found["contenders"][OURS]
+    for job in _jobs(results, lambda unit: unit == "start"):
+        one = job["contenders"][OURS]
         costs = (in_time(one[f"s ({name})"]) for name in ("one part", "each worker"))
-        lines.append(f"| {found['job']} | {' | '.join(costs)} |")
+        lines.append(f"| {job['job']} | {' | '.join(costs)} |")
     return "\n".join(lines)
 
 
 def _jobs(results: Results, has: Callable[[str], bool]) -> list[Any]:
-    return [found for found in results["jobs"] if has(found["unit"])]
+    return [job for job in results["jobs"] if has(job["unit"])]
 
 
 def tables_of_conversions(results: Results) -> str:
     """Returns the tables of conversions by all cores, and of what starts them costs."""
-    made = table_of_conversions(results), table_of_starts(results), conditions(results, _MEDIANS)
-    return "\n\n".join(made)
+    blocks = table_of_conversions(results), table_of_starts(results), conditions(results, _MEDIANS)
+    return "\n\n".join(blocks)
 
 
 def tables(results: Results) -> str:
@@ -233,8 +233,8 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
     bottom = TOP + ROW_HEIGHT * len(rows)
 
     def x(ratio: float) -> str:
-        place = LEFT + (math.log10(ratio) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
-        return f"{place:.1f}"
+        position = LEFT + (math.log10(ratio) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return f"{position:.1f}"
 
     parts = [*_head([] if feeds else kinds, bottom + 34), *_grid(low, high, bottom, x)]
     for number, row in enumerate(rows):
@@ -254,7 +254,7 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
 def figure_of_workers(results: Results) -> str:
     """Returns how much faster conversions are by more workers, each of the most episodes."""
     jobs = _jobs(results, lambda unit: unit == GENERATED)
-    most = {found["job"].split(" to ")[1]: found["contenders"][OURS] for found in jobs}
+    largest = {job["job"].split(" to ")[1]: job["contenders"][OURS] for job in jobs}
     steps, height = math.log2(WORKERS[-1]), 360
 
     def at(workers: int, times: float) -> str:
@@ -270,7 +270,7 @@ def figure_of_workers(results: Results) -> str:
             f'<text class="n" x="50" y="{float(y) + 4}">{number}x</text>',
         ]
     lowest = 0.0
-    by_speed = sorted(most.items(), key=lambda each: -each[1][_of_workers(WORKERS[-1])])
+    by_speed = sorted(largest.items(), key=lambda each: -each[1][_of_workers(WORKERS[-1])])
     for (name, one), colour in zip(by_speed, COLOURS):
         points = [at(workers, one[_of_workers(workers)]) for workers in WORKERS]
         right, y = map(float, points[-1].split())
@@ -321,18 +321,18 @@ def _grid(low: float, high: float, bottom: int, x: Callable[[float], str]) -> li
 def save(results: Results, folder: Path) -> None:
     """Writes results to the file of their day, with the numbers of a list on one line."""
     text = json.dumps(results, indent=1)
-    text = re.sub(r"\[[^][{}]*\]", lambda found: " ".join(found[0].split()), text)
+    text = re.sub(r"\[[^][{}]*\]", lambda match: " ".join(match[0].split()), text)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{results['date']}.json").write_text(text + "\n")
 
 
 def update(results: Results, folder: Path) -> None:
     """Puts the results of some jobs in the place of older ones in the newest file."""
-    known, low, high = newest(folder), *results["load"]
+    previous, low, high = newest(folder), *results["load"]
     later = f"on {results['date']}, at commit {results['commit']}, at a load of {low} to {high}"
-    newer = {found["job"]: {**found, "later": later} for found in results["jobs"]}
-    jobs = [newer.get(found["job"], found) for found in known["jobs"]]
-    save({**known, "jobs": jobs}, folder)
+    newer = {job["job"]: {**job, "later": later} for job in results["jobs"]}
+    jobs = [newer.get(job["job"], job) for job in previous["jobs"]]
+    save({**previous, "jobs": jobs}, folder)
 
 
 def newest(folder: Path = RESULTS) -> Results:
@@ -352,8 +352,8 @@ def with_tables(page: str, results: Results, conversions: Results | None = None)
         texts["results of growth"] = table_of_growth(conversions)
     for name, text in texts.items():
         begin, end = f"<!-- begin of the {name} -->", f"<!-- end of the {name} -->"
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
+        before, _, following = page.partition(begin)
+        _, _, after = following.partition(end)
         page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     return page
 

@@ -42,9 +42,9 @@ def envlogger_python() -> str:
             shutil.rmtree(python.parents[1])
             raise RuntimeError("cannot be installed with this Python")
     # Isolated: PYTHONPATH may name another one. Debian has its library in libgmpxx4ldbl.
-    found = subprocess.run([python, "-I", "-c", "import envlogger"], capture_output=True)
-    if found.returncode:
-        raise RuntimeError(found.stderr.decode().splitlines()[-1])
+    process = subprocess.run([python, "-I", "-c", "import envlogger"], capture_output=True)
+    if process.returncode:
+        raise RuntimeError(process.stderr.decode().splitlines()[-1])
     return str(python)
 
 
@@ -58,8 +58,8 @@ def rlds_folder() -> Path:
     if given:
         find = "from importlib.util import find_spec; print(find_spec('rlds').origin)"
         command = [given, "-I", "-c", find]  # As above.
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-        shutil.copytree(Path(found.stdout.strip()).parent, part / "rlds")
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        shutil.copytree(Path(process.stdout.strip()).parent, part / "rlds")
     else:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*install, "--target", part, RLDS_PACKAGE], check=True)

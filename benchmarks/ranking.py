@@ -142,15 +142,15 @@ def _acrobot_step(states: Array, actions: Array) -> tuple[Array, Array, Array]:
 
 
 def _acrobot_observe(states: Array) -> Array:
-    angles = [of(states[:, which]) for which in (0, 1) for of in (np.cos, np.sin)]
+    angles = [of(states[:, column]) for column in (0, 1) for of in (np.cos, np.sin)]
     return np.concatenate([np.stack(angles, axis=1), states[:, 2:]], axis=1)
 
 
 def _acrobot_demonstrate(states: Array, clumsy: float, rng: np.random.Generator) -> Array:
     """It pushes with the swing; less skilled people push at random more often."""
-    wanted, number = np.where(states[:, 2] > 0, 0, 2), len(states)
+    action, number = np.where(states[:, 2] > 0, 0, 2), len(states)
     is_random = rng.random(number) < 0.05 + 0.35 * clumsy
-    return np.where(is_random, rng.integers(0, 3, number), wanted)
+    return np.where(is_random, rng.integers(0, 3, number), action)
 
 
 SIMULATORS = {
@@ -226,9 +226,9 @@ def demonstrations(task: str, seed: int) -> dict[str, list[Episode]]:
     if demonstrate is None:
         return {
             skill: [(it.state[: len(it.action)], it.action) for it in of if len(it.action)]
-            for skill, of in skilled_data.made(task, seed).items()
+            for skill, of in skilled_data.make_demonstrations(task, seed).items()
         }
-    found = {}
+    by_skill = {}
     for skill, clumsy in skilled_data.SKILLS.items():
         rng = np.random.default_rng([seed, *task.encode(), *skill.encode()])
         _, data = play(
@@ -238,11 +238,11 @@ def demonstrations(task: str, seed: int) -> dict[str, list[Episode]]:
             rng,
         )
         observations = data.observations_at(data.rows)
-        found[skill] = [
+        by_skill[skill] = [
             (observations[first:end], data.actions[first:end])
             for first, end in itertools.pairwise(data.splits)
         ]
-    return found
+    return by_skill
 
 
 def as_set(episodes: Sequence[Episode]) -> EvaluationSet:
@@ -275,14 +275,16 @@ class Clone(NamedTuple):
     ) -> Policy:
         """Returns the policy, maybe with something wrong in what it sees or does."""
 
-        def wanted(observations: Array) -> Array:
+        def action_of(observations: Array) -> Array:
             return change(self.act(see(observations)))
 
         if self.is_discrete:
             return CategoricalPolicy(
-                lambda observations: np.log(np.maximum(wanted(observations), 0.01)) / noise
+                lambda observations: np.log(np.maximum(action_of(observations), 0.01)) / noise
             )
-        return GaussianPolicy(lambda observations: (wanted(observations), np.log(noise * self.std)))
+        return GaussianPolicy(
+            lambda observations: (action_of(observations), np.log(noise * self.std))
+        )
 
 
 def clones(
@@ -296,11 +298,11 @@ def clones(
     is_discrete = simulator.num_actions is not None
     if is_discrete:
         actions = np.eye(simulator.num_actions)[actions]
-    found = []
+    policies = []
     for act in cloning.cloned(observations, actions, rng, updates):
         std = (act(observations) - actions).std(axis=0)
-        found.append(Clone(act, np.maximum(std, 1e-3 * actions.std(axis=0)), is_discrete))
-    return found
+        policies.append(Clone(act, np.maximum(std, 1e-3 * actions.std(axis=0)), is_discrete))
+    return policies
 
 
 def checkpoints(task: str, by_skill: Mapping[str, list[Episode]], seed: int) -> dict[str, Policy]:
@@ -313,18 +315,18 @@ def checkpoints(task: str, by_skill: Mapping[str, list[Episode]], seed: int) -> 
     sets |= {f"only {skill}": (of, _UPDATES[2:]) for skill, of in by_skill.items()}
     halves = [(seen[: len(seen) // 2], done[: len(done) // 2]) for seen, done in mixed]
     sets["first halves"] = (halves, _UPDATES[2:3])
-    found, full = {}, None
+    policies, full = {}, None
     for name, (episodes, updates) in sets.items():
         for number, clone in zip(updates, cloned(episodes, updates=updates), strict=True):
-            found[f"{name}, {number} updates"] = clone.policy()
+            policies[f"{name}, {number} updates"] = clone.policy()
             full = clone if len(episodes) == len(mixed) and number == _UPDATES[-1] else full
-    found |= {f"noise x {noise}": full.policy(noise=noise) for noise in (0.1, 0.5, 2, 4)}
+    policies |= {f"noise x {noise}": full.policy(noise=noise) for noise in (0.1, 0.5, 2, 4)}
     shift = 0.2 * np.concatenate([seen for seen, _ in mixed]).std(axis=0)
     is_seen = np.arange(len(shift)) != 1
-    found["an input is 0"] = full.policy(see=lambda seen: seen * is_seen)
-    found["inputs x 1.2"] = full.policy(see=lambda seen: 1.2 * seen)
-    found["inputs shifted"] = full.policy(see=lambda seen: seen + shift)
-    return found | {
+    policies["an input is 0"] = full.policy(see=lambda seen: seen * is_seen)
+    policies["inputs x 1.2"] = full.policy(see=lambda seen: 1.2 * seen)
+    policies["inputs shifted"] = full.policy(see=lambda seen: seen + shift)
+    return policies | {
         name: full.policy(change=change) for name, change in _changes(mixed, simulator).items()
     }
 
@@ -364,11 +366,11 @@ def random_features(data: EvaluationSet, num_actions: int | None) -> Sampled:
     def features(observations: Array, actions: Array) -> Array:
         given = [observations] if num_actions is not None else [observations, actions]
         waves = np.cos(np.concatenate(given, axis=1) @ ways + phases)
-        found = np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
+        cosines = np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
         if num_actions is None:
-            return found
+            return cosines
         chosen = np.eye(num_actions)[np.asarray(actions, int)]
-        return (chosen[:, :, None] * found[:, None]).reshape(len(found), -1)
+        return (chosen[:, :, None] * cosines[:, None]).reshape(len(cosines), -1)
 
     return Sampled(features, num_samples=4)
 
@@ -378,11 +380,11 @@ class Measured(NamedTuple):
 
     Attributes:
       returns: The true return of each, `[30]`.
-      places: The place of each by each score, 0 to 1, NaN for none, `[30, scores]`.
+      ranks: The rank of each by each score, 0 to 1, NaN for none, `[30, scores]`.
     """
 
     returns: Array
-    places: Array
+    ranks: Array
 
 
 def measured(job: tuple[str, int]) -> Measured:
@@ -405,28 +407,31 @@ def measured(job: tuple[str, int]) -> Measured:
         gamma=simulator.gamma,
         behaviour=behaviour,
     )
-    returns, places = [], []
+    returns, ranks = [], []
     for one in ranking.policies:
         acting = _acting(policies[one.name], np.random.default_rng([seed, 5]))
         returns.append(play(simulator, acting, _WORLDS, np.random.default_rng([seed, 6]))[0])
-        places.append([one.places.get(score, np.nan) for score in WEIGHTS])
-    return Measured(np.array(returns), np.array(places))
+        ranks.append([one.places.get(score, np.nan) for score in WEIGHTS])
+    return Measured(np.array(returns), np.array(ranks))
 
 
-def _combined(places: Array, weights: Array) -> Array:
+def _combined(ranks: Array, weights: Array) -> Array:
     """The values that `rank` orders by; NaN for none."""
-    counts = (weights * ~np.isnan(places)).sum(axis=1)
+    counts = (weights * ~np.isnan(ranks)).sum(axis=1)
     counts[counts == 0] = np.nan
-    return (np.nan_to_num(places) * weights).sum(axis=1) / counts
+    return (np.nan_to_num(ranks) * weights).sum(axis=1) / counts
 
 
 def fitted(data: Sequence[Measured]) -> Array:
-    """Returns weights, none below 0, whose sums of places are nearest to the places of returns."""
-    inputs = np.concatenate([np.nan_to_num(it.places - 0.5) for it in data])
-    wanted = np.concatenate([it.returns.argsort().argsort() / len(it.returns) for it in data])
+    """Returns weights, none below 0, whose sums of ranks are nearest to the ranks of returns."""
+    inputs = np.concatenate([np.nan_to_num(it.ranks - 0.5) for it in data])
+    target_ranks = np.concatenate([it.returns.argsort().argsort() / len(it.returns) for it in data])
     matrix = inputs.T @ inputs / len(inputs)
     matrix += _SHRINKAGE * np.diag(matrix).mean() * np.eye(len(matrix))
-    right, weights = inputs.T @ (wanted - wanted.mean()) / len(inputs), np.zeros(len(matrix))
+    right, weights = (
+        inputs.T @ (target_ranks - target_ranks.mean()) / len(inputs),
+        np.zeros(len(matrix)),
+    )
     for _ in range(10_000):  # Projected gradient descent.
         weights = np.maximum(weights - (matrix @ weights - right) / np.trace(matrix), 0)
     return weights / weights.sum()
@@ -437,8 +442,8 @@ def correlation(values: Array, returns: Array) -> float:
     there = np.flatnonzero(~np.isnan(values))
     if len(there) < 2:
         return np.nan
-    found = rlds.evaluation.compare(returns[there], values[there], k=(1,), num_samples=1)
-    return found.rank_correlation.value
+    comparison = rlds.evaluation.compare(returns[there], values[there], k=(1,), num_samples=1)
+    return comparison.rank_correlation.value
 
 
 def _lost(values: Array, returns: Array) -> float:
@@ -456,22 +461,22 @@ def _cell(values: Array) -> str:
     return f"{values.mean():.2f} ± {half:.2f}"
 
 
-def report(found: Mapping[str, Sequence[Measured]]) -> None:
+def report(measurements: Mapping[str, Sequence[Measured]]) -> None:
     """Prints what each score is worth, and all with weights of the other simulators."""
     orders = {f"`{score}`": row for score, row in zip(WEIGHTS, np.eye(len(WEIGHTS)), strict=True)}
     orders |= {_OTHERS: None, _DEFAULT: np.array([*WEIGHTS.values()])}
     correlations, losses = ({name: {} for name in orders} for _ in range(2))
-    for task, seeds in found.items():
-        others = [it for other, of in found.items() if other != task for it in of]
+    for task, seeds in measurements.items():
+        training = [it for other, of in measurements.items() if other != task for it in of]
         for name, order in orders.items():
-            weights = fitted(others) if order is None else order
-            values = [(_combined(it.places, weights), it.returns) for it in seeds]
+            weights = fitted(training) if order is None else order
+            values = [(_combined(it.ranks, weights), it.returns) for it in seeds]
             correlations[name][task] = np.array([correlation(*of) for of in values])
             losses[name][task] = np.array([_lost(*of) for of in values])
     ours = correlations[_OTHERS]
     for single in (_ALONE, "`sampled_error`"):
         correlations[f"{_OTHERS}, minus {single}"] = {
-            task: ours[task] - correlations[single][task] for task in found
+            task: ours[task] - correlations[single][task] for task in measurements
         }
     _print("Spearman's correlation", correlations)
     _print("lost return", {name: losses[name] for name in (_ALONE, _OTHERS)})
@@ -496,11 +501,16 @@ def main() -> None:
     seeds = range(*map(int, options.seeds.split(":")))
     with ProcessPoolExecutor(2) as pool:
         done = iter(pool.map(measured, [(task, seed) for task in SIMULATORS for seed in seeds]))
-        found = {task: [next(done) for _ in seeds] for task in SIMULATORS}
-    report(found)
+        measurements = {task: [next(done) for _ in seeds] for task in SIMULATORS}
+    report(measurements)
     if options.fit:
         print(
-            dict(zip(WEIGHTS, fitted(it for of in found.values() for it in of).round(2).tolist()))
+            dict(
+                zip(
+                    WEIGHTS,
+                    fitted(it for of in measurements.values() for it in of).round(2).tolist(),
+                )
+            )
         )
 
 

@@ -97,8 +97,8 @@ class Process:
             if lines[-1].startswith(("ImportError", "ModuleNotFoundError")):
                 raise NotInstalled(lines[-1])
             raise Failed("\n".join(lines[-20:]))
-        found: dict[str, Any] = json.loads(line)
-        return found
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def round(self) -> dict[str, Any]:
         """Has the work done once more; returns what `worker.measure` does.
@@ -148,7 +148,7 @@ class Measurement:
         finally:
             for process in processes.values():
                 process.end()
-        found = {
+        contenders = {
             name: {
                 **_per_unit([of_all[name] for of_all in rounds]),
                 "start": _shortened(process.start),
@@ -156,7 +156,7 @@ class Measurement:
             }
             for name, process in processes.items()
         }
-        return {"job": job.title, "unit": job.unit, "contenders": found}
+        return {"job": job.title, "unit": job.unit, "contenders": contenders}
 
     def _prepare(self, job: Job, processes: dict[str, Process]) -> None:
         """Starts the contenders of a job, and has each do its work once: then all is loaded."""
@@ -191,7 +191,7 @@ class Measurement:
 
 def _per_unit(rounds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
     return {
-        kind: [_shortened(found[kind] / found["units"]) for found in rounds]
+        kind: [_shortened(measured[kind] / measured["units"]) for measured in rounds]
         for kind in ("cpu", "wall")
     }
 
@@ -231,13 +231,13 @@ def describe_machine() -> dict[str, Any]:
 
 def run(jobs: Sequence[Job], num_rounds: int, *, quick: bool) -> tuple[dict[str, Any], int]:
     """Measures jobs; returns the results, and how many jobs failed."""
-    load, found, num_failed = [os.getloadavg()[0]], [], 0
+    load, job_results, num_failed = [os.getloadavg()[0]], [], 0
     with tempfile.TemporaryDirectory() as folder:
         measurement = Measurement(Path(folder), num_rounds, quick=quick)
         for number, job in enumerate(jobs, 1):
             print(f"{number} of {len(jobs)}: {job.title}", file=sys.stderr, flush=True)
             try:
-                found.append(measurement.measure(job))
+                job_results.append(measurement.measure(job))
             except NotInstalled as error:
                 print(f"left out: {job.title}: {error}", file=sys.stderr)
             except Failed as error:
@@ -247,7 +247,7 @@ def run(jobs: Sequence[Job], num_rounds: int, *, quick: bool) -> tuple[dict[str,
     machine = describe_machine()
     date = datetime.date.today().isoformat()
     load = [round(min(load), 1), round(max(load), 1)]
-    return {"date": date, **machine, "load": load, "jobs": found}, num_failed
+    return {"date": date, **machine, "load": load, "jobs": job_results}, num_failed
 
 
 def main() -> None:
@@ -282,15 +282,15 @@ def main() -> None:
         return
     num_rounds = options.rounds or (1 if options.quick else 5)
     results, num_failed = run(jobs, num_rounds, quick=options.quick)
-    if not any(found["contenders"] for found in results["jobs"]):
+    if not any(measured["contenders"] for measured in results["jobs"]):
         sys.exit("Nothing was measured.")
     tables = page.tables_of_conversions if options.conversions else page.tables
     print(tables(results))
-    for found in results["jobs"] if options.only != [""] else ():
-        ours, *others = (min(one["wall"]) for one in found["contenders"].values())
-        ratios = ", ".join(f"{other / ours:.1f}" for other in others)
-        print(f"{found['job']}: elapsed times are {ratios} times ours")
-        for name, one in found["contenders"].items():
+    for measured in results["jobs"] if options.only != [""] else ():
+        ours, *peer_times = (min(one["wall"]) for one in measured["contenders"].values())
+        ratios = ", ".join(f"{other / ours:.1f}" for other in peer_times)
+        print(f"{measured['job']}: elapsed times are {ratios} times ours")
+        for name, one in measured["contenders"].items():
             facts = [f"{x:g} {fact}" for fact, x in one.items() if isinstance(x, float)]
             print(f"  {name}: {', '.join(facts)}")
     folder = page.CONVERSIONS if options.conversions else page.RESULTS

@@ -36,15 +36,15 @@ def _episodes(size: int, layout: str, kind: str) -> Any:
         observation: Any = rng.integers(256, size=(*shape, *SHAPES[kind]), dtype=np.uint8)
     else:
         observation = rng.random((*shape, *SHAPES[kind]), np.float32)
-    place = np.broadcast_to(np.arange(length), shape)
+    step = np.broadcast_to(np.arange(length), shape)
     steps = {
         "observation": observation,
         "action": rng.random((*shape, 6), np.float32),
         "reward": rng.random(shape, np.float32),
         "discount": np.ones(shape, np.float32),
-        "is_first": place == 0,
-        "is_last": place == length - 1,
-        "is_terminal": place == length - 1,
+        "is_first": step == 0,
+        "is_last": step == length - 1,
+        "is_terminal": step == length - 1,
     }
     batched = tf.data.Dataset.from_tensor_slices({"steps": steps})
     if layout == "batched":

@@ -36,24 +36,24 @@ def test_the_page_shows_the_newest_results(run: ModuleType) -> None:
 
 
 def test_every_job_was_measured(run: ModuleType) -> None:
-    measured = [found["job"] for found in run.page.newest()["jobs"]]
+    measured = [result["job"] for result in run.page.newest()["jobs"]]
     all_jobs = [job.title for job in (*run.JOBS, *run.FEEDS)]
     assert measured == all_jobs, "make bench, after pip install torch grain datasets"
     assert len(set(measured)) == len(measured)
-    measured = [found["job"] for found in run.page.newest(run.page.CONVERSIONS)["jobs"]]
+    measured = [result["job"] for result in run.page.newest(run.page.CONVERSIONS)["jobs"]]
     assert measured == [job.title for job in run.CONVERSIONS], "run.py --conversions"
 
 
 def test_newer_results_of_some_jobs_are_named(run: ModuleType, tmp_path: Path) -> None:
-    page, known = run.page, run.page.newest(run.page.CONVERSIONS)
-    page.save(known, tmp_path)
-    first, *others = known["jobs"]
+    page, results = run.page, run.page.newest(run.page.CONVERSIONS)
+    page.save(results, tmp_path)
+    first, *unchanged = results["jobs"]
     newer = {**first, "contenders": {"here": {"cpu": [1.0]}}}
-    page.update({**known, "commit": "c0ffee", "load": [0.1, 0.3], "jobs": [newer]}, tmp_path)
-    made = page.newest(tmp_path)
-    assert made["jobs"][0]["contenders"] == newer["contenders"]
-    assert [made["commit"], *made["jobs"][1:]] == [known["commit"], *others]
-    text = " ".join(page.conditions(made).split())
+    page.update({**results, "commit": "c0ffee", "load": [0.1, 0.3], "jobs": [newer]}, tmp_path)
+    updated = page.newest(tmp_path)
+    assert updated["jobs"][0]["contenders"] == newer["contenders"]
+    assert [updated["commit"], *updated["jobs"][1:]] == [results["commit"], *unchanged]
+    text = " ".join(page.conditions(updated).split())
     assert f"at commit c0ffee, at a load of 0.1 to 0.3: {first['job']}." in text
 
 
@@ -88,9 +88,9 @@ def test_contenders_take_turns_and_those_that_fail_are_left_out(
         "broken": command(run, "python", "-c", "raise SystemExit(3)"),
     }
     job = run.Job("job", "command", 1, command(run, "python", "-c", note.format("a")), peers)
-    found = run.Measurement(tmp_path, 2, quick=False).measure(job)["contenders"]
+    actual = run.Measurement(tmp_path, 2, quick=False).measure(job)["contenders"]
     assert (tmp_path / "turns").read_text() == "ab" * 3  # The first round does not count.
-    assert {name: len(one["cpu"]) for name, one in found.items()} == {"here": 2, "b": 2}
+    assert {name: len(one["cpu"]) for name, one in actual.items()} == {"here": 2, "b": 2}
     errors = capsys.readouterr().err
     assert "left out: job, missing: ImportError" in errors
     assert "left out: job, broken" in errors
@@ -126,8 +126,8 @@ def test_a_quick_run_measures_rows_beside_what_is_installed() -> None:
 
 def test_growth_says_what_more_workers_and_room_are_needed(run: ModuleType, tmp_path: Path) -> None:
     job = next(job for job in run.CONVERSIONS if job.title == "1,000 episodes to zarr")
-    found = run.Measurement(tmp_path, 1, quick=True).measure(job)
-    one = found["contenders"]["here"]
+    actual = run.Measurement(tmp_path, 1, quick=True).measure(job)
+    one = actual["contenders"]["here"]
     times = [one[f"times ({workers} workers)"] for workers in (1, 2, 64)]
     assert times[0] == pytest.approx(1)
     assert 1 < times[1] <= times[2]
@@ -135,10 +135,10 @@ def test_growth_says_what_more_workers_and_room_are_needed(run: ModuleType, tmp_
     assert 1 < one["times (disk)"] < 3
     # What is measured on a busy machine may be anything.
     one |= {f"times ({workers} workers)": min(workers, 2.0) for workers in (1, 2, 4, 8, 16, 32, 64)}
-    row = run.page.table_of_growth({"jobs": [found]}).splitlines()[-1]
+    row = run.page.table_of_growth({"jobs": [actual]}).splitlines()[-1]
     assert row.startswith("| 1,000 episodes to zarr | ")
     assert row.endswith(" | 2 |")
-    root = ET.fromstring(run.page.figure_of_workers({"jobs": [found]}))
+    root = ET.fromstring(run.page.figure_of_workers({"jobs": [actual]}))
     assert any((text.text or "").startswith("zarr ") for text in root.iter(f"{SVG}text"))
 
 
@@ -156,9 +156,9 @@ def test_contenders_for_training_make_the_same_batches(
 ) -> None:
     jobs = {job.title: job for job in run.FEEDS}
     job = dataclasses.replace(jobs["Windows"], quick=1600)
-    found = run.Measurement(tmp_path, 1, quick=True).measure(job)
+    actual = run.Measurement(tmp_path, 1, quick=True).measure(job)
     assert "AssertionError" not in capsys.readouterr().err
-    assert {"NumPy, all in memory", "rlds.tfds.load"} < set(found["contenders"])
+    assert {"NumPy, all in memory", "rlds.tfds.load"} < set(actual["contenders"])
 
 
 @pytest.fixture

@@ -88,8 +88,8 @@ NEED_TENSORFLOW = {
 
 def modules_of(package):
     path = importlib.import_module(package).__path__
-    found = [module.name for module in pkgutil.walk_packages(path, prefix=f"{package}.")]
-    return [package, *found]
+    submodules = [module.name for module in pkgutil.walk_packages(path, prefix=f"{package}.")]
+    return [package, *submodules]
 
 
 MODULES = [module for package in FLOORS for module in modules_of(package)]
@@ -98,13 +98,13 @@ MODULES = [module for package in FLOORS for module in modules_of(package)]
 @functools.cache
 def names_imported_by(path):
     """The names that a file imports, anywhere in it: modules, and possible submodules."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [name.name for name in node.names]
+            names += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
-    return found
+            names += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    return names
 
 
 def imported_by(path):
@@ -170,9 +170,9 @@ KNOW_FORMATS = {"inspection.py", "recovering.py", "validating.py"}
 def test_nobody_above_knows_a_format(package):
     root = Path(importlib.import_module(package).__file__).parent
     for file in root.rglob("*.py"):
-        known = {name for name in names_imported_by(file) if name.startswith("rlds.formats.")}
-        known = {name for name in known if not name.startswith("rlds.formats.tfds.")}
-        assert not known or (root / file.name == file and file.name in KNOW_FORMATS), file
+        formats = {name for name in names_imported_by(file) if name.startswith("rlds.formats.")}
+        formats = {name for name in formats if not name.startswith("rlds.formats.tfds.")}
+        assert not formats or (root / file.name == file and file.name in KNOW_FORMATS), file
 
 
 def test_no_modules_need_each_other():
@@ -259,12 +259,12 @@ def test_tensorflow_is_loaded_where_tensors_are_only():
         "rlds.validation",
         *(module for module in MODULES if module.startswith(("rlds.evaluation.", "rlds.feeds."))),
     ]
-    found = "[name for name in sys.modules if name.partition('.')[0] in {}]"
+    expression = "[name for name in sys.modules if name.partition('.')[0] in {}]"
     code = f"""
 import sys, {", ".join(light)}
-print({found.format(("tensorflow", "tensorflow_datasets", "torch", "jax", "grain", "cv2"))})
+print({expression.format(("tensorflow", "tensorflow_datasets", "torch", "jax", "grain", "cv2"))})
 import tfds_builders
-print({found.format(("tensorflow",))})
+print({expression.format(("tensorflow",))})
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n[]\n"

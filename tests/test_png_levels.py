@@ -29,31 +29,31 @@ def recorded(tmp_path_factory):
     return folder
 
 
-def by_writer(source, made, level):
+def by_writer(source, folder, level):
     config = tfds.rlds.rlds_base.DatasetConfig(
         name="frames", observation_info=tfds.features.Image(shape=FRAMES.shape[1:])
     )
     flags = {name: np.arange(3) == 2 * (name != "is_first") for name in rlds.STEP_FLAGS}
-    with rlds.tfds.EpisodeWriter(made, config, png_level=level) as writer:
+    with rlds.tfds.EpisodeWriter(folder, config, png_level=level) as writer:
         writer.add_episode({"steps": {"observation": FRAMES, **flags}})
-    return made
+    return folder
 
 
-def by_convert(source, made, level):
+def by_convert(source, folder, level):
     episodes = rlds.sources.open(source)
     builder = tfds_builders.convert(
-        episodes.source, name="frames", data_dir=made, png_level=level, progress=False
+        episodes.source, name="frames", data_dir=folder, png_level=level, progress=False
     )
     return builder.data_path
 
 
-def by_command(source, made, level):
+def by_command(source, folder, level):
     given = [] if level is None else [f"--png-level={level}"]
-    assert run(["convert", str(source), str(made), "--name=frames", *given]) == 0
-    return made / "frames" / "1.0.0"
+    assert run(["convert", str(source), str(folder), "--name=frames", *given]) == 0
+    return folder / "frames" / "1.0.0"
 
 
-def by_recorder(source, made, level):
+def by_recorder(source, folder, level):
     config = tfds.rlds.rlds_base.DatasetConfig(
         name="frames",
         observation_info=tfds.features.Image(shape=FRAMES.shape[1:]),
@@ -61,20 +61,20 @@ def by_recorder(source, made, level):
     )
     first, middle, last = FRAMES
     steps = dm_env.restart(first), dm_env.transition(0.0, middle), dm_env.termination(0.0, last)
-    with TFDSBackendWriter(made, config, png_level=level) as writer:
+    with TFDSBackendWriter(folder, config, png_level=level) as writer:
         for number, step in enumerate(steps):
             step = step._replace(reward=np.float32(0), discount=np.float32(1))
             writer.record_step(StepData(step, np.float32(0), None), is_new_episode=number == 0)
-    return made
+    return folder
 
 
-def by_export(source, made, level):
-    rlds.sources.export(source, "tfds", made, png_level=level)
-    return made
+def by_export(source, folder, level):
+    rlds.sources.export(source, "tfds", folder, png_level=level)
+    return folder
 
 
-def by_materialise(source, made, level):
-    return rlds.feeds.materialise(source, made, images="png", png_level=level)
+def by_materialise(source, folder, level):
+    return rlds.feeds.materialise(source, folder, images="png", png_level=level)
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def by_materialise(source, made, level):
 )
 def test_tfds_datasets_have_the_png_level(recorded, tmp_path, write):
     for level in (None, 0, 9):
-        made = write(recorded, tmp_path / str(level), level)
-        (split,) = tfds_files.open_folder(made, decode_images=False).values()
+        folder = write(recorded, tmp_path / str(level), level)
+        (split,) = tfds_files.open_folder(folder, decode_images=False).values()
         files = split[0]["steps"]["observation"]
         assert list(files) == [encode_png(frame, level) for frame in FRAMES]
-        (episode,) = tfds.builder_from_directory(made).as_dataset(split=split.name)
+        (episode,) = tfds.builder_from_directory(folder).as_dataset(split=split.name)
         pixels = [step["observation"] for step in tfds.as_numpy(episode["steps"])]
         np.testing.assert_array_equal(pixels, FRAMES)
 
 
 def test_webdataset_images_have_the_png_level(recorded, tmp_path):
     for level in (None, 0, 9):
-        made = tmp_path / str(level)
-        rlds.sources.export(recorded, "webdataset", made, png_level=level)
-        data = (made / "shard-000000.tar").read_bytes()
+        folder = tmp_path / str(level)
+        rlds.sources.export(recorded, "webdataset", folder, png_level=level)
+        data = (folder / "shard-000000.tar").read_bytes()
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             names = [name for name in tar.getnames() if name.endswith(".png")]
             files = [tar.extractfile(name).read() for name in names]

@@ -97,8 +97,8 @@ def test_no_line_installs_another_project() -> None:
     assert another.search("`'rlds[hdf5]'`")
     assert ROOT / "docs" / "install.md" in TEXTS
     for path in TEXTS:
-        found = another.search(path.read_text())
-        assert not found, f"{path}: {found[0]}"
+        match = another.search(path.read_text())
+        assert not match, f"{path}: {match[0]}"
 
 
 def test_extras_that_are_named_exist() -> None:
@@ -115,8 +115,8 @@ def test_all_extras_bring_all_others() -> None:
     for_the_checkout = {"all", "dev", "docs", "examples", "fuzz", "notebooks", "wheel"}
     frameworks = {"grain", "jax", "torch"}  # Large, and whoever trains with one has it.
     applications = {"creator", "postgresql"}  # The library does without.
-    others = for_the_checkout | frameworks | applications
-    assert brought == set(PROJECT["optional-dependencies"]) - others
+    excluded = for_the_checkout | frameworks | applications
+    assert brought == set(PROJECT["optional-dependencies"]) - excluded
 
 
 def test_the_install_command_without_tensorflow_lists_the_tested_requirements() -> None:
@@ -147,15 +147,17 @@ def test_a_thread_waits_for_a_library_that_another_one_loads(
     (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.2)\nvalue = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     with ThreadPoolExecutor(2) as threads:
-        found = threads.map(lambda _: rlds_ecosystem.import_extra("slow_library").value, range(2))
-        assert list(found) == [1, 1]
+        actual = threads.map(lambda _: rlds_ecosystem.import_extra("slow_library").value, range(2))
+        assert list(actual) == [1, 1]
 
 
 def test_each_library_that_may_be_missing_has_an_extra() -> None:
-    asked = re.compile(r"""import_extra\(\s*["'](\w+)""")
-    found = {library for path in TEXTS for library in asked.findall(path.read_text())}
-    assert "h5py" in found
-    assert found - {"PIL"} <= set(rlds_ecosystem._EXTRA_OF)
+    import_extra_call = re.compile(r"""import_extra\(\s*["'](\w+)""")
+    libraries = {
+        library for path in TEXTS for library in import_extra_call.findall(path.read_text())
+    }
+    assert "h5py" in libraries
+    assert libraries - {"PIL"} <= set(rlds_ecosystem._EXTRA_OF)
 
 
 # --- The package page, and what is published -----------------------------------------------------

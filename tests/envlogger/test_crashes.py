@@ -45,9 +45,9 @@ def run(directory, code):
 
 def lengths(directory):
     with envlogger.Reader(directory) as reader:
-        found = [len(list(episode)) for episode in reader.episodes]
-        assert len(reader.steps) == sum(found)
-        return found
+        episode_lengths = [len(list(episode)) for episode in reader.episodes]
+        assert len(reader.steps) == sum(episode_lengths)
+        return episode_lengths
 
 
 def record(writer, *observations):
@@ -133,8 +133,8 @@ def test_sigterm_in_the_middle_of_recording(tmp_path):
     """
     ended = run(tmp_path, code)
     assert (ended.returncode, ended.stderr) == (143, "")
-    *whole, last = lengths(tmp_path)
-    assert set(whole) <= {10}
+    *complete, last = lengths(tmp_path)
+    assert set(complete) <= {10}
     assert 1 <= last <= 10
     with envlogger.Reader(tmp_path) as reader:
         assert reader.damage() == []
@@ -353,8 +353,8 @@ def test_two_processes_can_record_to_one_directory(tmp_path):
     ]
     assert [process.wait() for process in processes] == [0, 0]
     with envlogger.Reader(tmp_path) as reader:
-        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
-    assert sorted(found) == [
+        actual = [[step.timestep.observation for step in episode] for episode in reader.episodes]
+    assert sorted(actual) == [
         list(range(first + begin, first + begin + 5))
         for first in (0, 1000)
         for begin in range(0, 500, 5)
@@ -390,10 +390,10 @@ def read_while_recording(tmp_path, num_opened):
                 assert len(reader.episodes) >= seen
                 for k in {0, seen // 2, seen, len(reader.episodes) - 1}:
                     if 0 <= k < len(reader.episodes):
-                        found = [step.timestep.observation for step in reader.episodes[k]]
-                        episode = found[0] // 10
+                        actual = [step.timestep.observation for step in reader.episodes[k]]
+                        episode = actual[0] // 10
                         assert episode % 7 != 3
-                        assert found == [10 * episode + i for i in range(2 + episode % 5)]
+                        assert actual == [10 * episode + i for i in range(2 + episode % 5)]
                 seen = len(reader.episodes)
                 assert all(str(damage) for damage in reader.damage())
     finally:

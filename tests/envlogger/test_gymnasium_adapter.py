@@ -29,23 +29,23 @@ class Corridor(gymnasium.Env):
         self.is_closed = False
 
     def _observation(self):
-        return {"place": self._place, "seen": np.array([0, 1], np.int8)}
+        return {"place": self._position, "seen": np.array([0, 1], np.int8)}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self._place = (options or {}).get("begin", 0)
+        self._position = (options or {}).get("begin", 0)
         self._steps = 0
         return self._observation(), {"luck": float(self.np_random.random())}
 
     def step(self, action):
-        self._place += int(action)
+        self._position += int(action)
         self._steps += 1
         info = {"luck": float(self.np_random.random()), "steps": self._steps}
         truncated = self._steps >= 5
-        return self._observation(), np.float32(1), self._place >= 3, truncated, info
+        return self._observation(), np.float32(1), self._position >= 3, truncated, info
 
     def render(self):
-        return f"at {self._place}"
+        return f"at {self._position}"
 
     def close(self):
         self.is_closed = True
@@ -71,8 +71,8 @@ def test_the_recorder_wraps_an_environment_by_itself(tmp_path):
     with envlogger.Reader(tmp_path) as reader:
         infos = [set(step.custom_data["info"]) for step in reader.steps]
         assert infos[:2] == [{"luck"}, {"luck", "steps"}]
-        places = [step.timestep.observation["place"] for step in reader.steps]
-        assert places == [0, 1, 2, 3]
+        positions = [step.timestep.observation["place"] for step in reader.steps]
+        assert positions == [0, 1, 2, 3]
         assert reader.action_spec().num_values == 2
     with pytest.raises(UsageError, match=r"vector environment.*envlogger\.GymnasiumLogger\("):
         envlogger.EnvLogger(gymnasium.make_vec("CartPole-v1", 2), data_directory=tmp_path)
@@ -102,8 +102,8 @@ def test_terminated_and_truncated_are_kept_apart():
 def test_rewards_with_a_single_element_become_floats_and_others_are_refused(tmp_path):
     class Rewarded(Corridor):
         def step(self, action):
-            observation, _, *others = super().step(action)
-            return observation, self.reward, *others
+            observation, _, *flags = super().step(action)
+            return observation, self.reward, *flags
 
     env = Rewarded()
     for one in (np.array([2.5]), np.array([[2]]), np.array(2.5), np.int64(2), True, [1.5]):
@@ -186,8 +186,8 @@ def test_steps_seeds_options_and_returns_are_recorded(tmp_path):
         env.reset()
     with envlogger.Reader(tmp_path) as reader:
         assert [len(episode) for episode in reader.episodes] == [4, 2, 1]
-        places = [step.timestep.observation["place"] for step in reader.episodes[0]]
-        assert places == [0, 1, 2, 3]
+        positions = [step.timestep.observation["place"] for step in reader.episodes[0]]
+        assert positions == [0, 1, 2, 3]
         metadata = [(m["seed"], m["options"], m.get("return")) for m in reader.episode_metadata()]
         assert metadata == [(3, None, 3.0), (None, {"begin": 2}, 1.0), (None, None, None)]
         steps = [step.custom_data for step in reader.episodes[1]]

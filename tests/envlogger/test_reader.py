@@ -167,8 +167,8 @@ def test_columns_of_an_episode_of_one_step_take_the_dtypes_of_the_specs(tmp_path
     arguments = {"backend": backend} if is_in_memory else {"data_directory": tmp_path}
     with envlogger.EnvLogger(Catch(), **arguments) as env:
         env.reset()
-    made = {"backend": InMemoryBackendReader(backend)} if is_in_memory else arguments
-    with Reader(**made) as reader:
+    reader_arguments = {"backend": InMemoryBackendReader(backend)} if is_in_memory else arguments
+    with Reader(**reader_arguments) as reader:
         columns = reader.columns(0)
         assert columns["action"].tolist() == columns["reward"].tolist() == [None]
         assert columns["observation"].shape == (1, 10, 5)

@@ -118,8 +118,10 @@ def test_names_of_what_is_set_aside_are_free(recording):
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
         envlogger.recover(recording, in_place=True)
-    kept = [path.with_name(path.name + end) for end in (".damaged", ".damaged-2", ".damaged-3")]
-    assert [path.read_bytes() for path in kept] == [b"first", b"second", b"third"]
+    damaged_paths = [
+        path.with_name(path.name + end) for end in (".damaged", ".damaged-2", ".damaged-3")
+    ]
+    assert [path.read_bytes() for path in damaged_paths] == [b"first", b"second", b"third"]
 
 
 def test_a_destination_must_be_empty(recording, tmp_path):
@@ -237,8 +239,8 @@ def test_a_torn_step_file_keeps_the_steps_before_the_tear(recording, tmp_path):
     os.truncate(steps, int(offsets[4]) + 5)
     report = envlogger.recover(recording, in_place=True)
     with envlogger.Reader(recording) as reader:
-        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
-        assert found == [[0, 1, 2], [10], [30]]
+        actual = [[step.timestep.observation for step in episode] for episode in reader.episodes]
+        assert actual == [[0, 1, 2], [10], [30]]
         [damage] = reader.damage()  # It stays as it is, but nothing leads there.
         assert (damage.path, damage.num_bytes) == (str(steps), 5)
     assert "3 steps of its index cannot be read" in str(report)
@@ -366,7 +368,7 @@ def test_recovery_keeps_whatever_was_recorded(
     given_episodes, max_episodes, chunk_size, tmp_path_factory
 ):
     directory = tmp_path_factory.mktemp("recording")
-    kept = []
+    recorded = []
     number = 0
     options = f"uncompressed,chunk_size:{chunk_size}"
     writer = RiegeliBackendWriter(directory, max_episodes, options, flush_interval=None, sync=False)
@@ -379,13 +381,13 @@ def test_recovery_keeps_whatever_was_recorded(
         if is_discarded:
             writer.discard_episode()
         else:
-            kept.append(numbers)
+            recorded.append(numbers)
     writer.flush()
     shutil.copytree(directory, directory / "killed", ignore=lambda *_: {"killed"})
     writer.close()
-    assert episodes(directory) == kept
+    assert episodes(directory) == recorded
     envlogger.recover(directory / "killed", directory / "recovered")
-    assert episodes(directory / "recovered") == kept
+    assert episodes(directory / "recovered") == recorded
 
 
 # --- EnvLogger up to 1.3.
@@ -393,13 +395,13 @@ def test_recovery_keeps_whatever_was_recorded(
 
 def make_shard(directory, types, *, num_indexed, starts):
     directory.mkdir(parents=True)
-    found = []
+    positions = []
     with riegeli.RecordWriter(directory / "steps.riegeli", options="transpose") as writer:
         for i, kind in enumerate(types):
             step = StepData(dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, i), None)
             writer.write_message(codec.encode(step))
-            found.append(writer.last_pos)
-    offsets = [position.numeric for position in found][:num_indexed]
+            positions.append(writer.last_pos)
+    offsets = [position.numeric for position in positions][:num_indexed]
     for name, values in (("step_offsets", offsets), ("episode_index", [(i, -1) for i in starts])):
         with riegeli.RecordWriter(directory / f"{name}.riegeli") as writer:
             if values:
@@ -445,11 +447,11 @@ def test_messages_of_other_types_are_one_episode(tmp_path):
 # --- Places.
 
 
-@pytest.mark.parametrize("place", ["", "inside", "inside/deep", "../link/inside"])
-def test_a_destination_in_the_recording_is_refused(recording, place):
+@pytest.mark.parametrize("subfolder", ["", "inside", "inside/deep", "../link/inside"])
+def test_a_destination_in_the_recording_is_refused(recording, subfolder):
     (recording.parent / "link").symlink_to(recording)
     before = files(recording)
     with pytest.raises(ValueError, match=r"is in the recording .*count twice"):
-        envlogger.recover(recording, recording / place)
+        envlogger.recover(recording, recording / subfolder)
     assert files(recording) == before
     envlogger.recover(recording, f"{recording}-beside")

@@ -25,12 +25,12 @@ BEGIN = 1_700_000_000 * 10**9  # In nanoseconds.
 
 def messages(path):
     """All messages, as a reader of ROS has them: topic, log time, message."""
-    found = []
+    decoded_messages = []
     with path.open("rb") as file, contextlib.suppress(EndOfFile):  # Of who was killed.
         reader = NonSeekingReader(file, decoder_factories=[DecoderFactory()])
         for _, channel, message, decoded in reader.iter_decoded_messages(log_time_order=False):
-            found.append((channel.topic, message.log_time, decoded))
-    return found
+            decoded_messages.append((channel.topic, message.log_time, decoded))
+    return decoded_messages
 
 
 def test_readers_of_ros_have_every_kind_of_value(tmp_path):
@@ -56,20 +56,20 @@ def test_readers_of_ros_have_every_kind_of_value(tmp_path):
             recorder.push("image", BEGIN + row, image)
             image = image.copy()
         path = recorder.path
-    found = {}
+    actual = {}
     for topic, at, message in messages(path):
-        found.setdefault(topic, []).append((at, message))
+        actual.setdefault(topic, []).append((at, message))
     for name, value in numbers.items():
-        assert [at for at, _ in found[f"/{names[name]}"]] == [BEGIN, BEGIN + 1, BEGIN + 2]
-        for _, message in found[f"/{names[name]}"]:
+        assert [at for at, _ in actual[f"/{names[name]}"]] == [BEGIN, BEGIN + 1, BEGIN + 2]
+        for _, message in actual[f"/{names[name]}"]:
             dims = [dim.size for dim in message.layout.dim] if value.shape else []
             data = list(message.data) if value.shape else [message.data]
             assert dims == list(value.shape)
             np.testing.assert_array_equal(np.array(data, value.dtype), value.reshape(-1))
-    assert {message.data for _, message in found["/text"]} == {"grüße 机器人"}
-    assert [message.data for _, message in found["/flag"]] == [False, True, False]
-    assert found["/number"][0][1].data == 1.5
-    _, message = found["/image"][2]
+    assert {message.data for _, message in actual["/text"]} == {"grüße 机器人"}
+    assert [message.data for _, message in actual["/flag"]] == [False, True, False]
+    assert actual["/number"][0][1].data == 1.5
+    _, message = actual["/image"][2]
     assert (message.height, message.width, message.encoding) == (5, 4, "rgb8")
     assert bytes(message.data) == image.tobytes()
     assert message.header.stamp.sec * 10**9 + message.header.stamp.nanosec == BEGIN + 2
@@ -210,9 +210,9 @@ def test_pushed_messages_survive_a_full_disk(tmp_path):
                 pushed.append(number)
         with pytest.raises(StorageError):
             recorder.close()
-        found = [at - BEGIN for _, at, _ in messages(recorder.path)]
-        assert found == pushed[: len(found)]
-        assert len(found) >= len(pushed)  # What was accepted fits into what was reserved.
+        actual = [at - BEGIN for _, at, _ in messages(recorder.path)]
+        assert actual == pushed[: len(actual)]
+        assert len(actual) >= len(pushed)  # What was accepted fits into what was reserved.
     finally:
         subprocess.run(["umount", os.fspath(disk)], check=True)
 
@@ -247,12 +247,12 @@ def test_a_killed_process_does_not_disturb_the_recording_of_another(tmp_path, wa
         time.sleep(max(float(at) + 0.5 - time.time(), 0))
         os.kill(left.pid, signal.SIGKILL)
         right.terminate()
-    found = {}
+    actual = {}
     for path in (tmp_path / "run").glob("*.mcap"):
         for topic, _, message in messages(path):
-            found.setdefault(topic, []).append(message.data[0])
-    assert len(found["/left"]) >= int(pushed)
-    for numbers in found.values():
+            actual.setdefault(topic, []).append(message.data[0])
+    assert len(actual["/left"]) >= int(pushed)
+    for numbers in actual.values():
         assert numbers == [*range(len(numbers))]
     [episode] = rlds.sources.open(folder, rate=100)
     assert set(episode.steps["observation"]) == {"left", "right"}

@@ -25,35 +25,35 @@ SPEC = dm_env.specs.Array(SHAPE, np.uint8)
 def test_frames_come_back_in_every_way_of_reading(tmp_path):
     record(tmp_path / "log")
     with envlogger.Reader(tmp_path / "log") as log:
-        whole = log.columns(1)["observation"]
-        assert whole["top"].shape == (40, *SHAPE)
-        assert whole["robot"]["joints"].shape == (40, 7)
+        columns = log.columns(1)["observation"]
+        assert columns["top"].shape == (40, *SHAPE)
+        assert columns["robot"]["joints"].shape == (40, 7)
         for row in (0, 9, 10, 27, 39):
             top, wrist = Arm().frames(row)
             observation = log.steps[40 + row].timestep.observation
             np.testing.assert_array_equal(observation["top"], top)
             assert np.abs(observation["robot"]["wrist"].astype(int) - wrist).mean() < 12
-            np.testing.assert_array_equal(whole["top"][row], top)
+            np.testing.assert_array_equal(columns["top"][row], top)
             np.testing.assert_array_equal(
-                whole["robot"]["wrist"][row], observation["robot"]["wrist"]
+                columns["robot"]["wrist"][row], observation["robot"]["wrist"]
             )
         some = log.episodes[1][13:17]
         for row, step in enumerate(some, 13):
             np.testing.assert_array_equal(step.timestep.observation["top"], Arm().frames(row)[0])
         rlds = log.columns(0, rlds=True)["observation"]
-        np.testing.assert_array_equal(rlds["top"], whole["top"])
+        np.testing.assert_array_equal(rlds["top"], columns["top"])
         both = log.recorded_columns(0, 2)["observation"]
-        np.testing.assert_array_equal(both["top"][40:], whole["top"])
+        np.testing.assert_array_equal(both["top"][40:], columns["top"])
         again = pickle.loads(pickle.dumps(log.backend))
-        np.testing.assert_array_equal(again.steps[5].timestep.observation["top"], whole["top"][5])
+        np.testing.assert_array_equal(again.steps[5].timestep.observation["top"], columns["top"][5])
         assert log.observation_spec()["top"].shape == SHAPE
-        said = log.metadata()["video"]["observation/top"]
-        assert (said["codec"], said["lossless"], said["fps"]) == ("h264", True, 30)
+        video = log.metadata()["video"]["observation/top"]
+        assert (video["codec"], video["lossless"], video["fps"]) == ("h264", True, 30)
     with envlogger.Reader(tmp_path / "log", video="packets") as log:
         packets = log.columns(0)["observation"]["top"]
         assert packets["since_key"].tolist() == [*range(10)] * 4
         frames = list(FrameDecoder("h264").decode(packets["packet"][20:]))
-        np.testing.assert_array_equal(frames, whole["top"][20:])
+        np.testing.assert_array_equal(frames, columns["top"][20:])
 
 
 def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
@@ -64,11 +64,11 @@ def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
         Video(codec="av1", lossless=True)
     with pytest.raises(ValueError, match="codec"):
         Video(codec="h266")
-    made = []
+    backends = []
 
     def make(metadata):
-        made.append(InMemoryBackendWriter(metadata=metadata))
-        return made[0]
+        backends.append(InMemoryBackendWriter(metadata=metadata))
+        return backends[0]
 
     with VideoBackendWriter(make, {"observation": Video()}, SPEC) as writer:
         frame = np.zeros(SHAPE, np.uint8)
@@ -89,7 +89,7 @@ def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
         writer.record_step(step(frame), True)
         writer.set_episode_metadata({"a": 1})
         writer.flush()
-        stored = [each.timestep.observation for each in made[0].steps]
+        stored = [each.timestep.observation for each in backends[0].steps]
     assert [each["since_key"] for each in stored] == [0, 1, 0]
     frames = list(FrameDecoder("h264").decode(each["packet"] for each in stored[:2]))
     assert not np.any(frames)
@@ -187,8 +187,8 @@ def test_av1_keeps_what_changes_at_once():
         encoder = FrameEncoder(video, frames[0].shape)
         packets = [encoder.encode(frame)[0] for frame in frames]
         if os.path.isdir(tasks := "/proc/self/task"):  # SVT-AV1 would have threads of real time.
-            known = {os.sched_getscheduler(int(thread)) for thread in os.listdir(tasks)}
-            assert known == {os.SCHED_OTHER}
+            policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir(tasks)}
+            assert policies == {os.SCHED_OTHER}
         encoder.close()
-        for frame, found in zip(frames, FrameDecoder("av1").decode(packets), strict=True):
-            assert np.abs(found.astype(int) - frame).max() < 12
+        for frame, actual in zip(frames, FrameDecoder("av1").decode(packets), strict=True):
+            assert np.abs(actual.astype(int) - frame).max() < 12

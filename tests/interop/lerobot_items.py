@@ -17,7 +17,7 @@ def plain(value):
 
 
 def main(path, cases, out):
-    found = []
+    results = []
     for case in json.loads(cases):
         dataset = LeRobotDataset("me/set", root=path, video_backend="pyav", **case)
         items = [
@@ -34,9 +34,9 @@ def main(path, cases, out):
             "tasks": [list(tasks) for tasks in dataset.meta.episodes["tasks"]],
             "shapes": {name: tuple(f["shape"]) for name, f in dataset.features.items()},
         }
-        found.append((items, meta))
+        results.append((items, meta))
     with open(out, "wb") as file:
-        pickle.dump(found, file)
+        pickle.dump(results, file)
 
 
 if __name__ == "__main__":

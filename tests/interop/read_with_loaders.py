@@ -82,14 +82,14 @@ def main(data_dir, *names):
     installed = [loader for loader in LOADERS if importlib.util.find_spec(loader)]
     for name in names:
         for loader in installed:
-            found = {"dataset": name, "loader": loader}
+            result = {"dataset": name, "loader": loader}
             try:
                 episodes, statistics = LOADERS[loader](name, data_dir)
-                found["episodes"] = [to_plain(episode) for episode in episodes]
-                found["statistics"] = None if statistics is None else to_plain(statistics)
+                result["episodes"] = [to_plain(episode) for episode in episodes]
+                result["statistics"] = None if statistics is None else to_plain(statistics)
             except Exception as error:  # What a dataset is not readable with.
-                found["error"] = f"{type(error).__name__}: {error}"
-            print(json.dumps(found), flush=True)
+                result["error"] = f"{type(error).__name__}: {error}"
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

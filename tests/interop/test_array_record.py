@@ -53,8 +53,8 @@ def add_index(path, records, positions):
     index = [tag(1, 2) + varint(len(about)) + about]
     for begin, (size, count) in chunks.items():
         index.append(number(1, begin) + number(2, size) + number(3, count))
-    place = number(1, append(path, index)) + number(2, 0x71930E704FDAE05E)
-    append(path, [place] * 3)
+    pointer = number(1, append(path, index)) + number(2, 0x71930E704FDAE05E)
+    append(path, [pointer] * 3)
 
 
 def append(path, records):

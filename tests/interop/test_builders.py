@@ -36,14 +36,16 @@ def test_logs_become_datasets(tmp_path):
         assert len(converted) == len(streamed) == len(reader.episodes) == 4
         for index, episode in enumerate(reader.episodes):
             expected = to_rlds_episode(episode)
-            for found in (converted[index], streamed[index]):
+            for dataset_episode in (converted[index], streamed[index]):
                 for name in ("action", "reward", "discount", "is_terminal", "last"):
-                    np.testing.assert_array_equal(found["steps"][name], expected[name])
-                    assert found["steps"][name].dtype == expected[name].dtype
+                    np.testing.assert_array_equal(dataset_episode["steps"][name], expected[name])
+                    assert dataset_episode["steps"][name].dtype == expected[name].dtype
                 for name, column in expected["observation"].items():
-                    np.testing.assert_array_equal(found["steps"]["observation"][name], column)
-                assert found["reward"] == reader.episode_metadata()[index]["reward"]
-                assert found["complete"]
-                assert found["truncated"] == (index % 2 == 0)
+                    np.testing.assert_array_equal(
+                        dataset_episode["steps"]["observation"][name], column
+                    )
+                assert dataset_episode["reward"] == reader.episode_metadata()[index]["reward"]
+                assert dataset_episode["complete"]
+                assert dataset_episode["truncated"] == (index % 2 == 0)
     counts = [episode["steps"]["observation"]["count"][:, 0].tolist() for episode in converted]
     assert counts == [[4 * index + step + 1 for step in range(4)] for index in range(4)]

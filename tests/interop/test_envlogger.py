@@ -71,5 +71,5 @@ def test_the_golden_files_can_be_made_again(tmp_path):
     assert ended.returncode == 0, ended.stderr
     golden = GOLDEN / "envlogger_1_2"
     for path in sorted(golden.rglob("*.riegeli")):
-        made = tmp_path / path.relative_to(golden)
-        assert abs(made.stat().st_size - path.stat().st_size) < 200  # Maps have a random order.
+        target = tmp_path / path.relative_to(golden)
+        assert abs(target.stat().st_size - path.stat().st_size) < 200  # Maps have a random order.

@@ -70,9 +70,9 @@ def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed)
     if in_place:
         recovered = recording
         envlogger.recover(recording, in_place=True)
-    found = read(recovered)
-    assert sum(found[1]) == outcome.recovered
-    assert read_with_the_original(recovered) == found
+    episodes = read(recovered)
+    assert sum(episodes[1]) == outcome.recovered
+    assert read_with_the_original(recovered) == episodes
 
 
 def was_killed_between_index_and_offsets(directory):
@@ -85,9 +85,9 @@ def test_the_original_reads_what_was_killed_here_without_recovery(tmp_path):
     plan = killing.Plan(backend={"flush_interval": 0.2, "max_episodes_per_file": 500})
     processes = killing.kill([plan], tmp_path, 1.5)
     assert processes[0].steps
-    found = read(tmp_path)
-    assert len(found[1]) > 0
+    episodes = read(tmp_path)
+    assert len(episodes[1]) > 0
     if was_killed_between_index_and_offsets(tmp_path):
         envlogger.recover(tmp_path, in_place=True)
-        found = read(tmp_path)
-    assert read_with_the_original(tmp_path) == found
+        episodes = read(tmp_path)
+    assert read_with_the_original(tmp_path) == episodes

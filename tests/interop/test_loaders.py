@@ -80,21 +80,21 @@ def read_with_loaders(data_dir, *names):
         stdout=subprocess.PIPE,
         text=True,
     )
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {(one["dataset"], one["loader"]): one for one in found}
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {(one["dataset"], one["loader"]): one for one in results}
 
 
 def array(plain):
     return np.array(plain["values"], plain["dtype"])
 
 
-def check_statistics(found, expected):
-    assert array(found["num_transitions"]) == expected.num_transitions
-    assert array(found["num_trajectories"]) == expected.num_trajectories
+def check_statistics(actual, expected):
+    assert array(actual["num_transitions"]) == expected.num_transitions
+    assert array(actual["num_trajectories"]) == expected.num_trajectories
     for theirs, ours in (("action", "action"), ("proprio", "observation/state")):
         for name in ("mean", "std", "min", "max"):
             value = getattr(expected[ours], name)
-            np.testing.assert_allclose(array(found[theirs][name]), value, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(array(actual[theirs][name]), value, rtol=1e-5, atol=1e-6)
 
 
 def test_a_log_of_float64_reaches_all_loaders(tmp_path):
@@ -105,7 +105,7 @@ def test_a_log_of_float64_reaches_all_loaders(tmp_path):
     rounded = build_from_logs(logs, name="rounded", data_dir=tmp_path, float64="float32")
     assert not validate(exact.data_path, profile="octo").is_valid
     assert validate(rounded.data_path, profile="octo").is_valid
-    found = read_with_loaders(tmp_path, "exact", "rounded")
+    actual = read_with_loaders(tmp_path, "exact", "rounded")
     expected = compute_statistics(
         rlds.tfds.load(rounded, "train+val"), quantiles=(), include_last_action=True
     )
@@ -113,10 +113,10 @@ def test_a_log_of_float64_reaches_all_loaders(tmp_path):
         len(episode["steps"]["action"]): episode["steps"]
         for episode in rlds.tfds.load(exact).as_numpy_iterator()
     }
-    loaders = {loader for _, loader in found}
+    loaders = {loader for _, loader in actual}
     assert "dlimp" in loaders
     for loader in loaders:
-        result = found["rounded", loader]
+        result = actual["rounded", loader]
         assert "error" not in result, result["error"]
         statistics = result["statistics"]
         assert len(result["episodes"]) == len(recorded)
@@ -134,18 +134,18 @@ def test_a_log_of_float64_reaches_all_loaders(tmp_path):
                 )
                 continue
             check_statistics(statistics, expected)
-            for name, made, stored in (
+            for name, normalized, stored in (
                 ("action", action, steps["action"]),
                 ("proprio", state, steps["observation"]["state"]),
             ):
-                mean, std = (array(statistics[name][which]) for which in ("mean", "std"))
-                np.testing.assert_allclose(made * std + mean, stored, rtol=1e-4, atol=1e-5)
+                mean, std = (array(statistics[name][statistic]) for statistic in ("mean", "std"))
+                np.testing.assert_allclose(normalized * std + mean, stored, rtol=1e-4, atol=1e-5)
         # The reason why there is a choice.
-        kept = found["exact", loader]
+        unrounded = actual["exact", loader]
         if statistics is None:
-            assert kept["episodes"][0]["action"]["dtype"] == "bytes"
+            assert unrounded["episodes"][0]["action"]["dtype"] == "bytes"
         else:
-            assert "Cast string to float is not supported" in kept["error"]
+            assert "Cast string to float is not supported" in unrounded["error"]
 
 
 def test_feeds_yield_what_the_loaders_yield(tmp_path):
@@ -156,8 +156,8 @@ def test_feeds_yield_what_the_loaders_yield(tmp_path):
         env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
     )
-    made = {path.stem for path in tmp_path.glob("*.npz")}
-    assert made
-    assert set(policies.check_samples(tmp_path)) == made
+    names = {path.stem for path in tmp_path.glob("*.npz")}
+    assert names
+    assert set(policies.check_samples(tmp_path)) == names
     files = {path.stem for path in tmp_path.glob("*.json")} - {"openpi"}
     assert set(policies.check_files(tmp_path)) == files

@@ -19,12 +19,12 @@ LINE = re.compile(r"^( *)(env = gym\.wrappers\.RecordEpisodeStatistics\(env\))$"
 class Kept(gymnasium.Wrapper):
     """Keeps what an environment returns, by episodes."""
 
-    made = ()
+    instances = ()
 
     def __init__(self, env):
         super().__init__(env)
         self.episodes = []
-        Kept.made = (*Kept.made, self)
+        Kept.instances = (*Kept.instances, self)
 
     def reset(self, **options):
         observation, info = self.env.reset(**options)
@@ -52,15 +52,15 @@ def train(script, logs):
 
 def check(logs):
     """Compares each episode of the logs with what its environment returned."""
-    given = [episode for env in Kept.made for episode in env.episodes]
+    given = [episode for env in Kept.instances for episode in env.episodes]
     given.sort(key=lambda episode: episode[0][1].tobytes())
     with envlogger.Reader(logs) as reader:
-        found = list(zip(map(list, reader.episodes), reader.episode_metadata(), strict=True))
-    found.sort(key=lambda one: one[0][0].timestep.observation.tobytes())
-    for ((seed, first), *others), (steps, metadata) in zip(given, found, strict=True):
+        recorded = list(zip(map(list, reader.episodes), reader.episode_metadata(), strict=True))
+    recorded.sort(key=lambda one: one[0][0].timestep.observation.tobytes())
+    for ((seed, first), *transitions), (steps, metadata) in zip(given, recorded, strict=True):
         np.testing.assert_array_equal(steps[0].timestep.observation, first)
         assert metadata["seed"] == seed
-        for (action, observation, reward, *ends), step in zip(others, steps[1:], strict=True):
+        for (action, observation, reward, *ends), step in zip(transitions, steps[1:], strict=True):
             np.testing.assert_array_equal(step.action, action)
             np.testing.assert_array_equal(step.timestep.observation, observation)
             assert step.timestep.observation.dtype == observation.dtype

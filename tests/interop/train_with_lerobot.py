@@ -32,7 +32,7 @@ def write(root, *, use_videos):
         "action": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
         "next.done": {"dtype": "bool", "shape": (1,), "names": None},
     }
-    made = theirs.LeRobotDataset.create(
+    dataset = theirs.LeRobotDataset.create(
         "me/set", 10, features, root=root, use_videos=use_videos, robot_type="so100"
     )
     rng = np.random.default_rng(0)
@@ -42,19 +42,19 @@ def write(root, *, use_videos):
             row |= {STATE: rng.normal(size=3).astype(np.float32)}
             row |= {"action": rng.normal(size=2).astype(np.float32)}
             done = np.array([step == length - 1])
-            made.add_frame({**row, "next.done": done, "task": ("push", "pull")[episode % 2]})
-        made.save_episode()
-    made.finalize()
+            dataset.add_frame({**row, "next.done": done, "task": ("push", "pull")[episode % 2]})
+        dataset.save_episode()
+    dataset.finalize()
     return root
 
 
 def check_signature(theirs, ours):
     """Checks that ours takes all arguments of theirs, in their order and with their defaults."""
     expected, given = (list(inspect.signature(each).parameters.values()) for each in (theirs, ours))
-    found = {parameter.name: parameter for parameter in given}
+    parameters = {parameter.name: parameter for parameter in given}
     for each in expected:
-        assert found[each.name].kind == each.kind, each
-        assert found[each.name].default == each.default, each
+        assert parameters[each.name].kind == each.kind, each
+        assert parameters[each.name].default == each.default, each
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     orders = [[p.name for p in each if p.kind == positional] for each in (expected, given)]
     assert orders[0] == orders[1], orders
@@ -69,15 +69,15 @@ def check_surface(theirs, ours, *, missing):
 def check_items(a, b):
     assert len(a) == len(b)
     for number in range(len(a)):
-        expected, found = a[number], b[number]
-        assert expected.keys() == found.keys()
+        expected, actual = a[number], b[number]
+        assert expected.keys() == actual.keys()
         for key, value in expected.items():
             if isinstance(value, str):
-                assert found[key] == value, key
+                assert actual[key] == value, key
                 continue
-            assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
+            assert (actual[key].dtype, actual[key].shape) == (value.dtype, value.shape), key
             far = 0.02 if key == CAMERA else 1e-6
-            torch.testing.assert_close(found[key], value, atol=far, rtol=1e-6)
+            torch.testing.assert_close(actual[key], value, atol=far, rtol=1e-6)
 
 
 def compare(root, video_backend="pyav"):

@@ -100,13 +100,13 @@ def test_a_file_cut_off_anywhere_gives_what_is_before_and_says_so_on_closing(dat
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, options="zstd,chunk_size:6100") as writer:
         writer.write_records(RECORDS[:9])
-    whole = file.getvalue()
-    with RecordReader(io.BytesIO(whole)) as reader:
+    intact = file.getvalue()
+    with RecordReader(io.BytesIO(intact)) as reader:
         begins = [reader.last_pos.chunk_begin for _ in reader.read_records()]
-    ends = [min((b for b in begins if b > begin), default=len(whole)) for begin in begins]
+    ends = [min((b for b in begins if b > begin), default=len(intact)) for begin in begins]
 
-    size = data.draw(st.integers(0, len(whole)))
-    reader = RecordReader(io.BytesIO(whole[:size]))
+    size = data.draw(st.integers(0, len(intact)))
+    reader = RecordReader(io.BytesIO(intact[:size]))
     assert list(reader.read_records()) == RECORDS[: sum(end <= size for end in ends)]
     if size in {0, 64, *ends}:
         reader.close()

@@ -95,11 +95,11 @@ def test_only_the_requested_fields_of_messages_are_read(bucket_fraction):
 
     paths = [[NAME, EXISTENCE_ONLY], [FIELD, FIELD_NUMBER]]
     for message, record in zip(MESSAGES, read(data, paths)):
-        found = Message.FromString(record)
-        assert found.HasField("name")
-        assert found.name == ""
-        assert [f.number for f in found.field] == [f.number for f in message.field]
-        assert not any(f.HasField("name") for f in found.field)
+        actual = Message.FromString(record)
+        assert actual.HasField("name")
+        assert actual.name == ""
+        assert [f.number for f in actual.field] == [f.number for f in message.field]
+        assert not any(f.HasField("name") for f in actual.field)
 
     counts = [Message.FromString(record) for record in read(data, [[FIELD, EXISTENCE_ONLY]])]
     assert counts == [Message(field=[{}] * i) for i in range(10)]

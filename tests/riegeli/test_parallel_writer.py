@@ -137,12 +137,12 @@ def test_positions_can_be_looked_at_by_other_threads():
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, options=ONE_RECORD_CHUNKS) as writer:
         with ThreadPoolExecutor(4) as threads:
-            found = []
+            actual = []
             for record in CHUNKS:
                 writer.write_record(record)
-                found.append(threads.submit(str, writer.last_pos))
+                actual.append(threads.submit(str, writer.last_pos))
     with RecordReader(io.BytesIO(file.getvalue())) as reader:
-        for future in found:
+        for future in actual:
             reader.read_record()
             assert future.result() == str(reader.last_pos)
 
@@ -192,9 +192,9 @@ def test_a_full_disk_shows_by_the_time_of_closing_and_loses_nothing_written_befo
     with pytest.raises(riegeli.FailedPreconditionError):
         _ = writer.last_pos
     reader = RecordReader(io.BytesIO(file.getvalue()))
-    found = list(reader.read_records())
-    assert found == CHUNKS[: len(found)]
-    assert len(found) == (writer.estimated_size() - 64) // CHUNK_SIZE
+    actual = list(reader.read_records())
+    assert actual == CHUNKS[: len(actual)]
+    assert len(actual) == (writer.estimated_size() - 64) // CHUNK_SIZE
 
 
 def test_a_chunk_that_cannot_be_encoded_fails_the_writer_and_those_before_are_written(monkeypatch):
@@ -272,7 +272,7 @@ def test_an_interrupt_ends_the_threads():
 
 
 @pytest.mark.parametrize(
-    ("ending", "whole"),
+    ("ending", "is_complete"),
     [
         ("", False),
         ("import atexit; atexit.register(writer.close)", True),
@@ -280,7 +280,7 @@ def test_an_interrupt_ends_the_threads():
         ("raise SystemExit", False),
     ],
 )
-def test_a_process_ends_with_and_without_closing(tmp_path, ending, whole):
+def test_a_process_ends_with_and_without_closing(tmp_path, ending, is_complete):
     path = tmp_path / "records"
     code = f"""if True:
         from riegeli import RecordWriter
@@ -291,7 +291,7 @@ def test_a_process_ends_with_and_without_closing(tmp_path, ending, whole):
     """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
     with RecordReader(path, recovery=lambda region: None) as reader:
-        found = [int(record[: len(record) // 30]) for record in reader.read_records()]
-    assert found == list(range(len(found)))
-    if whole:
-        assert len(found) == 10_005
+        actual = [int(record[: len(record) // 30]) for record in reader.read_records()]
+    assert actual == list(range(len(actual)))
+    if is_complete:
+        assert len(actual) == 10_005

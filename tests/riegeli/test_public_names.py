@@ -99,8 +99,10 @@ def test_importing_is_light():
         import sys, riegeli
         print([name for name in ("tensorflow", "numpy", "cramjam") if name in sys.modules])
     """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout == "[]\n"
+    actual = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert actual.stdout == "[]\n"
 
 
 def test_error_codes_are_the_canonical_ones():

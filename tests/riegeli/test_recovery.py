@@ -113,9 +113,9 @@ def test_a_wrong_byte_costs_what_the_format_says_and_no_more(world, data, opened
     records, numerics, regions = recover(opened(bytes(damaged)))
     begin, end = world.damage(offset)
     assert [(region.begin, region.end) for region in regions] == [(begin, end)]
-    kept = [i for i, numeric in enumerate(world.numerics) if not begin <= numeric < end]
-    assert records == [world.records[i] for i in kept]
-    assert numerics == [world.numerics[i] for i in kept]
+    remaining = [i for i, numeric in enumerate(world.numerics) if not begin <= numeric < end]
+    assert records == [world.records[i] for i in remaining]
+    assert numerics == [world.numerics[i] for i in remaining]
 
 
 pieces = st.tuples(st.sampled_from(["flip", "zero", "cut", "repeat"]), st.floats(0, 1), st.binary())
@@ -143,8 +143,8 @@ def test_no_damage_gives_a_wrong_record_or_hides_a_lost_one(world, damages, open
         assert before.end <= after.begin
     assert all(region.end <= len(data) for region in regions)
     if is_in_place:
-        found = dict(zip(world.numerics, world.records))
-        assert all(found[numeric] == record for numeric, record in zip(numerics, records))
+        actual = dict(zip(world.numerics, world.records))
+        assert all(actual[numeric] == record for numeric, record in zip(numerics, records))
         lost = [n for n in world.numerics if n < len(data) and n not in numerics]
         assert all(any(region.begin <= n < region.end for region in regions) for n in lost)
 

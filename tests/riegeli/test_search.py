@@ -45,41 +45,41 @@ def test_what_is_found_is_what_looking_at_all_records_finds(numbers, gaps, targe
     for gap in gaps:
         records.insert(gap, NO_NUMBER)
     file, positions = write(records, f"uncompressed,chunk_size:{chunk_size}")
-    asked = []
+    positions_read = []
 
     def test(record):
-        asked.append(reader.last_pos)
+        positions_read.append(reader.last_pos)
         return compare(target)(record)
 
     with RecordReader(file) as reader:
         answer = reader.search_for_record(test)
         with pytest.raises(riegeli.FailedPreconditionError):
             _ = reader.last_pos
-        found = reader.read_record()
+        actual = reader.read_record()
         if target in numbers:
-            assert (answer, found) == (0, str(target).encode())
+            assert (answer, actual) == (0, str(target).encode())
         elif any(number > target for number in numbers):
             first = next(number for number in numbers if number > target)
-            assert (answer, found) == (1, str(first).encode())
+            assert (answer, actual) == (1, str(first).encode())
             first_index = records.index(str(first).encode())
             assert reader.last_pos == positions[first_index]
         else:
-            assert (answer, found) == (-1 if numbers else None, None)
-    assert len(set(asked)) == len(asked)
+            assert (answer, actual) == (-1 if numbers else None, None)
+    assert len(set(positions_read)) == len(positions_read)
 
 
 def test_few_records_of_many_are_asked_about():
     file, _ = write([str(i).encode() for i in range(20_000)], "uncompressed,chunk_size:1000")
-    asked = []
+    compared = []
 
     def test(record):
-        asked.append(record)
+        compared.append(record)
         return compare(12_345)(record)
 
     with RecordReader(file) as reader:
         assert reader.search_for_record(test) == 0
         assert reader.read_record() == b"12345"
-    assert len(asked) < 25
+    assert len(compared) < 25
 
 
 def test_the_reader_itself_can_be_asked():
@@ -173,7 +173,7 @@ def test_a_search_around_damage_finds_every_readable_record(data):
     regions = []
     with RecordReader(io.BytesIO(bytes(damaged)), recovery=regions.append) as reader:
         answer = reader.search_for_record(compare(target))
-        found = reader.read_record()
+        actual = reader.read_record()
         lost = {
             number
             for number, position in zip(numbers, positions)
@@ -185,7 +185,7 @@ def test_a_search_around_damage_finds_every_readable_record(data):
             assert answer == (-1 if left else None)
         else:
             assert answer == int(expected != target)
-        assert found == (None if expected is None else str(expected).encode().zfill(50))
+        assert actual == (None if expected is None else str(expected).encode().zfill(50))
 
 
 def test_a_cut_off_file_ends_where_its_last_chunk_begins():

@@ -125,8 +125,8 @@ def test_what_google_wrote_with_brotli_is_written_again_byte_by_byte(path):
     num_transposed = 0
     for chunk in chunks_in(path):
         if chunk.chunk_type == ChunkType.TRANSPOSED:
-            found = decode_transposed_chunk(chunk, chunk.num_records)
-            written = encode_transposed_chunk(found, options.compressor, options.bucket_size)
+            actual = decode_transposed_chunk(chunk, chunk.num_records)
+            written = encode_transposed_chunk(actual, options.compressor, options.bucket_size)
             assert written == chunk
             num_transposed += 1
     assert num_transposed > 0
@@ -302,7 +302,7 @@ def test_odd_but_sound_chunks_are_accepted(case, algorithm):
 def as_array_record(chunk):
     """A file that `array_record` reads: the chunk, and behind it where it is."""
     data = SIGNATURE.encode(0)
-    places = []
+    offsets = []
 
     def varints(*values):
         return b"".join(field(n, 0, encode_varints((v,))) for n, v in enumerate(values, start=1))
@@ -312,9 +312,9 @@ def as_array_record(chunk):
     for make in (
         lambda: chunk,
         lambda: encode_simple_chunk(footer, UNCOMPRESSED),
-        lambda: encode_simple_chunk([varints(places[1], 0x71930E704FDAE05E)] * 3, UNCOMPRESSED),
+        lambda: encode_simple_chunk([varints(offsets[1], 0x71930E704FDAE05E)] * 3, UNCOMPRESSED),
     ):
-        places.append(len(data))
+        offsets.append(len(data))
         data += make().encode(len(data))
         data += padding_chunk(len(data), 65536).encode(len(data))
     return data

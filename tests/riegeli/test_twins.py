@@ -49,10 +49,10 @@ def test_compiled_and_pure_hashes_agree(data):
 
 
 pieces = st.lists(st.one_of(st.binary(max_size=40), st.just(bytes(range(250)) * 150)), max_size=9)
-places = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.just(1 << 16))
+offsets = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.just(1 << 16))
 
 
-@given(pieces, places, st.integers(-30, 70_000))
+@given(pieces, offsets, st.integers(-30, 70_000))
 def test_compiled_and_pure_block_headers_are_interleaved_alike(pieces, begin, room):
     end = max(0, blocks.advance(begin, sum(map(len, pieces))) + room)
     expected = outcome(pure.interleave_block_headers, pieces, begin, end)
@@ -60,7 +60,7 @@ def test_compiled_and_pure_block_headers_are_interleaved_alike(pieces, begin, ro
 
 
 @given(
-    places, st.integers(0, 70_000), st.sampled_from([(1, 0), (0, 1), (0, 1 << 64)]), st.booleans()
+    offsets, st.integers(0, 70_000), st.sampled_from([(1, 0), (0, 1), (0, 1 << 64)]), st.booleans()
 )
 def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is_damaged):
     begin = blocks.round_up_to_possible_chunk_boundary(begin)
@@ -117,8 +117,8 @@ def test_only_bytes_are_taken_apart():
 def test_compiled_and_pure_counts_of_followers_agree(sequence):
     expected = [list(counts.items()) for counts in pure.count_followers(sequence, 6)]
     for given_as in (sequence, array("I", sequence)):
-        found = compiled.count_followers(given_as, 6)
-        assert [list(counts.items()) for counts in found] == expected
+        actual = compiled.count_followers(given_as, 6)
+        assert [list(counts.items()) for counts in actual] == expected
 
 
 def test_kinds_that_are_too_large_are_refused():

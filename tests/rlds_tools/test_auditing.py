@@ -19,7 +19,7 @@ from rlds_tools.command_line.commands import run
 def arm(tmp_path):
     """Twelve episodes, of which the fifth is late."""
     folder = tmp_path / "arm"
-    episodes = audited_data.made("arm", 31, 12)
+    episodes = audited_data.make_episodes("arm", 31, 12)
     late = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
     audited_data.write(folder, [*episodes[:5], late, *episodes[6:]])
     return folder
@@ -72,7 +72,7 @@ def test_episodes_have_their_stored_numbers(arm, chosen, capsys):
 
 
 def test_edits_count_the_episodes_of_all_splits_and_are_not_proposed_for_one(tmp_path, capsys):
-    episodes = audited_data.made("arm", 31, 12)
+    episodes = audited_data.make_episodes("arm", 31, 12)
     episodes[9] = episodes[9].changed(state=episodes[9].state * np.nan)
     audited_data.write(tmp_path / "arm", episodes)
     splits = ["--split", "train=index < 6", "--split", "test", "--as", "tfds"]
@@ -116,7 +116,7 @@ def opened(monkeypatch):
 @pytest.fixture
 def faulty(tmp_path):
     """Thirteen episodes: the fifth is late, the last one has no numbers."""
-    episodes = audited_data.made("arm", 31, 13)
+    episodes = audited_data.make_episodes("arm", 31, 13)
     episodes[5] = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
     episodes[12] = episodes[12].changed(state=episodes[12].state * np.nan)
     audited_data.write(tmp_path / "arm", episodes)
@@ -233,7 +233,7 @@ def test_inspect_tells_the_meaning_by_a_sample_and_then_by_the_audit(arm, capsys
     lines = capsys.readouterr().out.splitlines()
     place = lines.index("meaning of actions and observations, by the last audit")
     assert lines[place + 1 : place + 3] == [f"  {sentence}" for sentence in said]
-    audited_data.write(arm, audited_data.made("arm", 32, 3))
+    audited_data.write(arm, audited_data.make_episodes("arm", 32, 3))
     assert inspected(arm).meanings_by == "a sample of 12 episodes"
 
 
@@ -252,7 +252,7 @@ def test_inspect_of_tfds_tells_what_an_audit_has_found_and_reads_no_episode(arm,
 
 
 def test_unlike_actions_are_named_before_a_merge(arm, tmp_path, capsys):
-    others = audited_data.made("arm", 33, 8)
+    others = audited_data.make_episodes("arm", 33, 8)
     others = [each.changed(action=each.action - each.state) for each in others]
     audited_data.write(tmp_path / "other", others)
     command = ["edit", str(arm), "--merge", str(tmp_path / "other"), "--plan", "--as", "tfds"]

@@ -67,7 +67,7 @@ def test_findings_are_first_and_lead_to_their_episodes(made, page):
 @pytest.fixture(scope="session")
 def audited(tmp_path_factory):
     """Twenty episodes, of which seven have a fault each."""
-    episodes = audited_data.made("arm", 31, 20)
+    episodes = audited_data.make_episodes("arm", 31, 20)
     episodes[9] = episodes[2]
     state, is_ninth = episodes[4].state, np.arange(len(episodes[4]))[:, None] == 9
     changes = {
@@ -111,7 +111,7 @@ def test_a_fault_is_in_a_report_once(audited):
 
 
 def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_path):
-    episodes = audited_data.made("arm", 31, 18)
+    episodes = audited_data.make_episodes("arm", 31, 18)
     tasks = [f"task {max(number - 4, 0)}" for number in range(18)]
     audited_data.write(
         tmp_path, [each.changed(task=task) for each, task in zip(episodes, tasks, strict=True)]

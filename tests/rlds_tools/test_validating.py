@@ -238,7 +238,7 @@ def test_what_cannot_be_opened_does_not_hide_the_others(tmp_path, dataset):
 
 
 def test_actions_that_are_not_what_is_declared_of_them(tmp_path):
-    audited_data.write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    audited_data.write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     meaning = editing.SetMeaning("action", "delta"), editing.SetMeaning("action", unit="rad")
     made = str(tmp_path / "made")
     rlds.edit(tmp_path / "arm", *meaning, to=made, to_format="webdataset")

@@ -87,8 +87,8 @@ class _World:
         position = np.empty((len(targets) + 1, targets.shape[1]))
         position[0] = targets[0]
         for row in range(len(targets)):
-            told = targets[max(row - self.delay, 0)]
-            position[row + 1] = position[row] + self.tracking * (told - position[row])
+            target = targets[max(row - self.delay, 0)]
+            position[row + 1] = position[row] + self.tracking * (target - position[row])
         return position
 
     def move(self, start: np.ndarray, changes: np.ndarray) -> np.ndarray:
@@ -104,8 +104,8 @@ class _World:
         changes = np.zeros_like(targets)
         for row, target in enumerate(targets):
             changes[row] = np.clip(0.8 * (target - position[row]), -limit, limit)
-            told = changes[row - self.delay] if row >= self.delay else 0.0
-            position[row + 1] = position[row] + self.tracking * told
+            command = changes[row - self.delay] if row >= self.delay else 0.0
+            position[row + 1] = position[row] + self.tracking * command
         return changes, position
 
     def rows(self, actions: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -223,11 +223,11 @@ def _poses(order: str, frame: str):
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
             changes, position = world.commanded_changes(world.reaches(rows, 3, 0.3), 0.05)
             turns, _ = world.commanded_changes(world.reaches(rows, 3, 0.8), 0.15)
-            told = np.zeros_like(turns)
-            told[world.delay :] = turns[: rows - world.delay]
+            delayed_turns = np.zeros_like(turns)
+            delayed_turns[world.delay :] = turns[: rows - world.delay]
             now = _quaternion(world.rng.normal(size=3))
             every = [now]
-            for turn in world.tracking * told:
+            for turn in world.tracking * delayed_turns:
                 step = _quaternion(turn)
                 now = _times(step, now) if frame == "base" else _times(now, step)
                 every.append(now)
@@ -430,23 +430,23 @@ CONVENTIONS: dict[str, Callable[[_World, int], Case]] = {
 NOISE = {"usual": (0.003, 0.05), "bad": (0.02, 0.3), "awful": (0.05, 1.0)}
 
 
-def made(name: str, seed: int, *, noise: str = "usual", episodes: int = 20) -> Case:
+def make_case(name: str, seed: int, *, noise: str = "usual", episodes: int = 20) -> Case:
     """Returns episodes of a convention."""
     world = _World(np.random.default_rng([seed, len(name), sum(map(ord, name))]), *NOISE[noise])
     return dataclasses.replace(CONVENTIONS[name](world, episodes), name=name)
 
 
-def is_right(truth: Truth, found) -> bool:
+def is_right(truth: Truth, relation) -> bool:
     """Whether an answer is right; an unknown one is if nothing can be known."""
-    if found.kind not in truth.kinds:
+    if relation.kind not in truth.kinds:
         return False
-    if found.kind in ("unknown", "binary", "constant"):
+    if relation.kind in ("unknown", "binary", "constant"):
         return True
-    if truth.states and found.state not in truth.states:
+    if truth.states and relation.state not in truth.states:
         return False
-    return truth.scale is None or 0.9 < found.scale / truth.scale < 4
+    return truth.scale is None or 0.9 < relation.scale / truth.scale < 4
 
 
-def is_wrong(truth: Truth, found) -> bool:
+def is_wrong(truth: Truth, relation) -> bool:
     """Whether an answer is confident, and wrong."""
-    return found.kind != "unknown" and not is_right(truth, found)
+    return relation.kind != "unknown" and not is_right(truth, relation)

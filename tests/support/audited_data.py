@@ -206,7 +206,7 @@ DATASETS: Mapping[str, Callable[[np.random.Generator], Episode]] = {
 }
 
 
-def made(name: str, seed: int, episodes: int = 60) -> list[Episode]:
+def make_episodes(name: str, seed: int, episodes: int = 60) -> list[Episode]:
     """Returns episodes of a clean dataset."""
     rng = np.random.default_rng([seed, *name.encode()])
     return [DATASETS[name](rng) for _ in range(episodes)]
@@ -220,13 +220,13 @@ class Fault:
     """A fault to plant in an episode.
 
     Attributes:
-      plant: Returns the episode with the fault, given others of the dataset, too.
-      found: The names of the checks that name this cause.
+      plant: Returns the episode with the fault, given the intact episodes of the dataset, too.
+      checks: The names of the checks that name this cause.
       but: The datasets in which it is none, and why.
     """
 
     plant: Callable[[Episode, list[Episode], np.random.Generator], Episode]
-    found: tuple[str, ...]
+    checks: tuple[str, ...]
     but: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -238,20 +238,20 @@ _NO_RELATION = {
 }
 
 
-def _usual_step(others: list[Episode]) -> np.ndarray:
+def _usual_step(intact: list[Episode]) -> np.ndarray:
     """The median over episodes of the largest second difference of each element of the state."""
-    return np.median([np.abs(np.diff(it.state, 2, axis=0)).max(0) for it in others], axis=0)
+    return np.median([np.abs(np.diff(it.state, 2, axis=0)).max(0) for it in intact], axis=0)
 
 
-def _roughness(others: list[Episode]) -> np.ndarray:
+def _roughness(intact: list[Episode]) -> np.ndarray:
     """The median over episodes of the mean second difference of each element of the state."""
-    return np.median([np.abs(np.diff(it.state, 2, axis=0)).mean(0) for it in others], axis=0)
+    return np.median([np.abs(np.diff(it.state, 2, axis=0)).mean(0) for it in intact], axis=0)
 
 
-def _noise(others: list[Episode]) -> np.ndarray:
+def _noise(intact: list[Episode]) -> np.ndarray:
     """The deviation of the noise of each element: what is left of second differences at rest."""
-    second = np.concatenate([np.abs(np.diff(it.state, 2, axis=0)) for it in others])
-    steps = np.concatenate([np.abs(np.diff(it.state, axis=0)) for it in others])
+    second = np.concatenate([np.abs(np.diff(it.state, 2, axis=0)) for it in intact])
+    steps = np.concatenate([np.abs(np.diff(it.state, axis=0)) for it in intact])
     least = [min(column[column > 0], default=0) for column in steps.T]
     return np.maximum(np.quantile(second, 0.1, axis=0) / 0.31, 0.3 * np.array(least))
 
@@ -269,20 +269,20 @@ def _widest(episode: Episode) -> int:
     return int(np.argmax(np.ptp(episode.state, axis=0) > 0.3 * np.ptp(episode.state, axis=0).max()))
 
 
-def _not_finite(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _not_finite(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state = it.state.copy()
     state[rng.integers(len(it)), rng.integers(state.shape[1])] = np.nan
     return it.changed(state=state)
 
 
-def _short(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    return it.cut(slice(max(3, int(np.quantile([len(each) for each in others], 0.02) / 4))))
+def _short(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    return it.cut(slice(max(3, int(np.quantile([len(each) for each in intact], 0.02) / 4))))
 
 
-def _long(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    longest = max(len(each) for each in others)
+def _long(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    longest = max(len(each) for each in intact)
     while len(it) < 3 * longest:
-        more = others[rng.integers(len(others))]
+        more = intact[rng.integers(len(intact))]
         state, action = (
             np.concatenate(c) for c in ((it.state, more.state), (it.action, more.action))
         )
@@ -290,120 +290,120 @@ def _long(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episo
     return it
 
 
-def _zero_actions(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _zero_actions(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     return it.changed(action=np.zeros_like(it.action))
 
 
-def _dead(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _dead(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state = it.state.copy()
     state[:, 0] = state[0, 0]
     return it.changed(state=state)
 
 
-def _inert_gripper(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _inert_gripper(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state, action = it.state.copy(), it.action.copy()
     state[:, -1], action[:, -1] = state[0, -1], action[0, -1]
     return it.changed(state=state, action=action)
 
 
-def _saturated(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _saturated(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state = it.state.copy()
     state[:, 0] = np.minimum(state[:, 0], np.quantile(state[:, 0], 0.7))
     return it.changed(state=state)
 
 
-def _spike(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _spike(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state, row = it.state.copy(), int(rng.integers(2, len(it) - 2))
-    state[row, 0] += 4 * _usual_step(others)[0] * rng.choice([-1, 1])
+    state[row, 0] += 4 * _usual_step(intact)[0] * rng.choice([-1, 1])
     return it.changed(state=state)
 
 
-def _jitter(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    return it.changed(state=it.state + 2 * _roughness(others) * rng.normal(size=it.state.shape))
+def _jitter(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    return it.changed(state=it.state + 2 * _roughness(intact) * rng.normal(size=it.state.shape))
 
 
-def _frozen(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _frozen(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state, row = it.state.copy(), _moving(it, rng, 8)
     state[row : row + 8] = state[row]
     return it.changed(state=state)
 
 
-def _idle(it: Episode, rng: np.random.Generator, others: list[Episode], noise: float) -> Episode:
-    number = max(40, int(0.4 * np.median([len(each) for each in others])))
+def _idle(it: Episode, rng: np.random.Generator, intact: list[Episode], noise: float) -> Episode:
+    number = max(40, int(0.4 * np.median([len(each) for each in intact])))
     still = np.repeat(it.state[:1], number, axis=0)
-    still = still + noise * _noise(others) * rng.normal(size=still.shape)
+    still = still + noise * _noise(intact) * rng.normal(size=still.shape)
     action = np.repeat(it.action[:1], number, axis=0)
     return it.changed(
         state=np.concatenate([still, it.state]), action=np.concatenate([action, it.action])
     )
 
 
-def _idle_exact(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    return _idle(it, rng, others, 0)
+def _idle_exact(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    return _idle(it, rng, intact, 0)
 
 
-def _idle_noisy(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    return _idle(it, rng, others, 1.0)
+def _idle_noisy(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    return _idle(it, rng, intact, 1.0)
 
 
-def _idle_end(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _idle_end(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     turned = it.cut(slice(None, None, -1))
-    return _idle(turned, rng, others, 1.0).cut(slice(None, None, -1))
+    return _idle(turned, rng, intact, 1.0).cut(slice(None, None, -1))
 
 
 def _lag(rows: int) -> Callable[..., Episode]:
-    def plant(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+    def plant(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
         return it.changed(state=it.state[rows:], action=it.action[:-rows])
 
     return plant
 
 
-def _reversed(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _reversed(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     action = it.action.copy()
     action[:, 0] *= -1
     return it.changed(action=action)
 
 
-def _degrees(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _degrees(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     return it.changed(state=np.rad2deg(it.state))
 
 
-def _scaled_action(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _scaled_action(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     return it.changed(action=it.action * 10)
 
 
-def _swapped(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _swapped(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     action = it.action.copy()
     action[:, [0, 1]] = action[:, [1, 0]]
     return it.changed(action=action)
 
 
-def _dropped(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _dropped(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     row = _moving(it, rng, 10)
     return it.cut(np.r_[:row, min(row + 10, len(it) - 2) : len(it)])
 
 
-def _repeated(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _repeated(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     rows = np.sort(np.r_[: len(it), rng.choice(len(it), len(it) // 8 + 1, replace=False)])
     return it.cut(rows)
 
 
-def _duplicate(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    return next(each for each in others if each is not it)
+def _duplicate(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    return next(each for each in intact if each is not it)
 
 
-def _near_duplicate(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
-    copy = next(each for each in others if each is not it)
-    return copy.changed(state=copy.state + 0.5 * _noise(others) * rng.normal(size=copy.state.shape))
+def _near_duplicate(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
+    copy = next(each for each in intact if each is not it)
+    return copy.changed(state=copy.state + 0.5 * _noise(intact) * rng.normal(size=copy.state.shape))
 
 
-def _offset(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _offset(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     state = it.state.copy()
-    state[:, 0] += 2 * np.ptp(np.concatenate([each.state[:, 0] for each in others]))
+    state[:, 0] += 2 * np.ptp(np.concatenate([each.state[:, 0] for each in intact]))
     return it.changed(state=state)
 
 
-def _no_task(it: Episode, others: list[Episode], rng: np.random.Generator) -> Episode:
+def _no_task(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     return dataclasses.replace(it, task="")
 
 
@@ -465,14 +465,14 @@ def _time(it: Episode, at: float, more: float) -> Episode:
 
 
 TIME_FAULTS: Mapping[str, Fault] = {
-    "clock set back": Fault(lambda it, others, rng: _time(it, 0.6, -0.5), ("time order",)),
+    "clock set back": Fault(lambda it, intact, rng: _time(it, 0.6, -0.5), ("time order",)),
     "times twice": Fault(
-        lambda it, others, rng: it.changed(time=it.time[np.arange(len(it)) // 2 * 2]),
+        lambda it, intact, rng: it.changed(time=it.time[np.arange(len(it)) // 2 * 2]),
         ("time order",),
     ),
-    "0.15 s without rows": Fault(lambda it, others, rng: _time(it, 0.4, 0.15), ("time gap",)),
+    "0.15 s without rows": Fault(lambda it, intact, rng: _time(it, 0.4, 0.15), ("time gap",)),
     "10 % slower": Fault(
-        lambda it, others, rng: it.changed(time=it.time[0] + 1.1 * (it.time - it.time[0])),
+        lambda it, intact, rng: it.changed(time=it.time[0] + 1.1 * (it.time - it.time[0])),
         ("rate",),
     ),
 }
@@ -481,7 +481,7 @@ TIME_FAULTS: Mapping[str, Fault] = {
 def planted(name: str, seed: int, episodes: int = 80) -> Planted:
     """Returns a dataset in which each fault that there can be is once, in a third of it at most."""
     kinds = [kind for kind, fault in FAULTS.items() if name not in fault.but]
-    return plant(made(name, seed, episodes), kinds, seed)
+    return plant(make_episodes(name, seed, episodes), kinds, seed)
 
 
 def plant(
@@ -489,9 +489,9 @@ def plant(
 ) -> Planted:
     """Returns clean episodes, of which some have one of the faults each."""
     rng = np.random.default_rng([seed, 1])
-    places = rng.choice(np.arange(1, len(clean)), len(kinds), replace=False)
-    others = [each for number, each in enumerate(clean) if number not in places]
-    found = list(clean)
-    for place, kind in zip(places.tolist(), kinds):
-        found[place] = faults[kind].plant(clean[place], others, rng)
-    return Planted(found, dict(zip(places.tolist(), kinds)))
+    indices = rng.choice(np.arange(1, len(clean)), len(kinds), replace=False)
+    intact = [each for number, each in enumerate(clean) if number not in indices]
+    planted = list(clean)
+    for index, kind in zip(indices.tolist(), kinds):
+        planted[index] = faults[kind].plant(clean[index], intact, rng)
+    return Planted(planted, dict(zip(indices.tolist(), kinds)))

@@ -87,8 +87,8 @@ def check(store: Store, processes: list[str]) -> None:
     assert invite.uses_left == NUM_USES - len(words)
     labels = store.labels("episode")
     tags = sorted((label.layer, label.begin) for label in labels if label.begin is not None)
-    kept = [(name, number) for name in names for number in range(1, NUM_EDITS, 2)]
-    assert tags == sorted([*kept, *(("same", number) for number in range(NUM_EDITS))])
+    remaining_tags = [(name, number) for name in names for number in range(1, NUM_EDITS, 2)]
+    assert tags == sorted([*remaining_tags, *(("same", number) for number in range(NUM_EDITS))])
 
 
 def _main(where: str, token: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import audited_data
 import numpy as np
 
-__all__ = ["DATASETS", "FAULTS", "made", "plant", "planted", "write"]
+__all__ = ["DATASETS", "FAULTS", "make_films", "plant", "planted", "write"]
 
 _HEIGHT, _WIDTH = 72, 96
 _Y, _X = np.mgrid[:_HEIGHT, :_WIDTH].astype(np.float32)
@@ -48,11 +48,11 @@ def write(folder: Path, episodes: Sequence[Filmed]) -> None:
 
 def _texture(rng: np.random.Generator, height: int, width: int, colour: Sequence[float]):
     """A surface of a colour, with spots of several sizes."""
-    found = np.zeros((height, width), np.float32)
+    texture = np.zeros((height, width), np.float32)
     for size in (4, 12, 36):
         spots = rng.normal(size=(height // size + 2, width // size + 2))
-        found += np.kron(spots, np.ones((size, size)))[:height, :width] * (4 + size / 4)
-    return np.asarray(colour, np.float32) + found[..., None]
+        texture += np.kron(spots, np.ones((size, size)))[:height, :width] * (4 + size / 4)
+    return np.asarray(colour, np.float32) + texture[..., None]
 
 
 def _disc(picture: np.ndarray, at: Sequence[float], size: float, colour: Sequence[float]) -> None:
@@ -84,26 +84,26 @@ _OBJECTS = ((200, 40, 30), (40, 150, 60), (60, 60, 200), (220, 190, 40))
 
 def _bench(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
     """An arm before two cameras that stand: one from the front, one from above."""
-    it = _short(audited_data.made("arm", int(rng.integers(1 << 30)), 1)[0])
+    it = _short(audited_data.make_episodes("arm", int(rng.integers(1 << 30)), 1)[0])
     walls = [
         _texture(world, _HEIGHT, _WIDTH, (150, 135, 110)),
         _texture(world, _HEIGHT, _WIDTH, (90, 110, 140)),
     ]
     walls[0][48:] -= (60, 70, 60)  # The table.
-    light, places = rng.uniform(0.85, 1.15), rng.uniform((20, 52), (80, 68), (2, 2))
+    light, positions = rng.uniform(0.85, 1.15), rng.uniform((20, 52), (80, 68), (2, 2))
     colours = [_OBJECTS[n] for n in rng.choice(4, 2, replace=False)]
     front, top = [], []
     for state in it.state:
         picture = walls[0].copy()
-        for place, colour in zip(places, colours):
-            _disc(picture, place, 5, colour)
+        for position, colour in zip(positions, colours):
+            _disc(picture, position, 5, colour)
         points = _joints(state - (1.5, 0, 0, 0, 0, 0, 0), (48, 56), (20, 16, 10))
         for begin, end in itertools.pairwise(points):
             _line(picture, begin, end, (220, 120, 20))
         front.append(picture)
         picture = walls[1].copy()
-        for place, colour in zip(places, colours):
-            _disc(picture, place - (0, 25), 6, colour)
+        for position, colour in zip(positions, colours):
+            _disc(picture, position - (0, 25), 6, colour)
         points = _joints(state[3:], (10, 36), (26, 20, 14))
         for begin, end in itertools.pairwise(points):
             _line(picture, begin, end, (220, 120, 20))
@@ -117,7 +117,9 @@ def _short(it: audited_data.Episode) -> audited_data.Episode:
 
 def _crop(world: np.ndarray, at: Sequence[float]) -> np.ndarray:
     """A part of a larger picture that has no edges, with parts of pixels."""
-    (row, down), (column, right) = ((int(np.floor(place)), place % 1) for place in at)
+    (row, down), (column, right) = (
+        (int(np.floor(coordinate)), coordinate % 1) for coordinate in at
+    )
     rows, columns = (
         (first + np.arange(size + 1)) % of
         for first, size, of in zip((row, column), (_HEIGHT, _WIDTH), world.shape)
@@ -130,13 +132,15 @@ def _crop(world: np.ndarray, at: Sequence[float]) -> np.ndarray:
 def _wrist(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
     """A camera in a trembling hand, and one that sees the hand from the side."""
     it = _short(
-        audited_data.made("teleoperation", int(rng.integers(1 << 30)), 1)[0].cut(np.s_[10:])
+        audited_data.make_episodes("teleoperation", int(rng.integers(1 << 30)), 1)[0].cut(
+            np.s_[10:]
+        )
     )
     table = _texture(world, 260, 340, (120, 90, 60))
     wall = _texture(world, _HEIGHT, _WIDTH, (160, 165, 170))
     wall[50:] -= (50, 75, 100)
-    for place in rng.uniform((20, 20), (240, 320), (8, 2)).astype(int):
-        table[place[0] : place[0] + 14, place[1] : place[1] + 18] = _OBJECTS[rng.integers(4)]
+    for corner in rng.uniform((20, 20), (240, 320), (8, 2)).astype(int):
+        table[corner[0] : corner[0] + 14, corner[1] : corner[1] + 18] = _OBJECTS[rng.integers(4)]
     light, hand, side = rng.uniform(0.8, 1.2), [], []
     for state in it.state:
         picture = _crop(table, (94 + 60 * state[0], 122 + 80 * state[1])).copy()
@@ -158,7 +162,7 @@ def _wrist(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
 
 def _drive(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
     """A base that drives through rooms: a camera looks ahead, one to the side."""
-    it = _short(audited_data.made("base", int(rng.integers(1 << 30)), 1)[0])
+    it = _short(audited_data.make_episodes("base", int(rng.integers(1 << 30)), 1)[0])
     floor = world.uniform(60, 140, 3)
     paint = np.array([150, 140, 120]) + rng.uniform(-40, 40, 3)
     rooms = []
@@ -183,7 +187,7 @@ def _drive(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
 
 def _screen(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
     """A game on a dark screen, with a figure and some walls; without noise."""
-    it = _short(audited_data.made("noisy expert", int(rng.integers(1 << 30)), 1)[0])
+    it = _short(audited_data.make_episodes("noisy expert", int(rng.integers(1 << 30)), 1)[0])
     walls, pictures = world.integers(0, 9, (7, 2)) * 10, []
     for row, state in enumerate(it.state):
         picture = np.full((_HEIGHT, _WIDTH, 3), (20, 10, 30), np.uint8)
@@ -203,7 +207,7 @@ DATASETS: Mapping[str, Callable[[np.random.Generator, np.random.Generator], Film
 }
 
 
-def made(name: str, seed: int, episodes: int = 40) -> list[Filmed]:
+def make_films(name: str, seed: int, episodes: int = 40) -> list[Filmed]:
     """Returns episodes of a clean dataset."""
     rng = np.random.default_rng([seed, *name.encode()])
     return [DATASETS[name](rng, np.random.default_rng(seed)) for _ in range(episodes)]
@@ -232,16 +236,16 @@ def _black(it: Filmed, part: float) -> Filmed:
 
 def _blurred(it: Filmed, deviation: float) -> Filmed:
     name, pictures = _first(it)
-    found, reach = pictures.astype(np.float32), np.arange(-8, 9)
+    blurred, reach = pictures.astype(np.float32), np.arange(-8, 9)
     weights = np.exp(-(reach**2) / (2 * deviation**2))
     for axis in (1, 2):
         wide = [(8, 8) if a == axis else (0, 0) for a in range(4)]
-        padded = np.pad(found, wide, mode="edge")
-        size = found.shape[axis]
+        padded = np.pad(blurred, wide, mode="edge")
+        size = blurred.shape[axis]
         shifted = (np.take(padded, np.arange(k + 8, k + 8 + size), axis) for k in reach)
-        found = sum(w * s for w, s in zip(weights / weights.sum(), shifted))
-    noise = np.random.default_rng(0).normal(size=found.shape) * 2  # That of the sensor stays.
-    return it.changed(name, np.clip(found + noise, 0, 255).astype(np.uint8))
+        blurred = sum(w * s for w, s in zip(weights / weights.sum(), shifted))
+    noise = np.random.default_rng(0).normal(size=blurred.shape) * 2  # That of the sensor stays.
+    return it.changed(name, np.clip(blurred + noise, 0, 255).astype(np.uint8))
 
 
 def _swapped(it: Filmed) -> Filmed:
@@ -275,14 +279,14 @@ FAULTS: Mapping[str, audited_data.Fault] = {
 def planted(name: str, seed: int, episodes: int = 40) -> audited_data.Planted:
     """Returns a dataset in which each fault is once."""
     return plant(
-        made(name, seed, episodes), [k for k, f in FAULTS.items() if name not in f.but], seed
+        make_films(name, seed, episodes), [k for k, f in FAULTS.items() if name not in f.but], seed
     )
 
 
 def plant(clean: Sequence[Filmed], kinds: Sequence[str], seed: int) -> audited_data.Planted:
     """Returns clean episodes, of which some have one of the faults each."""
-    made, rng = list(clean), np.random.default_rng([seed, 2])
-    places = rng.choice(len(clean), len(kinds), replace=False).tolist()
-    for place, kind in zip(places, kinds):
-        made[place] = FAULTS[kind].plant(made[place])
-    return audited_data.Planted(made, dict(zip(places, kinds)))
+    films, rng = list(clean), np.random.default_rng([seed, 2])
+    indices = rng.choice(len(clean), len(kinds), replace=False).tolist()
+    for index, kind in zip(indices, kinds):
+        films[index] = FAULTS[kind].plant(films[index])
+    return audited_data.Planted(films, dict(zip(indices, kinds)))

@@ -159,24 +159,24 @@ def _check_episode(episode: dict[str, Any], expected: SourceEpisode) -> None:
         _check_equal(value, episode[name], f"{expected.key}/{name}")
 
 
-def _check_equal(expected: Any, found: Any, where: str) -> None:
+def _check_equal(expected: Any, actual: Any, where: str) -> None:
     if isinstance(expected, dict):
-        assert expected.keys() == found.keys(), where
+        assert expected.keys() == actual.keys(), where
         for name, child in expected.items():
-            _check_equal(child, found[name], f"{where}/{name}")
+            _check_equal(child, actual[name], f"{where}/{name}")
         return
-    if hasattr(found, "to_list"):  # A ragged tensor.
-        assert found.to_list() == [np.asarray(row).tolist() for row in expected], where
+    if hasattr(actual, "to_list"):  # A ragged tensor.
+        assert actual.to_list() == [np.asarray(row).tolist() for row in expected], where
         return
-    expected, found = np.asarray(expected), np.asarray(found)
-    if found.dtype == object and expected.dtype == np.uint8:
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    if actual.dtype == object and expected.dtype == np.uint8:
         return  # An image that was encoded.
     if expected.dtype.kind in "US" or expected.dtype == object:
         encoded = [item.encode() if isinstance(item, str) else item for item in expected.flat]
-        assert encoded == list(found.flat), where
+        assert encoded == list(actual.flat), where
         return
-    assert found.dtype == expected.dtype, where
-    np.testing.assert_array_equal(found, expected, err_msg=where)
+    assert actual.dtype == expected.dtype, where
+    np.testing.assert_array_equal(actual, expected, err_msg=where)
 
 
 def to_lists(value: Any) -> Any:

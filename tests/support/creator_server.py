@@ -38,8 +38,12 @@ async def _call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
     await app(scope, receive, send)
     if kind == "websocket":
         return [message["type"] for message in sent]
-    found = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-    return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:])
+    response_headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+    return (
+        sent[0]["status"],
+        response_headers,
+        b"".join(message.get("body", b"") for message in sent[1:]),
+    )
 
 
 def answered(app, *args, **kwargs):
@@ -197,17 +201,17 @@ class Player:
 
     def receive(self, timeout=60):
         """The next picture or message."""
-        said = self.socket.recv(timeout=timeout)
-        if isinstance(said, bytes):
-            said = Frame.decode(said)
-            self.frames.append(said)
+        message = self.socket.recv(timeout=timeout)
+        if isinstance(message, bytes):
+            message = Frame.decode(message)
+            self.frames.append(message)
             if self.acks:
                 with contextlib.suppress(ConnectionClosed):  # What was said before can be read.
-                    self.say("ack", frame=said.number)
+                    self.say("ack", frame=message.number)
         else:
-            said = json.loads(said)
-            self.messages.append(said)
-        return said
+            message = json.loads(message)
+            self.messages.append(message)
+        return message
 
     def receive_frame(self):
         """The last picture that came; the next one if there was none yet."""
@@ -229,12 +233,12 @@ class Player:
         """
         while True:
             for index in range(self._next.get(op, 0), len(self.messages)):
-                said = self.messages[index]
-                if said["op"] == op and all(
-                    _part(said, name) == value for name, value in fields.items()
+                message = self.messages[index]
+                if message["op"] == op and all(
+                    _part(message, name) == value for name, value in fields.items()
                 ):
                     self._next[op] = index + 1
-                    return said
+                    return message
             self.receive()
 
     def until_step(self, step, *, is_last=False):

@@ -102,19 +102,19 @@ class MdpA:
             states.append(state)
             actions.append(action)
         states, actions = np.array(states).T, np.array(actions).T
-        known = rng.random(number) >= share_unknown
-        return cls._from_grid(states, actions, lengths, ended, known)
+        is_final_known = rng.random(number) >= share_unknown
+        return cls._from_grid(states, actions, lengths, ended, is_final_known)
 
     @classmethod
-    def _from_grid(cls, states, actions, lengths, ended, known):
+    def _from_grid(cls, states, actions, lengths, ended, is_final_known):
         horizon = actions.shape[1]
-        is_step = np.arange(horizon + 1) < (lengths + known)[:, None]
+        is_step = np.arange(horizon + 1) < (lengths + is_final_known)[:, None]
         is_transition = np.arange(horizon) < lengths[:, None]
         before, taken = states[:, :-1][is_transition], actions[is_transition]
         return EvaluationSet(
             num_transitions=lengths,
             is_terminal=ended,
-            final_observation_known=known,
+            final_observation_known=is_final_known,
             observations=states[is_step],
             actions=taken,
             rewards=cls.rewards[before, taken],
@@ -152,13 +152,13 @@ class LinearGaussian:
             states.append(state)
             actions.append(action)
         states, actions = np.array(states).T, np.array(actions).T
-        known = rng.random(number) >= share_unknown
-        is_step = np.arange(steps + 1) < (steps + known)[:, None]
+        is_final_known = rng.random(number) >= share_unknown
+        is_step = np.arange(steps + 1) < (steps + is_final_known)[:, None]
         before, taken = states[:, :-1].reshape(-1, 1), actions.reshape(-1, 1)
         return EvaluationSet(
             num_transitions=np.full(number, steps),
             is_terminal=np.zeros(number, bool),
-            final_observation_known=known,
+            final_observation_known=is_final_known,
             observations=states[is_step][:, None],
             actions=taken,
             rewards=-(before**2 + 0.1 * taken**2)[:, 0],

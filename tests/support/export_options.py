@@ -14,14 +14,18 @@ NAMES = {
 def options_for(format, episodes):
     """The options of the format for these episodes."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-    known = (*rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT)
-    arrays = [path for path, field in fields.items() if is_array(field) and path not in known]
+    standard_names = (*rlds.STEP_FLAGS, rlds.REWARD, rlds.DISCOUNT)
+    arrays = [
+        path for path, field in fields.items() if is_array(field) and path not in standard_names
+    ]
     images = [path for path, field in fields.items() if getattr(field, "encoding", "")]
 
     def first(name, paths):
         ours = [path for path in paths if root_of(path) == name]
-        others = [path for path in paths if root_of(path) not in (rlds.OBSERVATION, rlds.ACTION)]
-        return [*ours, *others, name][0]
+        extra_paths = [
+            path for path in paths if root_of(path) not in (rlds.OBSERVATION, rlds.ACTION)
+        ]
+        return [*ours, *extra_paths, name][0]
 
     observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
     chosen = {"observation": observation, "action": action}

@@ -33,14 +33,14 @@ STEP = {
 }
 
 
-def steps_of(length: int, *, known: bool, terminal: bool, seed: int) -> dict[str, Any]:
+def steps_of(length: int, *, is_final_known: bool, terminal: bool, seed: int) -> dict[str, Any]:
     """The steps of an episode: numbers that are stored in every way, a text and flags."""
     rng = np.random.default_rng(seed)
     index = np.arange(length)
     is_last = index == length - 1
     discount = rng.choice([0.5, 0.9, 1.0], size=length).astype(np.float32)
     # What the last action led to is said by the step before the final observation, if there is one.
-    discount[index == length - 1 - known] *= not terminal
+    discount[index == length - 1 - is_final_known] *= not terminal
     text = np.empty(length, object)
     text[:] = [b"step %d of %d" % (i, seed) for i in index]
     steps = {
@@ -68,10 +68,12 @@ def random_episodes(number: int, *, seed: int = 0, longest: int = 7) -> list[dic
     rng = np.random.default_rng(seed)
     episodes = []
     for index in range(number):
-        known, terminal = bool(rng.integers(2)), bool(rng.integers(2))
+        is_final_known, terminal = bool(rng.integers(2)), bool(rng.integers(2))
         length = int(rng.integers(longest + 1)) if index else longest
-        steps = steps_of(length, known=known, terminal=terminal, seed=seed + index)
-        episodes.append({"steps": steps, "final_observation_known": known, "index": index})
+        steps = steps_of(
+            length, is_final_known=is_final_known, terminal=terminal, seed=seed + index
+        )
+        episodes.append({"steps": steps, "final_observation_known": is_final_known, "index": index})
     return episodes
 
 

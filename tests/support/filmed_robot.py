@@ -28,6 +28,6 @@ class FilmedSource(RobotSource):
         episode = super().read(split, index)
         begin = sum(map(len, self.parts[:index]))
         clip = VideoFile(self.film).clip(begin, begin + len(self.parts[index]))
-        found = {"clip": clip.data, "first": np.int64(clip.first)}
-        episode.metadata["video"] = {"observation": {"front": found}}
+        clip_fields = {"clip": clip.data, "first": np.int64(clip.first)}
+        episode.metadata["video"] = {"observation": {"front": clip_fields}}
         return episode

@@ -93,9 +93,16 @@ def check(kind, seed, folder):
         expected = [*range(sum(map(len, accepted)))]
         if kind.startswith("lerobot"):  # Its rows are transitions.
             expected = [number for episode in accepted for number in episode[:-1]]
-        found = _read(kind, disk, folder.with_name(f"{folder.name}-back"))
+        numbers = _read(kind, disk, folder.with_name(f"{folder.name}-back"))
     assert " lost" not in error, error
-    assert found == expected, (kind, seed, len(found), len(expected), found[-3:], expected[-3:])
+    assert numbers == expected, (
+        kind,
+        seed,
+        len(numbers),
+        len(expected),
+        numbers[-3:],
+        expected[-3:],
+    )
     return len(expected), error
 
 
@@ -148,13 +155,13 @@ def _read(kind, disk, back):
         recover(disk / "made", back)
     else:
         back = disk / "made"
-    found = []
+    read_numbers = []
     for episode in rlds.sources.open(back, video="frames"):
         observation = episode.steps["observation"]
         numbers = observation["number"].reshape(-1).astype(int).tolist()
         assert len(observation["cam"]) == len(numbers)
-        found += numbers
-    return found
+        read_numbers += numbers
+    return read_numbers
 
 
 def _streamed(folder):
@@ -166,7 +173,7 @@ def _streamed(folder):
     with file.open("rb") as stream:
         for _, channel, message in make_reader(stream).iter_messages():
             times[channel.topic].append((message.log_time - 10**9) // 10**7)
-    cameras, numbers = (sorted(found) for found in times.values())
+    cameras, numbers = (sorted(topic_times) for topic_times in times.values())
     assert numbers in (cameras, cameras[:-1]), (len(numbers), len(cameras))
     return cameras
 

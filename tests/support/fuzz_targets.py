@@ -97,9 +97,9 @@ class Choices:
             return self.below(1 << 16)
         return max(0, min((1 << self.below(65)) + self.below(5) - 2, 2**64 - 1))
 
-    def times(self, most: int) -> Iterator[None]:
+    def times(self, limit: int) -> Iterator[None]:
         """Yields `most` times, or fewer."""
-        for _ in range(self.below(most + 1)):
+        for _ in range(self.below(limit + 1)):
             yield
 
 
@@ -448,25 +448,28 @@ def compare_twins(data: bytes) -> None:
         states, first, buffers, transitions = arguments[:4]
         scope = choices.pick((True, True, {}, {1: True}))
         announced = (num_records, size, scope)
-        found = _outcome(
+        actual = _outcome(
             _compiled.run_machine,
             *(states, first, list(map(_exactly, buffers)), _exactly(transitions), *announced),
         )
         expected = _outcome(pure.run_machine, states, first, buffers, transitions, *announced)
-        assert found == expected, (found, expected)
+        assert actual == expected, (actual, expected)
     count = choices.below(20)
-    rest = choices.take(choices.left())
+    remaining = choices.take(choices.left())
     for name, args in (
-        ("highway_hash64", (rest,)),
-        ("read_varint", (rest, len(rest) // 2)),
-        ("read_varints", (memoryview(rest), len(rest) // 2, count)),
-        ("split_records", (rest[: len(rest) // 4], count, rest[len(rest) // 4 :])),
-        ("take_apart", ([rest, *_records(Choices(rest))],)),
+        ("highway_hash64", (remaining,)),
+        ("read_varint", (remaining, len(remaining) // 2)),
+        ("read_varints", (memoryview(remaining), len(remaining) // 2, count)),
+        (
+            "split_records",
+            (remaining[: len(remaining) // 4], count, remaining[len(remaining) // 4 :]),
+        ),
+        ("take_apart", ([remaining, *_records(Choices(remaining))],)),
     ):
         exact = [_exactly(arg) if isinstance(arg, bytes | memoryview) else arg for arg in args]
-        found = _outcome(getattr(_compiled, name), *exact)
-        assert found == _outcome(getattr(pure, name), *args), name
-    _compare_block_headers(Choices(rest))
+        actual = _outcome(getattr(_compiled, name), *exact)
+        assert actual == _outcome(getattr(pure, name), *args), name
+    _compare_block_headers(Choices(remaining))
 
 
 def _compare_block_headers(choices: Choices) -> None:
@@ -486,8 +489,8 @@ def _compare_block_headers(choices: Choices) -> None:
     at = choices.below(len(damaged) + 1)
     stored = memoryview(damaged)[at : at + choices.pick((1 << 20, choices.below(1 << 17)))]
     args = (stored, begin + at, begin + choices.pick((0, 0, 0, 1)), end)
-    found = _outcome(_compiled.take_out_block_headers, *args)
-    assert found == _outcome(pure.take_out_block_headers, *args)
+    actual = _outcome(_compiled.take_out_block_headers, *args)
+    assert actual == _outcome(pure.take_out_block_headers, *args)
 
 
 def _options(choices: Choices) -> str:

@@ -160,21 +160,21 @@ class Storage:
             return self.describe(name)
 
     def describe(self, name):
-        found = self.get(name)
-        data = found["data"]
+        stored = self.get(name)
+        data = stored["data"]
         return {
             "kind": "storage#object",
-            "id": f"{BUCKET}/{name}/{found['generation']}",
+            "id": f"{BUCKET}/{name}/{stored['generation']}",
             "name": name,
             "bucket": BUCKET,
-            "generation": str(found["generation"]),
+            "generation": str(stored["generation"]),
             "metageneration": "1",
-            "contentType": found["type"],
+            "contentType": stored["type"],
             "size": str(len(data)),
-            "md5Hash": found["hash"],
-            "etag": str(found["generation"]),
-            "timeCreated": found["written"],
-            "updated": found["written"],
+            "md5Hash": stored["hash"],
+            "etag": str(stored["generation"]),
+            "timeCreated": stored["written"],
+            "updated": stored["written"],
         }
 
     def list(self, prefix, delimiter, after, limit):
@@ -182,8 +182,8 @@ class Storage:
         for name in sorted(self.objects):
             if not name.startswith(prefix) or name <= after:
                 continue
-            head, found, _ = name[len(prefix) :].partition(delimiter or "\0")
-            group = prefix + head + delimiter if delimiter and found else None
+            head, separator, _ = name[len(prefix) :].partition(delimiter or "\0")
+            group = prefix + head + delimiter if delimiter and separator else None
             if group is None or group not in prefixes:
                 if len(items) + len(prefixes) == limit:
                     token = base64.b64encode(last.encode()).decode()
@@ -290,12 +290,12 @@ class Handler(BaseHTTPRequestHandler):
                 return storage.state["drop_after"] < 0
         return False
 
-    def is_one_of(self, what):
+    def is_one_of(self, counter):
         """Whether this request is one of so many of which something is to go wrong."""
         storage = self.server.storage
         with storage.lock:
-            storage.state[what] = storage.state.get(what, 0) - 1
-            return storage.state[what] >= 0
+            storage.state[counter] = storage.state.get(counter, 0) - 1
+            return storage.state[counter] >= 0
 
     def json(self, content, status=200):
         return status, {"Content-Type": "application/json"}, json.dumps(content).encode()
@@ -341,14 +341,14 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(10)
         if self.is_one_of("fail"):
             raise Refused(503, "The server is busy.")
-        found = self.server.storage.get(name)
-        if generation not in (None, str(found["generation"])):
+        stored = self.server.storage.get(name)
+        if generation not in (None, str(stored["generation"])):
             raise Refused(404, f"No such object: {BUCKET}/{name}#{generation}")
-        data, headers = found["data"], {"x-goog-generation": str(found["generation"])}
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if wanted is None:
+        data, headers = stored["data"], {"x-goog-generation": str(stored["generation"])}
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if byte_range is None:
             return 200, headers, data
-        begin, end = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
+        begin, end = int(byte_range[1]), min(int(byte_range[2] or len(data)), len(data) - 1)
         if begin >= len(data):
             raise Refused(416, "Requested range not satisfiable")
         headers["Content-Range"] = f"bytes {begin}-{end}/{len(data)}"
@@ -379,12 +379,12 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(404, "no such upload")
         name, data = storage.uploads[query["upload_id"]]
         given = self.headers.get("Content-Range") or ""
-        wanted = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\*|\d+)", given)
-        if wanted and wanted[1]:
-            data[int(wanted[1]) :] = body
-        elif not wanted:
+        content_range = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\*|\d+)", given)
+        if content_range and content_range[1]:
+            data[int(content_range[1]) :] = body
+        elif not content_range:
             data[:] = body
-        if not wanted or (wanted[3] != "*" and len(data) == int(wanted[3])):
+        if not content_range or (content_range[3] != "*" and len(data) == int(content_range[3])):
             return self.json(storage.put(name, data))
         return 308, ({"Range": f"bytes=0-{len(data) - 1}"} if data else {}), b""
 

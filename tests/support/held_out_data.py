@@ -9,7 +9,7 @@ import audited_data
 import camera_data
 import numpy as np
 
-__all__ = ["FILMED", "NUMBERS", "made", "made_films"]
+__all__ = ["FILMED", "NUMBERS", "make_episodes", "make_films"]
 
 Policy = Callable[[int, np.ndarray], np.ndarray]
 
@@ -90,7 +90,7 @@ NUMBERS: Mapping[str, Task] = {
 }
 
 
-def made(name: str, seed: int, episodes: int = 80) -> list[audited_data.Episode]:
+def make_episodes(name: str, seed: int, episodes: int = 80) -> list[audited_data.Episode]:
     """Returns episodes of a clean dataset of dm_control."""
     from dm_control import suite
 
@@ -98,7 +98,7 @@ def made(name: str, seed: int, episodes: int = 80) -> list[audited_data.Episode]
     rng = np.random.default_rng([seed, *name.encode()])
     env = suite.load(task.domain, task.task, task_kwargs={"random": int(rng.integers(1 << 30))})
     limits = env.action_spec()
-    made = []
+    generated = []
     for _ in range(episodes):
         policy, seen = task.policy(rng), _flat(env.reset().observation)
         states, actions = [], []
@@ -108,8 +108,8 @@ def made(name: str, seed: int, episodes: int = 80) -> list[audited_data.Episode]
             actions.append(action)
             for _ in range(task.repeats):
                 seen = _flat(env.step(action).observation)
-        made.append(audited_data.Episode(np.array(states), np.array(actions)))
-    return made
+        generated.append(audited_data.Episode(np.array(states), np.array(actions)))
+    return generated
 
 
 def _flat(observation: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -126,13 +126,13 @@ FILMED: Mapping[str, tuple[str, list[int], list[int]]] = {
 _ROWS, _NOOP, _FIRE = 60, 0, 1
 
 
-def made_films(name: str, seed: int, episodes: int = 40) -> list[camera_data.Filmed]:
+def make_films(name: str, seed: int, episodes: int = 40) -> list[camera_data.Filmed]:
     """Returns episodes of a game, of 60 rows: every second pixel of the screen."""
     import ale_py
     import gymnasium
 
     gymnasium.register_envs(ale_py)
-    id_of_game, places, moves = FILMED[name]
+    id_of_game, addresses, moves = FILMED[name]
     rng, env = np.random.default_rng([seed, *name.encode()]), gymnasium.make(id_of_game)
     films = []
     for _ in range(episodes):
@@ -144,7 +144,7 @@ def made_films(name: str, seed: int, episodes: int = 40) -> list[camera_data.Fil
             memory = env.unwrapped.ale.getRAM()
             if row % 4 == 0:
                 action = int(rng.choice([_FIRE, *moves]))
-            states.append(memory[places].astype(float))
+            states.append(memory[addresses].astype(float))
             actions.append([float(action)])
             screens.append(screen[::2, ::2])
             screen, *_ = env.step(action)

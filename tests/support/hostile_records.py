@@ -223,11 +223,11 @@ _ODD_NAMES = ("", ".", "/etc/x", "../x", "a/../../x", "a\\b", "\0", "é\udcff", 
 
 def _tar(content: bytes, rng: random.Random, change: Change) -> bytes:
     """Changes the members of a tar archive; the checksums of their headers are right."""
-    whole = gzip.decompress(content)
-    with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
+    unpacked = gzip.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(unpacked)) as archive:
         members = [(info, archive.extractfile(info).read()) for info in archive]
     if rng.randrange(4) == 0:
-        return gzip.compress(change(whole, rng), 1)
+        return gzip.compress(change(unpacked, rng), 1)
     at = rng.randrange(len(members))
     info, data = members[at]
     kind = rng.randrange(6)

@@ -183,10 +183,10 @@ def _logs(directory: Path) -> None:
 def _folder(directory: Path, *, file_format: str) -> None:
     source = rlds.sources.open(directory / "hopper.hdf5").source
     with contextlib.redirect_stdout(io.StringIO()):
-        made = tfds_builders.convert(
+        builder = tfds_builders.convert(
             source, name="toy", data_dir=directory / "made", file_format=file_format, progress=False
         )
-    for file in Path(made.data_path).iterdir():
+    for file in Path(builder.data_path).iterdir():
         if file.is_file():
             shutil.copy(file, directory)
     shutil.rmtree(directory / "made")
@@ -398,7 +398,7 @@ def splice(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
 _BYTES = (flip, flip, cut, splice)
 
 
-def _odd_value(rng: random.Random, known: Any = None) -> Any:
+def _odd_value(rng: random.Random, valid: Any = None) -> Any:
     """A value of JSON that one does not expect."""
     deep: Any = []
     for _ in range(rng.choice((3, 70, 3000)) if rng.randrange(10) == 0 else 1):
@@ -407,7 +407,7 @@ def _odd_value(rng: random.Random, known: Any = None) -> Any:
         (
             *(None, True, -1, 0, 1, 10**9, 2**63, 10**400, 1.5, float("nan"), float("inf")),
             *("", "x", "\udcff", "../../secret", os.fspath(canary()), "float99", "a/b", "\x00"),
-            *([], {}, [1, "a", None], {"": 1}, {"type": "Box"}, deep, [known], {"x": known}, known),
+            *([], {}, [1, "a", None], {"": 1}, {"type": "Box"}, deep, [valid], {"x": valid}, valid),
             *([0] * 3, [2**40, 2**40], [-1], "1" * 5000),
         )
     )
@@ -532,7 +532,7 @@ def _create_hdf5(group: Any, name: str, shape: Any, dtype: Any, rng: random.Rand
         return
     chunks = tuple(max(1, min(size, 4)) for size in shape) or None
     is_large = np.prod(shape, dtype=float) > 1e4
-    made = group.create_dataset(
+    dataset = group.create_dataset(
         name,
         shape,
         rng.choice(dtypes),
@@ -540,8 +540,8 @@ def _create_hdf5(group: Any, name: str, shape: Any, dtype: Any, rng: random.Rand
         maxshape=tuple(None for _ in shape) if chunks and is_large else None,
         fillvalue=rng.choice((None, None, 1)) if not is_large else None,
     )
-    if not is_large and shape and made.dtype.kind in "fiu":
-        made[...] = rng.choice((0, 1, 2, 100))
+    if not is_large and shape and dataset.dtype.kind in "fiu":
+        dataset[...] = rng.choice((0, 1, 2, 100))
 
 
 def _crc(data: bytes) -> int:
@@ -649,9 +649,9 @@ def rename(files: Files, rng: random.Random) -> Files:
         del changed[name]
     else:
         directory = name.rpartition("/")[0]
-        place = rng.choice((directory, directory.rpartition("/")[0], name))
+        target = rng.choice((directory, directory.rpartition("/")[0], name))
         content = changed.pop(name)
-        changed[f"{place}/{rng.choice(_ODD_NAMES)}".lstrip("/")] = content
+        changed[f"{target}/{rng.choice(_ODD_NAMES)}".lstrip("/")] = content
     return changed
 
 
@@ -707,11 +707,11 @@ class _Opened:
 
     def __init__(self) -> None:
         self.paths: list[str] | None = None
-        self._others: set[int | None] = set()
+        self._other_threads: set[int | None] = set()
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or self.paths is None or threading.get_ident() in self._others:
+        if event != "open" or self.paths is None or threading.get_ident() in self._other_threads:
             return
         if isinstance(arguments[0], str | bytes):
             # Below a directory that it was given, rmtree opens others by their names alone.
@@ -721,7 +721,9 @@ class _Opened:
 
     def look(self) -> None:
         """Begins to look."""
-        self._others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        self._other_threads = {thread.ident for thread in threading.enumerate()} - {
+            threading.get_ident()
+        }
         self.paths = []
 
 
@@ -758,7 +760,7 @@ def write(files: Files, directory: Path) -> None:
 
 def read_all(source: AnySource) -> Counter[str]:
     """Reads all that a source has to give, and makes examples of its episodes."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with reading.errors_of(source):
         examples = source.can.examples
         features = features_of(source) if examples is None else examples.folder.features
@@ -775,29 +777,29 @@ def read_all(source: AnySource) -> Counter[str]:
     for split, part in parts:
         for episode in reading.episodes(source, split, part):
             if isinstance(episode, DamagedEpisode):
-                found["damaged"] += 1
+                counts["damaged"] += 1
                 if episode.ends_part:
                     break
             else:
                 try:
                     encoder.encode(episode)
                 except (SourceError, ValueError):
-                    found["not encoded"] += 1
-            found["episodes"] += 1
-    return found
+                    counts["not encoded"] += 1
+            counts["episodes"] += 1
+    return counts
 
 
 def _keeps_hdf5_busy(content: bytes) -> bool:
     """Whether a heap in a file has an object of no size, which HDF5 1.14 and 2.0 read for ever."""
     for heap in re.finditer(b"GCOL", content):
-        place = heap.start() + 16
-        end = heap.start() + int.from_bytes(content[place - 8 : place], "little")
-        while place + 16 <= min(end, len(content)):
-            number, size = struct.unpack_from("<H6xQ", content, place)
+        offset = heap.start() + 16
+        end = heap.start() + int.from_bytes(content[offset - 8 : offset], "little")
+        while offset + 16 <= min(end, len(content)):
+            number, size = struct.unpack_from("<H6xQ", content, offset)
             step = (16 + (size + 7 & ~7) if number else size) & 2**64 - 1
             if not step:
                 return True
-            place += step
+            offset += step
     return False
 
 
@@ -821,8 +823,8 @@ def outcome(name: str, files: Files) -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = read_all(FORMATS[name].source(directory))
-            result = "damaged" if found["damaged"] or found["not encoded"] else "read"
+                counts = read_all(FORMATS[name].source(directory))
+            result = "damaged" if counts["damaged"] or counts["not encoded"] else "read"
         except SourceError:
             result = "refused"
         except FileNotFoundError:
@@ -830,8 +832,8 @@ def outcome(name: str, files: Files) -> str:
         paths, opened.paths = opened.paths, None
         assert not watch.was_opened(), "another file was read"
         own = (os.fspath(directory), *_HARMLESS)
-        others = [path for path in paths if not path.startswith(own)]
-        assert not others, f"other files were opened: {others}"
+        foreign_paths = [path for path in paths if not path.startswith(own)]
+        assert not foreign_paths, f"other files were opened: {foreign_paths}"
         return result
     finally:
         opened.paths = None

@@ -40,10 +40,10 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(self.path.partition("?")[0])
         print(path, self.headers.get("range"), flush=True)
-        if found := re.fullmatch(rf"/datasets/owner/name/resolve/{self.commit}/(.*)", path):
-            data = (self.root / found[1]).read_bytes()
-            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range") or "")
-            self.reply(data[int(asked[1]) : int(asked[2]) + 1], 206)
+        if match := re.fullmatch(rf"/datasets/owner/name/resolve/{self.commit}/(.*)", path):
+            data = (self.root / match[1]).read_bytes()
+            byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range") or "")
+            self.reply(data[int(byte_range[1]) : int(byte_range[2]) + 1], 206)
         elif re.fullmatch(r"/api/datasets/owner/name(/revision/main)?", path):
             self.reply({"id": "owner/name", "sha": self.commit, "private": False})
         elif (

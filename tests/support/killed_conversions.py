@@ -26,8 +26,8 @@ def main(directory: Path) -> None:
     sources: dict[str, AnySource] = pickle.loads((directory / "sources").read_bytes())
     results = {}
     for name, source in sources.items():
-        whole, data_dir = directory / name / "whole", directory / name / "killed"
-        num_accesses = in_child(source, whole, None)[1]
+        complete, data_dir = directory / name / "whole", directory / name / "killed"
+        num_accesses = in_child(source, complete, None)[1]
         random.seed(name)
         num_kills = 0
         # Until it was finished, or died after the last thing that it had to do.
@@ -37,7 +37,7 @@ def main(directory: Path) -> None:
             num_kills += in_child(source, data_dir, accesses)[0] == -signal.SIGKILL
         results[name] = {
             "num_kills": num_kills,
-            "expected": conversions.contents(whole / "dataset" / "1.0.0"),
+            "expected": conversions.contents(complete / "dataset" / "1.0.0"),
             "contents": conversions.contents(data_dir / "dataset" / "1.0.0"),
             "left": sorted(path.name for path in (data_dir / "dataset").glob("[!.]*")),
         }

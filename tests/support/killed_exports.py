@@ -50,27 +50,27 @@ def watch():
     plan = json.loads(os.environ[_PLAN])
     role = "worker" if "rlds_ecosystem.files.worker" in sys.orig_argv else "main"
     log = os.open(plan["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    target, place = plan["target"], "parts"
+    target, stage = plan["target"], "parts"
     folder, name = os.path.split(target)
     counted = collections.Counter()
 
     def count(event, arguments):
-        nonlocal place
+        nonlocal stage
         if not event.startswith(_OPERATIONS):
             return
         paths = [os.fsdecode(it) for it in arguments if isinstance(it, str | bytes | os.PathLike)]
         if "renameat2" in paths or (event == "os.rename" and target in paths):
-            place = "publication"
-        elif place != "publication":
+            stage = "publication"
+        elif stage != "publication":
             if any(path.startswith(f"{folder}/.{name}.draft/{name}") for path in paths):
-                place = "draft"
+                stage = "draft"
             elif any(path.startswith(f"{folder}/.{name}.parts") for path in paths):
-                place = "parts"
+                stage = "parts"
             else:
                 return
-        os.write(log, f"{role} {place}\n".encode())
-        counted[place] += 1
-        if [role, place] == plan["phase"] and counted[place] == plan["access"]:
+        os.write(log, f"{role} {stage}\n".encode())
+        counted[stage] += 1
+        if [role, stage] == plan["phase"] and counted[stage] == plan["access"]:
             if plan["delay"]:
                 threading.Thread(target=die, args=[plan], daemon=True).start()
             else:
@@ -161,14 +161,14 @@ class Killed:
 
     def _call(self, kind, plan):
         """Returns the exit code and the errors of a run, when all of its processes have ended."""
-        whole = {"phase": None, "access": 0, "delay": 0, "kills_all": True, **(plan or {})}
-        whole |= {"log": str(self.log), "target": str(self.target), "token": str(self.token)}
+        full_plan = {"phase": None, "access": 0, "delay": 0, "kills_all": True, **(plan or {})}
+        full_plan |= {"log": str(self.log), "target": str(self.target), "token": str(self.token)}
         paths = [self.site, Path(__file__).parent, *filter(None, sys.path)]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "TMPDIR": str(self.temporary),
-            _PLAN: json.dumps(whole),
+            _PLAN: json.dumps(full_plan),
         }
         call = [sys.executable, __file__, "--run", kind, self.format, self.source, self.target]
         with subprocess.Popen(
@@ -221,10 +221,10 @@ class Killed:
 
     def check(self):
         """Checks the dataset, and that the next run leaves nothing beside it."""
-        found = contents(self.data)
+        actual = contents(self.data)
         assert not any(self.temporary.iterdir()), [*self.temporary.iterdir()]
         for name, content in self.expected.items():
-            assert found.get(name) == content, name
+            assert actual.get(name) == content, name
         if self.kind == "convert":
             code, errors = self._call("convert", {})
             assert not code or "exists and is not overwritten" in errors, errors

@@ -37,19 +37,19 @@ def frame_of(camera, episode, row):
     image = np.full(SHAPE, 90, np.uint8)
     for bit in range(BITS):
         y, x = divmod(bit, SHAPE[1] // SQUARE)
-        place = np.s_[y * SQUARE : (y + 1) * SQUARE, x * SQUARE : (x + 1) * SQUARE]
-        image[place] = 230 if number >> bit & 1 else 20
+        area = np.s_[y * SQUARE : (y + 1) * SQUARE, x * SQUARE : (x + 1) * SQUARE]
+        image[area] = 230 if number >> bit & 1 else 20
     return image
 
 
 def number_in(image):
     """Camera, episode and row of a frame."""
-    found = 0
+    number = 0
     for bit in range(BITS):
         y, x = divmod(bit, SHAPE[1] // SQUARE)
         square = image[y * SQUARE + 4 : (y + 1) * SQUARE - 4, x * SQUARE + 4 : (x + 1) * SQUARE - 4]
-        found |= int(square.mean() > 128) << bit
-    return found % 2, found // 32, found // 2 % 16
+        number |= int(square.mean() > 128) << bit
+    return number % 2, number // 32, number // 2 % 16
 
 
 def record(path, notes, streaming, resumed, wait):
@@ -97,9 +97,9 @@ def add(dataset, episode, save=lambda: None):
     dataset.save_episode()
 
 
-def note(file, begun, done, what=""):
+def note(file, begun, done, message=""):
     temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"begun": begun, "done": done, "what": what}))
+    temporary.write_text(json.dumps({"begun": begun, "done": done, "what": message}))
     os.replace(temporary, file)
 
 

@@ -94,12 +94,12 @@ def record(plan, directory, notes_path, first_episode):
     """Records until the process is killed."""
     with open(notes_path, "r+b") as file:
         notes = mmap.mmap(file.fileno(), NOTES_SIZE)
-    place = 0
+    offset = 0
 
     def note(*values):
-        nonlocal place
-        NOTE.pack_into(notes, place, *values, time.monotonic())
-        place += NOTE.size
+        nonlocal offset
+        NOTE.pack_into(notes, offset, *values, time.monotonic())
+        offset += NOTE.size
 
     scheduler = (lambda data: not data.timestep.first()) if plan.drops_first else None
     writer = envlogger.RiegeliBackendWriter(
@@ -108,7 +108,7 @@ def record(plan, directory, notes_path, first_episode):
     is_full = NOTES_SIZE - 4 * NOTE.size
     next_time = time.monotonic()
     episode = first_episode
-    while place < is_full:
+    while offset < is_full:
         length = plan.length_of(episode)
         stop = length // 2 if plan.is_discarded(episode) else length
         for i in range(stop):
@@ -126,7 +126,7 @@ def record(plan, directory, notes_path, first_episode):
             if plan.rate:
                 next_time += 1 / plan.rate
                 time.sleep(max(0.0, next_time - time.monotonic()))
-            if place >= is_full:
+            if offset >= is_full:
                 break
         if plan.is_discarded(episode):
             note(DISCARDING, episode, 0)
@@ -198,14 +198,14 @@ class Killed:
         content = self._notes_file.read()
         self._notes_file.close()
         self.steps = collections.defaultdict(dict)  # For each episode, step -> time.
-        self.others = collections.defaultdict(dict)  # For each episode, kind of note -> time.
+        self.note_times = collections.defaultdict(dict)  # For each episode, kind of note -> time.
         for kind, episode, i, when in NOTE.iter_unpack(content[: len(content) // 20 * 20]):
             if kind == 0:
                 break
             if kind == STEP:
                 self.steps[episode][i] = when
             else:
-                self.others[episode][kind] = when
+                self.note_times[episode][kind] = when
 
 
 def kill(plans, directory, seconds, python=sys.executable):
@@ -241,10 +241,10 @@ def check(processes, directory, recovered_directory):
         assert len(reader.steps) == sum(len(steps) for steps, _, _ in recovered)
     for process in processes:
         _check_process(process, read, recovered, outcome)
-    known = set().union(*(process.steps for process in processes))
+    recorded_steps = set().union(*(process.steps for process in processes))
     last = {max(process.steps) + 1 for process in processes}  # Accepted, but not noted yet.
     for steps, _, _ in read + recovered:
-        if steps[0][0] not in known | last:
+        if steps[0][0] not in recorded_steps | last:
             outcome.wrong.append(f"invented {steps}")
     return outcome
 
@@ -271,7 +271,7 @@ def _check_process(process, read, recovered, outcome):
     limit = process.killed_at - plan.flush_interval
     first_step = 1 if plan.drops_first else 0
     mine = range(min(process.steps), max(process.steps) + 2)
-    found = []
+    numbered = []
     for name, episodes in (("read", read), ("recovered", recovered)):
         by_number = {}
         for steps, metadata, is_finished in episodes:
@@ -289,19 +289,21 @@ def _check_process(process, read, recovered, outcome):
                 outcome.wrong.append(f"{name}: episode {number} has {len(steps)} steps")
             if metadata not in (None, {"episode": number}):
                 outcome.wrong.append(f"{name}: episode {number} has metadata {metadata}")
-            if process.others[number].get(DISCARDED, np.inf) < limit:
+            if process.note_times[number].get(DISCARDED, np.inf) < limit:
                 outcome.late.append(f"{name}: discarded episode {number} is there")
             by_number[number] = (len(steps), metadata, is_finished)
         if list(by_number) != sorted(by_number):
             outcome.wrong.append(f"{name}: episodes are not in order: {list(by_number)}")
-        found.append(by_number)
-    read_by_number, recovered_by_number = found
+        numbered.append(by_number)
+    read_by_number, recovered_by_number = numbered
     outcome.accepted += sum(map(len, process.steps.values()))
     outcome.read += sum(length for length, _, _ in read_by_number.values())
     outcome.recovered += sum(length for length, _, _ in recovered_by_number.values())
     for number, times in process.steps.items():
-        others = process.others[number]
-        if DISCARDING in others or (plan.is_discarded(number) and number == max(process.steps)):
+        episode_notes = process.note_times[number]
+        if DISCARDING in episode_notes or (
+            plan.is_discarded(number) and number == max(process.steps)
+        ):
             continue
         num_promised = sum(when < limit for when in times.values())
         num_recovered, metadata, _ = recovered_by_number.get(number, (0, None, False))
@@ -316,7 +318,7 @@ def _check_process(process, read, recovered, outcome):
         outcome.lost += num_lost
         if num_lost:
             outcome.late.append(f"{num_lost} steps of episode {number} are lost")
-        if others.get(METADATA, np.inf) < limit and metadata is None:
+        if episode_notes.get(METADATA, np.inf) < limit and metadata is None:
             outcome.late.append(f"the metadata of episode {number} are lost")
 
 
@@ -373,8 +375,8 @@ def main():
         outcome, plans = run(seed, options.python)
         num_kills += outcome.kills
         print(f"seed {seed}: {outcome.accepted} steps, lost {outcome.lost}, {plans}", flush=True)
-        for what in (*outcome.wrong[:5], *outcome.late[:5]):
-            print(f"    {what[:300]}", flush=True)
+        for problem in (*outcome.wrong[:5], *outcome.late[:5]):
+            print(f"    {problem[:300]}", flush=True)
         for key in (
             "all",
             plans[0].observation,

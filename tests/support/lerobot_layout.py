@@ -31,18 +31,18 @@ def check_layout(root: Path) -> list[dict[str, Any]]:
     features = info["features"]
     assert info["fps"] > 0
     assert info["splits"]
-    columns = {name: said for name, said in features.items() if said["dtype"] != "video"}
+    columns = {name: feature for name, feature in features.items() if feature["dtype"] != "video"}
     assert (
         columns.items()
         >= {
             name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in ALWAYS.items()
         }.items()
     )
-    for name, said in features.items():
+    for name, feature in features.items():
         assert "/" not in name
-        assert said.keys() >= {"dtype", "shape", "names"}
-        assert 1 <= len(said["shape"]) <= 5
-        assert all(type(size) is int and size > 0 for size in said["shape"])
+        assert feature.keys() >= {"dtype", "shape", "names"}
+        assert 1 <= len(feature["shape"]) <= 5
+        assert all(type(size) is int and size > 0 for size in feature["shape"])
     read = _read_30 if info["codebase_version"] == "v3.0" else _read_21
     episodes, tasks = read(root, info, columns)
     row = 0
@@ -77,13 +77,15 @@ def _read_30(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
         assert {*np.cumsum([0, *groups[:-1]]).tolist()} <= {*starts.tolist()}
         assert max(groups) < 500 + max(np.diff([*starts, len(table)]))
         tables[file.relative_to(root).as_posix()] = table
-    whole = pa.concat_tables(tables.values())
+    all_rows = pa.concat_tables(tables.values())
     rows = []
     for file in sorted((root / "meta/episodes").glob("*/*.parquet")):
         assert (root / "meta/episodes").is_dir()
         for row in pq.read_table(file).to_pylist():
-            place = row["meta/episodes/chunk_index"], row["meta/episodes/file_index"]
-            assert file.as_posix().endswith("chunk-{:03d}/file-{:03d}.parquet".format(*place))
+            chunk_and_file = row["meta/episodes/chunk_index"], row["meta/episodes/file_index"]
+            assert file.as_posix().endswith(
+                "chunk-{:03d}/file-{:03d}.parquet".format(*chunk_and_file)
+            )
             rows.append(row)
     begin, episodes = 0, []
     for index, row in enumerate(rows):
@@ -95,10 +97,12 @@ def _read_30(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
         )
         assert index in tables[name]["episode_index"].to_pylist()
         _check_statistics(row, columns)
-        episodes.append(whole.slice(begin, end - begin).to_pydict())
+        episodes.append(all_rows.slice(begin, end - begin).to_pydict())
         texts = stored["task"].to_pylist()
         assert {*row["tasks"]} == {texts[number] for number in episodes[-1]["task_index"]}
-        for video in [key for key, said in info["features"].items() if said["dtype"] == "video"]:
+        for video in [
+            key for key, feature in info["features"].items() if feature["dtype"] == "video"
+        ]:
             assert row[f"videos/{video}/to_timestamp"] > row[f"videos/{video}/from_timestamp"]
             assert (
                 root
@@ -119,26 +123,28 @@ def _read_21(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
     tasks = _lines(root / "meta/tasks.jsonl")
     assert [row["task_index"] for row in tasks] == list(range(len(tasks)))
     rows, stats = _lines(root / "meta/episodes.jsonl"), _lines(root / "meta/episodes_stats.jsonl")
-    videos = [name for name, said in info["features"].items() if said["dtype"] == "video"]
+    videos = [name for name, feature in info["features"].items() if feature["dtype"] == "video"]
     assert info["total_videos"] == len(rows) * len(videos)
     assert info["total_chunks"] == -(-len(rows) // info["chunks_size"])
-    found = []
-    for index, (row, said) in enumerate(zip(rows, stats, strict=True)):
-        assert row["episode_index"] == said["episode_index"] == index
-        place = {"episode_chunk": index // info["chunks_size"], "episode_index": index}
-        table = pq.read_table(root / info["data_path"].format(**place))
+    episodes = []
+    for index, (row, episode_stats) in enumerate(zip(rows, stats, strict=True)):
+        assert row["episode_index"] == episode_stats["episode_index"] == index
+        template_fields = {"episode_chunk": index // info["chunks_size"], "episode_index": index}
+        table = pq.read_table(root / info["data_path"].format(**template_fields))
         assert len(table) == row["length"]
         # Readers of this version take the types of columns from the files.
         assert b"huggingface" in table.schema.metadata
         _check_schema(table.schema, columns)
         numbers = {
-            f"stats/{a}/{b}": v for a, kinds in said["stats"].items() for b, v in kinds.items()
+            f"stats/{a}/{b}": v
+            for a, kinds in episode_stats["stats"].items()
+            for b, v in kinds.items()
         }
         _check_statistics(numbers, columns)
         for video in videos:
-            assert (root / info["video_path"].format(video_key=video, **place)).exists()
-        found.append(table.to_pydict())
-    return found, [row["task"] for row in tasks]
+            assert (root / info["video_path"].format(video_key=video, **template_fields)).exists()
+        episodes.append(table.to_pydict())
+    return episodes, [row["task"] for row in tasks]
 
 
 def _check_schema(schema: Any, columns: dict[str, Any]) -> None:
@@ -148,9 +154,9 @@ def _check_schema(schema: Any, columns: dict[str, Any]) -> None:
     described = declared.get("info", {}).get("features", {})
     # Readers before `datasets` 4 know no other name for lists.
     assert '"List"' not in json.dumps(described)
-    for name, said in columns.items():
-        shape, kind = said["shape"], schema.field(name).type
-        if said["dtype"] == "image":
+    for name, feature in columns.items():
+        shape, kind = feature["shape"], schema.field(name).type
+        if feature["dtype"] == "image":
             assert kind == pa.struct({"bytes": pa.binary(), "path": pa.string()})
             assert described.get(name, {"_type": "Image"}) == {"_type": "Image"}
             continue
@@ -159,18 +165,20 @@ def _check_schema(schema: Any, columns: dict[str, Any]) -> None:
             assert getattr(kind, "list_size", size) == size
             kind = kind.value_type
         names = {"string": "string", "bool": "bool", "float64": "double", "float32": "float"}
-        assert str(kind) == {**names, "float16": "halffloat"}.get(said["dtype"], said["dtype"])
+        assert str(kind) == {**names, "float16": "halffloat"}.get(
+            feature["dtype"], feature["dtype"]
+        )
 
 
 def _check_statistics(row: dict[str, Any], columns: dict[str, Any]) -> None:
-    for name, said in columns.items():
+    for name, feature in columns.items():
         if f"stats/{name}/mean" not in row:
-            assert said["dtype"] in ("string", "image"), name
+            assert feature["dtype"] in ("string", "image"), name
             continue
         shape = {np.shape(row[f"stats/{name}/{kind}"]) for kind in ("min", "max", "mean", "std")}
-        is_image = said["dtype"] == "image"
+        is_image = feature["dtype"] == "image"
         # Version 2.1 had those of each element, 3.0 has those of the last dimension.
-        numbers = {tuple(said["shape"]), (said["shape"][-1],)}
+        numbers = {tuple(feature["shape"]), (feature["shape"][-1],)}
         assert shape <= ({(1, 1, 1), (3, 1, 1)} if is_image else numbers)
         assert np.shape(row[f"stats/{name}/count"]) == (1,)
 

@@ -111,8 +111,8 @@ class Telling(Source):
     @functools.cached_property
     def about(self) -> About:
         facts = self._facts
-        said = {"fps": facts["rate"], "environment": facts["environment"]}
-        return About(license=facts["license"], metadata={**said, "modes": facts["table"]})
+        metadata = {"fps": facts["rate"], "environment": facts["environment"]}
+        return About(license=facts["license"], metadata={**metadata, "modes": facts["table"]})
 
     @functools.cached_property
     def fields(self) -> Fields:
@@ -167,12 +167,12 @@ def facts_of(episodes: Any) -> dict[str, Any]:
     def of_fields(name: str) -> dict[str, Any]:
         return {p: value for p, field in fields.items() if (value := getattr(field, name, None))}
 
-    said = episodes.metadata
+    metadata = episodes.metadata
     texts = {str(text) for text in fields if text == "language_instruction"}
     return {
         **{name: of_fields(name) for name in ("unit", "names", "codes", "table", "kind")},
-        **{"rate": said.get("fps"), "environment": said.get("environment")},
-        **{"license": episodes.source.about.license, "modes": said.get("modes")},
+        **{"rate": metadata.get("fps"), "environment": metadata.get("environment")},
+        **{"license": episodes.source.about.license, "modes": metadata.get("modes")},
         "task": [list(episode.steps["language_instruction"]) for episode in episodes]
         if texts
         else [],

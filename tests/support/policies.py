@@ -144,15 +144,15 @@ def check_samples(directory):
         compared.append(name)
         expected = dict(np.load(directory / f"{name}.npz"))
         expected.pop("step_id", None)  # openpi filters by it, and never looks at it again.
-        places = _order_of(expected)
+        expected_order = _order_of(expected)
         if "task/timestep" in expected:
-            _draw(samples, expected["task/timestep"][places])
+            _draw(samples, expected["task/timestep"][expected_order])
         batches = list(rlds.feeds.Feed(samples, 4, seed=3, epochs=1))
         columns = joined(batches)
         assert set(columns) == set(expected), name
         order = _order_of(columns)
         for path, column in columns.items():
-            _check_column(f"{name}: {path}", column[order], expected[path][places])
+            _check_column(f"{name}: {path}", column[order], expected[path][expected_order])
     return compared
 
 
@@ -160,9 +160,9 @@ def check_rows(directory, name, batches):
     """Compares rows, in any order and without goals, with those of the loaders."""
     expected, columns = dict(np.load(directory / f"{name}.npz")), joined(batches)
     assert set(columns) == set(expected)
-    order, places = _order_of(columns), _order_of(expected)
+    order, expected_order = _order_of(columns), _order_of(expected)
     for path, column in columns.items():
-        _check_column(f"{name}: {path}", column[order], expected[path][places])
+        _check_column(f"{name}: {path}", column[order], expected[path][expected_order])
 
 
 def joined(batches):
@@ -185,9 +185,9 @@ def _draw(samples, goals):
     drawn[_order_of(joined([samples.batch(np.arange(len(samples)))]))] = goals
 
     def as_the_loader(chosen, low, high):
-        found = drawn[chosen.numbers]
-        assert ((low <= found) & (found < high)).all()  # Ours may be there, too.
-        return found
+        drawn_goals = drawn[chosen.numbers]
+        assert ((low <= drawn_goals) & (drawn_goals < high)).all()  # Ours may be there, too.
+        return drawn_goals
 
     samples._drawn = as_the_loader
 

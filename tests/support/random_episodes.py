@@ -62,8 +62,8 @@ def in_both_layouts(
     """Two datasets of the same episodes: with nested steps, and with batched ones."""
     batched = None
     for i, columns in enumerate(all_columns):
-        others = {name: values[i] for name, values in metadata.items()}
-        episode = tf.data.Dataset.from_tensors({"steps": columns, **others, "id": i})
+        episode_metadata = {name: values[i] for name, values in metadata.items()}
+        episode = tf.data.Dataset.from_tensors({"steps": columns, **episode_metadata, "id": i})
         batched = episode if batched is None else batched.concatenate(episode)
     nested = batched.map(
         lambda episode: {**episode, "steps": tf.data.Dataset.from_tensor_slices(episode["steps"])}

@@ -89,11 +89,11 @@ def write_folder(
     root: Path, episodes: dict[tuple[int, int], Any] | None = None
 ) -> dict[tuple[int, int], Written]:
     """Writes episodes; nothing is said of episode 2."""
-    found = {
+    all_written = {
         names: write_episode(root, *names, *how) for names, how in (episodes or EPISODES).items()
     }
     (root / "task_info").mkdir()
-    for task in {task for task, _ in found}:
+    for task in {task for task, _ in all_written}:
         infos = [
             {
                 "episode_id": number,
@@ -102,12 +102,12 @@ def write_folder(
                 "init_scene_text": "A table.",
                 "label_info": {"action_config": written.segments},
             }
-            for (other, number), written in found.items()
+            for (other, number), written in all_written.items()
             if other == task and number != 2
         ]
         text = json.dumps(infos, ensure_ascii=False)
         (root / "task_info" / f"task_{task}.json").write_text(text)
-    return found
+    return all_written
 
 
 def write_sound(root: Path) -> None:

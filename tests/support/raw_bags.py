@@ -147,8 +147,8 @@ def write_mcap(
             serialize = types.serialize_ros1 if ros1 else types.serialize_cdr
             data = bytes(serialize(it, it.__msgtype__))
             writer.add_message(channels[topic], time, data, time - 500, number)
-        for name, said in metadata:
-            writer.add_metadata(name, said)
+        for name, values in metadata:
+            writer.add_metadata(name, values)
         writer.finish()
     return path
 

@@ -56,8 +56,8 @@ def write(directory: Path, *, splits: tuple[str, ...] = ("training", "validation
             for number in range(first, last + 1):
                 np.savez(folder / f"episode_{number:07d}.npz", **step(number))
         np.save(folder / "ep_start_end_ids.npy", np.array(RANGES[split]))
-        found: Any = annotations(WINDOWS[split])
-        np.save(folder / "lang_annotations" / "auto_lang_ann.npy", found)
+        language: Any = annotations(WINDOWS[split])
+        np.save(folder / "lang_annotations" / "auto_lang_ann.npy", language)
         scenes: Any = {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
         np.save(folder / "scene_info.npy", scenes)
         (folder / "statistics.yaml").write_text("robot_obs:\n  - mean: [0.5]\n")

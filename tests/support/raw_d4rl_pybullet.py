@@ -41,6 +41,6 @@ def write_pybullet(
     arrays["terminals"][first[1:] - 1] = 1.0
     with h5py.File(path, "w") as file:
         for name, rows_of_array in arrays.items():
-            kept = rows_of_array[:-1] if cut else rows_of_array
-            file.create_dataset(name, data=kept.astype(np.float32))
+            stored_rows = rows_of_array[:-1] if cut else rows_of_array
+            file.create_dataset(name, data=stored_rows.astype(np.float32))
     return Path(path)

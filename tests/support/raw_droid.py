@@ -53,8 +53,10 @@ def write_episode(
             file[path] = values
         file.attrs["success"] = True
         file.attrs["user"] = f"user {number}"
-    for place, serial in enumerate(serials.values()):
-        data = encoded("h264", steps if frames is None else frames, seed=2 * number + place, fps=15)
+    for camera, serial in enumerate(serials.values()):
+        data = encoded(
+            "h264", steps if frames is None else frames, seed=2 * number + camera, fps=15
+        )
         (videos / f"{serial}.mp4").write_bytes(data)
     uuid = f"LAB+{number:04}+2023-07-07"
     metadata = {
@@ -71,11 +73,11 @@ def write_episode(
 
 def write_folder(path: Path, lengths: tuple[int, ...] = (5, 8, 6)) -> list[dict[str, Any]]:
     """Writes episodes of which every second one failed; returns their arrays."""
-    found = []
+    written = []
     for number, steps in enumerate(lengths):
         end = "failure" if number % 2 else "success"
         folder = path / "LAB" / end / "2023-07-07" / f"Fri_Jul__7_09-42-{number}"
         frames = steps - 1 if number == 2 else steps
-        found.append(write_episode(folder, steps, number=number, frames=frames))
+        written.append(write_episode(folder, steps, number=number, frames=frames))
     order = sorted(range(len(lengths)), key=lambda number: (number % 2 == 0, number))
-    return [found[number] for number in order]
+    return [written[number] for number in order]

@@ -9,7 +9,7 @@ import pyarrow as pa
 def trajectories(*, rewards=True, pixels=False):
     """Trajectories with all that there can be, as dicts."""
     rng = np.random.default_rng(0)
-    made = []
+    rows = []
     for index, length in enumerate((4, 2, 6)):
         obs = rng.normal(size=(length + 1, 3)).astype(np.float32)
         if pixels:
@@ -22,18 +22,18 @@ def trajectories(*, rewards=True, pixels=False):
         }
         if rewards:
             row["rews"] = rng.random(length)
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def feature(values, depth=0):
     """The feature of a value in `datasets`."""
     array = np.asarray(values)
     name = "string" if array.dtype.kind == "U" else array.dtype.name
-    found = {"dtype": name, "_type": "Value"}
+    description = {"dtype": name, "_type": "Value"}
     for _ in range(array.ndim):
-        found = {"feature": found, "_type": "List"}
-    return found
+        description = {"feature": description, "_type": "List"}
+    return description
 
 
 def write(path, rows=None, *, batches=2):
@@ -69,7 +69,7 @@ def write(path, rows=None, *, batches=2):
 
 
 def _type(array):
-    made = pa.string() if array.dtype.kind == "U" else pa.from_numpy_dtype(array.dtype)
+    arrow_type = pa.string() if array.dtype.kind == "U" else pa.from_numpy_dtype(array.dtype)
     for _ in range(array.ndim):
-        made = pa.list_(made)
-    return made
+        arrow_type = pa.list_(arrow_type)
+    return arrow_type

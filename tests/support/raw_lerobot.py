@@ -163,8 +163,8 @@ def write_v3(
     """
     features, codecs = dict(features or FEATURES), dict(codecs)
     data = columns_of(lengths)
-    for found in data:
-        found["timestamp"] = found["timestamp"] + np.float32(jitter)
+    for episode in data:
+        episode["timestamp"] = episode["timestamp"] + np.float32(jitter)
     ends = np.cumsum([0, *lengths]).tolist()
     rows: list[dict[str, Any]] = []
     for number, members in enumerate(files):
@@ -177,7 +177,7 @@ def write_v3(
         for video, codec in codecs.items():
             parts = [frames(video, index, lengths[index]) for index in members]
             spans[video] = write_video(path / f"videos/{video}/{name}.mp4", parts, codec)
-        for place, index in enumerate(members):
+        for position, index in enumerate(members):
             row = {
                 "episode_index": index,
                 "tasks": sorted({TASKS[task] for task in data[index]["task_index"]}),
@@ -187,21 +187,21 @@ def write_v3(
                 "dataset_from_index": ends[index],
                 "dataset_to_index": ends[index + 1],
             }
-            for video, places in spans.items():
+            for video, times in spans.items():
                 row |= {
                     f"videos/{video}/chunk_index": 0,
                     f"videos/{video}/file_index": number,
-                    f"videos/{video}/from_timestamp": places[place][0],
-                    f"videos/{video}/to_timestamp": places[place][1],
+                    f"videos/{video}/from_timestamp": times[position][0],
+                    f"videos/{video}/to_timestamp": times[position][1],
                 }
-            for feature, found in statistics(data[index]).items():
-                row |= {f"stats/{feature}/{name}": value for name, value in found.items()}
+            for feature, values in statistics(data[index]).items():
+                row |= {f"stats/{feature}/{name}": value for name, value in values.items()}
             rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
     write_table(path / "meta/episodes/chunk-000/file-000.parquet", pa.Table.from_pylist(rows))
     write_tasks(path, tasks)
     _write_json(path / "meta/stats.json", statistics(_together(data)))
     videos = {name: feature for name, feature in VIDEOS.items() if name in codecs}
-    said = {
+    contents = {
         "codebase_version": "v3.0",
         "robot_type": "so100",
         "total_episodes": len(lengths),
@@ -218,11 +218,11 @@ def write_v3(
         else None,
         "features": {**features, **videos},
     }
-    _write_json(path / "meta/info.json", {**said, **dict(info)})
+    _write_json(path / "meta/info.json", {**contents, **dict(info)})
     return path
 
 
-def say_depths(path: Path, **said: Any) -> dict[str, Any]:
+def say_depths(path: Path, **changes: Any) -> dict[str, Any]:
     """Has `info.json` say more of the video of depths; returns all that it says of it.
 
     Without arguments, that it holds the codes that LeRobot makes by default.
@@ -231,7 +231,7 @@ def say_depths(path: Path, **said: Any) -> dict[str, Any]:
     codes = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
     about: dict[str, Any] = content["features"][DEPTH]["info"]
     about |= {f"video.{name}": value for name, value in codes.items()}
-    about |= {"depth_unit": "mm", **said}
+    about |= {"depth_unit": "mm", **changes}
     _write_json(path / "meta/info.json", content)
     return about
 
@@ -249,9 +249,9 @@ def write_tasks(path: Path, order: Any = (0, 1)) -> None:
              "numpy_type": "object", "metadata": None},
         ],
     }  # fmt: skip
-    made = pa.table({"task_index": pa.array(order, pa.int64()), "task": texts})
-    made = made.replace_schema_metadata({"pandas": json.dumps(described)})
-    write_table(path / "meta/tasks.parquet", made)
+    tasks = pa.table({"task_index": pa.array(order, pa.int64()), "task": texts})
+    tasks = tasks.replace_schema_metadata({"pandas": json.dumps(described)})
+    write_table(path / "meta/tasks.parquet", tasks)
 
 
 # --- Versions 2.0 and 2.1.
@@ -286,17 +286,17 @@ def write_v2(
     data = episodes(lengths)
     indices = list(range(len(lengths)) if indices is None else indices)
     lines, stats = [], []
-    for index, found in zip(indices, data):
-        found["episode_index"] = np.full(len(found["index"]), index)
+    for index, arrays in zip(indices, data):
+        arrays["episode_index"] = np.full(len(arrays["index"]), index)
         name = f"chunk-{index // 1000:03d}"
         file = path / f"data/{name}/episode_{index:06d}.parquet"
-        write_table(file, table(found, features, list_type))
+        write_table(file, table(arrays, features, list_type))
         for video, codec in codecs.items():
-            parts = [frames(video, index, len(found["index"]))]
+            parts = [frames(video, index, len(arrays["index"]))]
             write_video(path / f"videos/{name}/{video}/episode_{index:06d}.mp4", parts, codec)
-        texts = sorted({TASKS[task] for task in found["task_index"]})
-        lines.append({"episode_index": index, "tasks": texts, "length": len(found["index"])})
-        stats.append({"episode_index": index, "stats": statistics(found)})
+        texts = sorted({TASKS[task] for task in arrays["task_index"]})
+        lines.append({"episode_index": index, "tasks": texts, "length": len(arrays["index"])})
+        stats.append({"episode_index": index, "stats": statistics(arrays)})
     _write_lines(path / "meta/episodes.jsonl", lines)
     if version == "v2.0":
         _write_json(path / "meta/stats.json", statistics(_together(data)))
@@ -305,7 +305,7 @@ def write_v2(
     texts = [{"task_index": task, "task": TASKS[task]} for task in tasks]
     _write_lines(path / "meta/tasks.jsonl", texts)
     videos = {name: feature for name, feature in VIDEOS.items() if name in codecs}
-    said = {
+    contents = {
         "codebase_version": version,
         "robot_type": "so100",
         "total_episodes": len(lengths),
@@ -322,7 +322,7 @@ def write_v2(
         else None,
         "features": {**features, **videos},
     }
-    _write_json(path / "meta/info.json", {**said, **dict(info)})
+    _write_json(path / "meta/info.json", {**contents, **dict(info)})
     return path
 
 
@@ -344,16 +344,16 @@ def write_annotations(path: Path, texts: Any, numbers: Any = None) -> None:
       numbers: The numbers of the new tasks; those after the others by default.
     """
     version_3, info = path / "meta/tasks.parquet", path / "meta/info.json"
-    said = json.loads(info.read_text())
+    contents = json.loads(info.read_text())
     new = list(dict.fromkeys(text for column in texts.values() for text in column if text))
     tasks = dict(enumerate(TASKS)) | dict(zip(numbers or itertools.count(len(TASKS)), new))
     number_of = {None: -1} | {text: number for number, text in tasks.items()}
     for file in sorted((path / "data").rglob("*.parquet")):
         rows = pq.read_table(file)
         for name, column in texts.items():
-            found = [number_of[column[index]] for index in rows["episode_index"].to_pylist()]
-            rows = rows.append_column(name, pa.array(found, pa.int64()))
-            said["features"][name] = {"dtype": "int64", "shape": [1], "names": None}
+            row_numbers = [number_of[column[index]] for index in rows["episode_index"].to_pylist()]
+            rows = rows.append_column(name, pa.array(row_numbers, pa.int64()))
+            contents["features"][name] = {"dtype": "int64", "shape": [1], "names": None}
         write_table(file, rows.replace_schema_metadata())
     if version_3.exists():
         write_table(version_3, pa.table({"task_index": [*tasks], "task": [*tasks.values()]}))
@@ -367,7 +367,7 @@ def write_annotations(path: Path, texts: Any, numbers: Any = None) -> None:
             column = {name: np.array([number_of[of[index]]] * 2) for name, of in texts.items()}
             line["stats"] |= statistics(column)
         _write_lines(file, lines)
-    _write_json(info, {**said, "total_tasks": len(tasks)})
+    _write_json(info, {**contents, "total_tasks": len(tasks)})
 
 
 def texts_of_rows(path: Path, names: Any) -> list[list[Any]]:
@@ -400,10 +400,10 @@ def write_extras(path: Path, lengths: Any = LENGTHS) -> None:
 
 
 def table(
-    found: dict[str, Any], features: dict[str, dict[str, Any]], list_type: str = "List"
+    columns: dict[str, Any], features: dict[str, dict[str, Any]], list_type: str = "List"
 ) -> pa.Table:
     """Returns the rows of an episode as LeRobot stores them."""
-    arrays = {name: _array(found[name], feature) for name, feature in features.items()}
+    arrays = {name: _array(columns[name], feature) for name, feature in features.items()}
     described = {name: _described(feature, list_type) for name, feature in features.items()}
     metadata = {"huggingface": json.dumps({"info": {"features": described}})}
     return pa.table(arrays).replace_schema_metadata(metadata)
@@ -435,9 +435,9 @@ def _described(feature: dict[str, Any], list_type: str) -> dict[str, Any]:
     return {"feature": value, "length": feature["shape"][0], "_type": list_type}
 
 
-def write_table(file: Path, made: pa.Table) -> None:
+def write_table(file: Path, table: pa.Table) -> None:
     """Writes a Parquet file."""
-    _write_groups(file, [made])
+    _write_groups(file, [table])
 
 
 def _write_groups(file: Path, groups: list[pa.Table]) -> None:
@@ -454,10 +454,10 @@ def without_footer(file: Path) -> None:
     file.write_bytes(data[: -8 - footer])
 
 
-def statistics(found: dict[str, Any]) -> dict[str, Any]:
+def statistics(columns: dict[str, Any]) -> dict[str, Any]:
     """Returns the statistics of numbers."""
     stats = {}
-    for name, column in found.items():
+    for name, column in columns.items():
         values = np.asarray(column, object if name in (IMAGE, "note") else None)
         if values.dtype == object:
             continue
@@ -478,13 +478,13 @@ def statistics(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _together(data: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: np.concatenate([found[name] for found in data]) for name in data[0]}
+    return {name: np.concatenate([episode[name] for episode in data]) for name in data[0]}
 
 
 def _png(image: np.ndarray) -> bytes:
-    made = io.BytesIO()
-    Image.fromarray(image).save(made, "PNG")
-    return made.getvalue()
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
 
 
 def write_video(file: Path, parts: list[np.ndarray], codec: str) -> list[tuple[float, float]]:
@@ -507,8 +507,8 @@ def write_video(file: Path, parts: list[np.ndarray], codec: str) -> list[tuple[f
 @usual_scheduling()
 def _encoded(part: np.ndarray, codec: str) -> bytes:
     name, pixels, options = CODECS[codec]
-    made = io.BytesIO()
-    with av.open(made, "w", format="mp4") as container:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream(name, FPS, options=options)
         stream.height, stream.width = part.shape[1:3]
         stream.pix_fmt = pixels
@@ -517,7 +517,7 @@ def _encoded(part: np.ndarray, codec: str) -> bytes:
             frame = av.VideoFrame.from_ndarray(image, kind)
             container.mux(stream.encode(frame.reformat(format=pixels)))
         container.mux(stream.encode())
-    return made.getvalue()
+    return file.getvalue()
 
 
 def _join(file: Path, encoded: list[bytes]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 Arrays = dict[str, np.ndarray]
 
 
-def episode(length: int, *, seed: int = 0, **others: Any) -> Arrays:
+def episode(length: int, *, seed: int = 0, **changes: Any) -> Arrays:
     """The arrays of an episode with all that there can be; others replace or join them."""
     rng = np.random.default_rng(seed)
     arrays = {
@@ -27,7 +27,7 @@ def episode(length: int, *, seed: int = 0, **others: Any) -> Arrays:
         "task": np.array("stack"),
         "goal": rng.random((2, 7)),
     }
-    return arrays | {name: np.asarray(value) for name, value in others.items()}
+    return arrays | {name: np.asarray(value) for name, value in changes.items()}
 
 
 def sample() -> dict[str, Arrays]:

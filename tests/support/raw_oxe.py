@@ -37,9 +37,9 @@ def jpegs(rng, length, height=12, width=16):
 
 
 def texts(text, length):
-    made = np.empty(length, object)
-    made[:] = text
-    return made
+    column = np.empty(length, object)
+    column[:] = text
+    return column
 
 
 def flags(length):

@@ -77,15 +77,15 @@ def _named(module, name):
 
 def write(path, state=None, *, name="ReplayBuffer", package=_PACKAGE):
     """Writes a pickle of the attributes of a buffer; returns its path."""
-    made = _named(package, name)
-    thing = made()
-    vars(thing).update(buffer()[0] if state is None else state)
-    members = {"torch": {"device": type(thing.device)}, package: {name: made}}
+    cls = _named(package, name)
+    instance = cls()
+    vars(instance).update(buffer()[0] if state is None else state)
+    members = {"torch": {"device": type(instance.device)}, package: {name: cls}}
     parents = {package.split(".")[0]: {}, package.rpartition(".")[0]: {}}
     modules = {each: types.ModuleType(each) for each in (*parents, *members)}
-    for each, found in members.items():
-        vars(modules[each]).update(found)
+    for each, attributes in members.items():
+        vars(modules[each]).update(attributes)
     with mock.patch.dict(sys.modules, modules):
-        content = pickle.dumps(thing)
+        content = pickle.dumps(instance)
     path.write_bytes(content)
     return path

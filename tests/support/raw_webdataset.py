@@ -64,8 +64,8 @@ def episode(key: str, length: int, *, seed: int = 0) -> list[tuple[str, bytes]]:
 
 def write_episodes(directory: Path) -> Path:
     """Two shards with four episodes; returns the folder."""
-    others = [("dir.v1/README", b"has no ending"), ("__meta__/x.json", b"{}")]
-    first = [*episode("dir.v1/ep1", 3, seed=1), *others, *episode("dir.v1/ep2", 2, seed=2)]
+    ignored_files = [("dir.v1/README", b"has no ending"), ("__meta__/x.json", b"{}")]
+    first = [*episode("dir.v1/ep1", 3, seed=1), *ignored_files, *episode("dir.v1/ep2", 2, seed=2)]
     again = [*episode("dir.v1/ep1", 4, seed=3), *episode("last", 1, seed=4)]
     write(directory / "a-000000.tar", first)
     write(directory / "a-000001.tar", again)

@@ -80,8 +80,8 @@ def write(
             config={"write_empty_chunks": write_empty_chunks},
         )
         array[:] = values
-    others = {"episode_ends": np.cumsum(lengths), **(meta or {})}
-    for name, values in others.items():
+    meta_arrays = {"episode_ends": np.cumsum(lengths), **(meta or {})}
+    for name, values in meta_arrays.items():
         array = root["meta"].create_array(
             name, shape=values.shape, dtype=values.dtype, chunks=values.shape, compressors=None
         )
@@ -127,4 +127,4 @@ def read_all(path: Path) -> dict[str, np.ndarray]:
     store: Any = zarr.storage.ZipStore(path, mode="r") if path.suffix == ".zip" else path
     root = zarr.open_group(store, mode="r", zarr_format=2)
     members = root.members(max_depth=None)
-    return {name: found[...] for name, found in members if isinstance(found, zarr.Array)}
+    return {name: array[...] for name, array in members if isinstance(array, zarr.Array)}

@@ -57,5 +57,5 @@ def chunks_in(path: str | os.PathLike[str]) -> Iterator[Chunk]:
     """The chunks of a file."""
     with open(path, "rb") as file:
         reader = ChunkReader(SeekableSource(file), 0)
-        while (found := reader.read_chunk()) is not None:
-            yield found
+        while (chunk := reader.read_chunk()) is not None:
+            yield chunk

@@ -105,7 +105,7 @@ class RobotSource(Source):
 def with_fields(fields: Fields, steps: Any, episode: Any = MappingProxyType({})) -> Fields:
     """Returns fields with others, by path; without those that are None."""
     both = [
-        nest({p: f for p, f in {**dict(leaves_at(known, None)), **new}.items() if f is not None})
-        for known, new in ((fields.steps, steps), (fields.episode, episode))
+        nest({p: f for p, f in {**dict(leaves_at(current, None)), **new}.items() if f is not None})
+        for current, new in ((fields.steps, steps), (fields.episode, episode))
     ]
     return Fields(*both)

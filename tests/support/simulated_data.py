@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from audited_data import Episode
 
-__all__ = ["DATASETS", "NO_RELATION", "made"]
+__all__ = ["DATASETS", "NO_RELATION", "make_episodes"]
 
 NO_RELATION = "nothing says what a torque leads to"
 
@@ -84,10 +84,10 @@ DATASETS: Mapping[str, tuple[str, Callable[[np.random.Generator, gymnasium.Env],
 }
 
 
-def made(name: str, seed: int, episodes: int = 80) -> list[Episode]:
+def make_episodes(name: str, seed: int, episodes: int = 80) -> list[Episode]:
     """Returns episodes of a clean dataset."""
     env_id, policy = DATASETS[name]
     rng, env = np.random.default_rng([seed, *name.encode()]), gymnasium.make(env_id).unwrapped
-    found = [policy(rng, env) for _ in range(episodes)]
+    generated = [policy(rng, env) for _ in range(episodes)]
     env.close()
-    return found
+    return generated

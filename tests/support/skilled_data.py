@@ -54,8 +54,8 @@ def _two_joints(rng: np.random.Generator, clumsy: float) -> Episode:
         if np.linalg.norm(goal - hand) < 0.06:
             break
         jacobian = np.array([[-hand[1], -np.sin(b)], [hand[0], np.cos(b)]])
-        wanted = jacobian.T @ (goal - hand)
-        change = 0.08 * wanted / max(np.linalg.norm(wanted), 0.5)
+        direction = jacobian.T @ (goal - hand)
+        change = 0.08 * direction / max(np.linalg.norm(direction), 0.5)
         change = change + 0.08 * _tremble(rng, clumsy, 2)
         if rng.random() < 0.08 * clumsy:
             change = -change  # A correction.
@@ -76,8 +76,8 @@ def _mass(rng: np.random.Generator, clumsy: float) -> Episode:
             break
         if rng.random() < 0.05 * clumsy:
             pause = int(rng.integers(1, 12))
-        wanted = 6 * (goal - at) - damping * velocity
-        force = wanted * min(1, 4 / np.linalg.norm(wanted)) * (pause <= 0)
+        desired_force = 6 * (goal - at) - damping * velocity
+        force = desired_force * min(1, 4 / np.linalg.norm(desired_force)) * (pause <= 0)
         force = force + 4 * _tremble(rng, clumsy, 2)
         pause -= 1
         states.append(np.concatenate([at, velocity, goal]))
@@ -89,22 +89,22 @@ def _mass(rng: np.random.Generator, clumsy: float) -> Episode:
 
 def _carry(rng: np.random.Generator, clumsy: float) -> Episode:
     """A hand that goes to a thing, closes, and carries it to a place: targets, and a gripper."""
-    thing, place = rng.uniform(-0.5, 0.5, 3), rng.uniform(-0.5, 0.5, 3)
+    item, destination = rng.uniform(-0.5, 0.5, 3), rng.uniform(-0.5, 0.5, 3)
     at, closed, states, actions = rng.uniform(-0.5, 0.5, 3), 0.0, [], []
     above = np.array([0, 0, 0.2])
-    aims = [(thing + above, 0), (thing, 0), (thing, 1), (place + above, 1), (place, 0)]
+    aims = [(item + above, 0), (item, 0), (item, 1), (destination + above, 1), (destination, 0)]
     if rng.random() < 0.5 * clumsy:  # It misses the thing first.
-        aims[1:1] = [(thing + 0.15 * rng.normal(size=3), 0), (thing + above, 0)]
+        aims[1:1] = [(item + 0.15 * rng.normal(size=3), 0), (item + above, 0)]
     for aim, grip in aims:
         start, wait = at, int(rng.integers(0, 1 + int(10 * clumsy)))
         length = int((14 + 10 * clumsy * rng.random()) * (0.6 + np.linalg.norm(aim - start)))
         part = np.linspace(0, 1, max(length, 6))[:, None]
         path = start + (aim - start) * (10 * part**3 - 15 * part**4 + 6 * part**5)
         for target in np.concatenate([path, np.repeat(path[-1:], wait, axis=0)]):
-            told = target + 0.04 * _tremble(rng, clumsy, 3)
-            states.append(np.concatenate([at, [closed], thing, place]))
-            actions.append(np.concatenate([told, [grip]]))
-            at = at + 0.6 * (told - at)
+            command = target + 0.04 * _tremble(rng, clumsy, 3)
+            states.append(np.concatenate([at, [closed], item, destination]))
+            actions.append(np.concatenate([command, [grip]]))
+            at = at + 0.6 * (command - at)
             closed += np.clip(grip - closed, -0.3, 0.3)
     return Episode(np.array(states), np.array(actions))
 
@@ -117,8 +117,8 @@ TASKS: Mapping[str, Callable[[np.random.Generator, float], Episode]] = {
 }
 
 
-def made(task: str, seed: int, number: int = 20) -> dict[str, list[Episode]]:
-    """Returns demonstrations of a task, by the skill of who has made them."""
+def make_demonstrations(task: str, seed: int, number: int = 20) -> dict[str, list[Episode]]:
+    """Returns demonstrations of a task, by skill."""
     rng = np.random.default_rng([seed, *task.encode()])
     return {
         skill: [TASKS[task](rng, clumsy) for _ in range(number)] for skill, clumsy in SKILLS.items()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-__all__ = ["FORMS", "NOISES", "UNKNOWABLE", "made"]
+__all__ = ["FORMS", "NOISES", "UNKNOWABLE", "make_vectors"]
 
 NOISES = {"none": 0.0, "usual": 0.003, "bad": 0.02}
 """Deviations of the noise, as shares of the range of an element."""
@@ -132,7 +132,9 @@ UNKNOWABLE: Mapping[str, Columns] = {
 """Columns that have no form, or one that numbers leave in doubt."""
 
 
-def made(name: str, seed: int, *, noise: str = "usual") -> tuple[list[np.ndarray], list[str]]:
+def make_vectors(
+    name: str, seed: int, *, noise: str = "usual"
+) -> tuple[list[np.ndarray], list[str]]:
     """Returns the states of 12 episodes, and the right kind of each element; "" of none.
 
     Args:

@@ -111,16 +111,16 @@ def test_examples_together_are_those_one_by_one():
         "id": b"one",
     }
     assert together[0] == encoder.encode(first)
-    found = ExampleDecoder(with_files(features)).decode(together[1])
-    assert encoder.encode(found) == together[1]
-    assert found["steps"]["x"].tolist() == [-2, 300]
-    assert found["steps"]["image"].tolist() == [png, png + b"2"]
-    assert [word.tolist() for word in found["steps"]["words"][1]] == [
+    actual = ExampleDecoder(with_files(features)).decode(together[1])
+    assert encoder.encode(actual) == together[1]
+    assert actual["steps"]["x"].tolist() == [-2, 300]
+    assert actual["steps"]["image"].tolist() == [png, png + b"2"]
+    assert [word.tolist() for word in actual["steps"]["words"][1]] == [
         [],
         ["\u00fc".encode()],
         [b"", b"d"],
     ]
-    assert found["sizes"].shape == (3, 0)
+    assert actual["sizes"].shape == (3, 0)
 
 
 def test_python_numbers_are_encoded_like_arrays_and_refused_if_they_do_not_fit():

@@ -27,16 +27,16 @@ def decoder(features, fields=None):
 
 def lists(**fields):
     """An example of lists of byte strings, floats or integers."""
-    made = {}
+    feature_lists = {}
     for name, values in fields.items():
         name = name.replace("__", "/")
         if values and isinstance(values[0], bytes):
-            made[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+            feature_lists[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
         elif values and isinstance(values[0], float):
-            made[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+            feature_lists[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
         else:
-            made[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+            feature_lists[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Example(features=tf.train.Features(feature=feature_lists)).SerializeToString()
 
 
 @st.composite
@@ -58,14 +58,14 @@ def test_columns_of_any_tensor_are_what_tfds_gives(column):
     serializer = tfds.core.example_serializer.ExampleSerializer(features.get_serialized_info())
     steps = [{"x": row} for row in rows]
     data = serializer.serialize_example(features.encode_example({"steps": steps}))
-    found = decoder(features).decode(data)["steps"]["x"]
-    assert found.dtype == rows.dtype
-    assert found.shape == rows.shape
+    actual = decoder(features).decode(data)["steps"]["x"]
+    assert actual.dtype == rows.dtype
+    assert actual.shape == rows.shape
     if rows.dtype.kind == "f":  # Signalling NaNs become quiet.
-        np.testing.assert_array_equal(found, rows)
-        assert (np.signbit(found) == np.signbit(rows))[~np.isnan(rows)].all()
+        np.testing.assert_array_equal(actual, rows)
+        assert (np.signbit(actual) == np.signbit(rows))[~np.isnan(rows)].all()
     else:
-        assert found.tobytes() == rows.tobytes()
+        assert actual.tobytes() == rows.tobytes()
 
 
 def test_numbers_share_the_memory_of_the_example():
@@ -74,9 +74,9 @@ def test_numbers_share_the_memory_of_the_example():
         name = "x" * length
         features = {name: F.Sequence(F.Tensor(shape=(2,), dtype=np.float32))}
         data = bytearray(lists(**{name: [float(i) for i in range(6)]}))
-        found = decoder(features).decode(data)[name]
-        assert found.flags.aligned
-        found[0, 0] = 7
+        actual = decoder(features).decode(data)[name]
+        assert actual.flags.aligned
+        actual[0, 0] = 7
         shared += decoder(features).decode(data)[name][0, 0] == 7
     assert shared == 1
 
@@ -98,17 +98,17 @@ def test_lists_as_other_writers_encode_them_are_decoded():
         + message(1, message(1, b"y") + message(2, message(2, in_two)))
         + message(1, message(1, b"unknown") + message(2, b"")),
     )
-    found = decoder(features).decode(data)
-    assert found["x"].tolist() == [1, 2, 3]
-    assert found["y"].tolist() == [1.0, 2.0]
+    actual = decoder(features).decode(data)
+    assert actual["x"].tolist() == [1, 2, 3]
+    assert actual["y"].tolist() == [1.0, 2.0]
 
 
 def test_strings_of_equal_and_of_different_lengths_are_decoded():
     features = {"a": F.Sequence(F.Text()), "b": F.Text()}
     for words in ([b"ab", b"cd", b"ef"], [b"a", b"", b"\n\x02ab"], [b"\0\0", b"x" * 300]):
-        found = decoder(features).decode(lists(a=words, b=[b"\0"]))
-        assert found["a"].tolist() == words
-        assert found["b"] == b"\0"
+        actual = decoder(features).decode(lists(a=words, b=[b"\0"]))
+        assert actual["a"].tolist() == words
+        assert actual["b"] == b"\0"
 
 
 def test_sequences_in_sequences_are_decoded_as_ragged_columns():

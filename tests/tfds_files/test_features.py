@@ -172,7 +172,9 @@ OTHERS = [
 
 def dicts_of(features):
     names = st.text("abc", min_size=1)
-    return st.dictionaries(names, features, max_size=3).map(lambda made: Features(features=made))
+    return st.dictionaries(names, features, max_size=3).map(
+        lambda members: Features(features=members)
+    )
 
 
 def containers(features):

@@ -65,11 +65,11 @@ def test_episodes_written_by_envlogger_are_read(tmp_path):
             writer.add_episode(episode)
     [split] = open_folder(tmp_path).values()
     assert len(split) == 2
-    for found, expected in zip(split, episodes, strict=True):
-        assert [words.tolist() for words in found["steps"].pop("action")] == [
+    for actual, expected in zip(split, episodes, strict=True):
+        assert [words.tolist() for words in actual["steps"].pop("action")] == [
             [word.encode() for word in words] for words in expected["steps"].pop("action")
         ]
-        np.testing.assert_equal(found["steps"], expected["steps"])
+        np.testing.assert_equal(actual["steps"], expected["steps"])
 
 
 def test_unknown_splits_and_examples_out_of_range_are_named(folder):

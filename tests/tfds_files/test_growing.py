@@ -17,7 +17,7 @@ def dataset(directory, name="it", file_format="tfrecord"):
             file_format,
             features={},
             metadata=None,
-            write=lambda place: (place / "dataset_info.json").write_text(json.dumps(info)),
+            write=lambda folder: (folder / "dataset_info.json").write_text(json.dumps(info)),
         ),
     )
 

@@ -24,9 +24,9 @@ def picture(channels, dtype=np.uint8, size=(37, 29)):
 def test_png_files_are_what_tensorflow_reads(channels):
     file = tf.io.encode_png(picture(channels)).numpy()
     np.testing.assert_array_equal(images.decode_image(file, feature(channels)), picture(channels))
-    for wanted in {1: [3, 4], 3: [4], 4: [3]}[channels]:
+    for expected in {1: [3, 4], 3: [4], 4: [3]}[channels]:
         np.testing.assert_array_equal(
-            images.decode_image(file, feature(wanted)), tf.io.decode_png(file, wanted).numpy()
+            images.decode_image(file, feature(expected)), tf.io.decode_png(file, expected).numpy()
         )
 
 
@@ -89,9 +89,9 @@ def test_images_with_other_channels_are_refused_and_palettes_are_converted():
 def test_files_that_are_not_images_are_refused():
     file = tf.io.encode_png(picture(3, np.uint16)).numpy()
     for data in (b"", b"GIF89a", file[:200], file[:-30], file[:60] + b"x" + file[61:]):
-        for wanted in (feature(3), feature(3, np.uint16)):
+        for expected in (feature(3), feature(3, np.uint16)):
             with pytest.raises(DamagedFileError):
-                images.decode_image(data, wanted)
+                images.decode_image(data, expected)
     with pytest.raises(DamagedFileError, match=r"got an image of \(37, 29, 3\), expected \(37, 30"):
         images.decode_image(as_png(picture(3)), Image(shape=(37, 30, 3), dtype=np.dtype(np.uint8)))
 

@@ -82,9 +82,9 @@ def test_intact_records_of_a_torn_file_are_read(tmp_path):
     for size in range(len(data) + 1):
         (tmp_path / "torn").write_bytes(data[:size])
         assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= size for e in ends)]
-    for place in range(len(data)):
-        (tmp_path / "torn").write_bytes(data[:place] + b"!" + data[place + 1 :])
-        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= place for e in ends)]
+    for offset in range(len(data)):
+        (tmp_path / "torn").write_bytes(data[:offset] + b"!" + data[offset + 1 :])
+        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= offset for e in ends)]
 
 
 def test_files_without_records_can_be_opened(tmp_path):
@@ -114,8 +114,8 @@ def test_threads_and_processes_may_share_a_file(file_format):
     file = open_record_file(shard(file_format), file_format)
     expected = [bytes(file.read(i)) for i in range(len(file))]
     with ThreadPoolExecutor(4) as threads:
-        found = threads.map(file.read, [i % len(expected) for i in range(100)])
-        assert [bytes(record) for record in found] == [
+        actual = threads.map(file.read, [i % len(expected) for i in range(100)])
+        assert [bytes(record) for record in actual] == [
             expected[i % len(expected)] for i in range(100)
         ]
     copy = pickle.loads(pickle.dumps(file))
@@ -178,8 +178,8 @@ def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
         data = bytearray(original)
         for _ in range(rng.randint(1, 4)):
             # Also the ends, which say where everything is.
-            place = rng.choice([rng.randrange(used), used - 1 - rng.randrange(64)])
-            data[place] = rng.randrange(256)
+            offset = rng.choice([rng.randrange(used), used - 1 - rng.randrange(64)])
+            data[offset] = rng.randrange(256)
         if rng.random() < 0.2:
             del data[rng.randrange(len(data)) :]
         path.write_bytes(data)

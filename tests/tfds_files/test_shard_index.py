@@ -35,8 +35,10 @@ INT, FLOAT, TEXT = np.dtype(np.int64), np.dtype(np.float32), np.dtype(object)
 DTYPES = ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
 
 
-def features_of(steps, **others):
-    return Features(features={"steps": Dataset(feature=Features(features=steps)), **others})
+def features_of(steps, **episode_features):
+    return Features(
+        features={"steps": Dataset(feature=Features(features=steps)), **episode_features}
+    )
 
 
 def shard_of(folder, examples):
@@ -62,8 +64,8 @@ def elements_of(index, field, example):
         numbers = np.arange(count)
         begins, ends = index.find_strings(field, np.full(count, example), numbers)
         return [raw[begin:end].tobytes() for begin, end in zip(begins, ends)]
-    stride, rest = divmod(int(index.sizes[example, column]), count)
-    assert rest == 0
+    stride, remainder = divmod(int(index.sizes[example, column]), count)
+    assert remainder == 0
     first = int(index.offsets[example]) + int(index.starts[example, column])
     rows = [raw[first + i * stride :][: layout.width] for i in range(count)]
     return np.stack(rows).view(layout.dtype)
@@ -117,12 +119,12 @@ def column_of(rows, feature):
 @given(st.data())
 def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
     drawn = data.draw(st.lists(fields(), min_size=1, max_size=4))
-    others = data.draw(
+    episode_fields = data.draw(
         st.lists(fields().filter(lambda f: not isinstance(f[0], Sequence)), max_size=2)
     )
     features = features_of(
         {f"step {i}": field for i, (field, _, _) in enumerate(drawn)},
-        **{f"other {i}": field for i, (field, _, _) in enumerate(others)},
+        **{f"other {i}": field for i, (field, _, _) in enumerate(episode_fields)},
     )
     examples, encoder = [], ExampleEncoder(features)
     for length in data.draw(st.lists(st.integers(0, 5), max_size=4)):
@@ -130,7 +132,7 @@ def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
             f"step {i}": column_of([data.draw(rows) for _ in range(length)], field)
             for i, (field, _, rows) in enumerate(drawn)
         }
-        values = {f"other {i}": data.draw(rows) for i, (_, _, rows) in enumerate(others)}
+        values = {f"other {i}": data.draw(rows) for i, (_, _, rows) in enumerate(episode_fields)}
         examples.append(({"steps": steps, **values}, length))
     path = shard_of(tmp_path_factory.mktemp("shard"), [encoder.encode(e) for e, _ in examples])
     index = tfds_files.index_shard(path, features, verify=True)
@@ -141,25 +143,25 @@ def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
     for number, (example, length) in enumerate(examples):
         decoded = decoder.decode(encoder.encode(example))
         is_direct = {f"steps/step {i}": d and length > 0 for i, (_, d, _) in enumerate(drawn)}
-        is_direct |= {f"other {i}": direct for i, (_, direct, _) in enumerate(others)}
+        is_direct |= {f"other {i}": direct for i, (_, direct, _) in enumerate(episode_fields)}
         stored = tfds_files.parse_example(encoder.encode(example))
         for name, expected in is_direct.items():
-            found = elements_of(loaded, name, number)
+            actual = elements_of(loaded, name, number)
             values = leaf_of(decoded, name)
             layout = index.layouts[index.fields.index(name)]
             if not expected:
                 # Numbers that happen to be small are direct, too.
-                assert found is None or layout.kind == "integers", name
+                assert actual is None or layout.kind == "integers", name
             if layout.kind == "strings":
-                assert found is None or found == stored[name]
-            elif found is not None:
+                assert actual is None or actual == stored[name]
+            elif actual is not None:
                 values = np.asarray(values)
-                assert found.astype(values.dtype).tobytes() == values.tobytes()
+                assert actual.astype(values.dtype).tobytes() == values.tobytes()
                 if layout.kind == "integers":
                     last = index.last[number, index.fields.index(name)]
                     assert last == np.atleast_1d(values).astype(np.uint8).flat[-1]
             if expected:
-                assert found is not None, name
+                assert actual is not None, name
 
 
 # --- What other writers may write.
@@ -449,16 +451,16 @@ def test_an_interrupted_build_goes_on(folder, built):
 @pytest.mark.slow
 def test_several_build_at_a_time(folder):
     split = make_dataset(folder, [3] * 20, per_shard=1)
-    found = [[] for _ in range(3)]
+    actual = [[] for _ in range(3)]
     threads = [
         threading.Thread(target=lambda of=of: of.extend(tfds_files.open_indexes(split)))
-        for of in found
+        for of in actual
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all([len(index) for index in of] == [1] * 20 for of in found)
+    assert all([len(index) for index in of] == [1] * 20 for of in actual)
     assert len(indexes_of(folder)) == 20
 
 
@@ -523,10 +525,10 @@ def assert_bounded(index):
             count = int(index.num_elements[example]) if layout.in_sequence else 1
             first = int(begin) + int(index.starts[example, column])
             if layout.kind == "strings":
-                found = index.find_strings(layout.name, np.full(count, example), np.arange(count))
-                assert (found[0] <= found[1]).all()
-                assert (found[0] >= begin).all()
-                assert (found[1] <= end).all()
+                bounds = index.find_strings(layout.name, np.full(count, example), np.arange(count))
+                assert (bounds[0] <= bounds[1]).all()
+                assert (bounds[0] >= begin).all()
+                assert (bounds[1] <= end).all()
             else:
                 stride = int(index.sizes[example, column]) // count
                 assert begin <= first <= first + (count - 1) * stride + layout.width <= end
@@ -550,10 +552,10 @@ def test_no_damage_of_an_index_leads_out_of_the_file(folder):
                 assert index_files.load(shard, sequence, layouts) is None
             damaged[-4:] = struct.pack("<I", google_crc32c.value(bytes(damaged[:-4])))
             path.write_bytes(damaged)
-            found = index_files.load(shard, sequence, layouts)
-            if found is not None:
+            actual = index_files.load(shard, sequence, layouts)
+            if actual is not None:
                 used += 1
-                assert_bounded(found)
+                assert_bounded(actual)
         for size in range(0, len(content), 40):
             path.write_bytes(content[:size])
             assert index_files.load(shard, sequence, layouts) is None
@@ -569,8 +571,8 @@ def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
     content = bytearray(ExampleEncoder(FEATURES).encode(episode_of(2)))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    whole = ExampleEncoder(FEATURES).encode(episode_of(3))
-    path = shard_of(tmp_path_factory.mktemp("shard"), [whole, bytes(content), whole])
+    intact = ExampleEncoder(FEATURES).encode(episode_of(3))
+    path = shard_of(tmp_path_factory.mktemp("shard"), [intact, bytes(content), intact])
     try:
         index = tfds_files.index_shard(path, FEATURES)
     except DamagedFileError:
@@ -583,9 +585,9 @@ def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
         assert elements_of(index, "steps/is_last", example).ravel().tolist() == [0, 0, 1]
     for column, layout in enumerate(index.layouts):
         if index.starts[1, column] != NOT_DIRECT and layout.kind == "floats":
-            found = elements_of(index, layout.name, 1)
+            actual = elements_of(index, layout.name, 1)
             expected = ExampleDecoder(FEATURES, [layout.name]).decode(bytes(content))
-            assert leaf_of(expected, layout.name).tobytes() == found.tobytes()
+            assert leaf_of(expected, layout.name).tobytes() == actual.tobytes()
 
 
 def test_an_empty_shard_and_features_without_a_sequence_are_indexed(tmp_path):

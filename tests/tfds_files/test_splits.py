@@ -38,9 +38,9 @@ def ranges_by_tfds(name, shard_lengths):
         )
         for split, lengths in shard_lengths.items()
     }
-    for found in tfds.core.splits.AbstractSplit.from_spec(name).to_absolute(splits):
-        end = splits[found.splitname].num_examples if found.to is None else found.to
-        yield found.splitname, found.from_ or 0, end
+    for absolute in tfds.core.splits.AbstractSplit.from_spec(name).to_absolute(splits):
+        end = splits[absolute.splitname].num_examples if absolute.to is None else absolute.to
+        yield absolute.splitname, absolute.from_ or 0, end
 
 
 @settings(max_examples=8 * settings().max_examples)
@@ -73,12 +73,12 @@ def test_names_mean_what_they_mean_to_tfds(parts, lengths, plus):
 def test_examples_of_parts_are_those_that_tfds_reads(name):
     part = tfds_files.open_folder(GOLDEN)[name]
     builder = tfds.builder_from_directory(GOLDEN)
-    found = tfds.as_numpy(
+    actual = tfds.as_numpy(
         builder.as_dataset(
             name, decoders=tfds.decode.PartialDecoding({"label": True, "int64": True})
         )
     )
-    expected = [row["int64"].tolist() for row in found]
+    expected = [row["int64"].tolist() for row in actual]
     assert [example["int64"].tolist() for example in part] == expected
     assert [
         part.example(i - len(part), ["int64"])["int64"].tolist() for i in range(len(part))

@@ -25,10 +25,10 @@ def varint(value):
 @example([0, 127, 128, 2**63 - 1, -1])
 def test_packed_varints_are_what_was_packed(values):
     packed = list(map(varint, values))
-    found = decode_varints(b"".join(packed))
-    assert found.dtype == np.int64
-    assert found.tolist() == values
-    data, begins = encode_varints(found)
+    actual = decode_varints(b"".join(packed))
+    assert actual.dtype == np.int64
+    assert actual.tolist() == values
+    data, begins = encode_varints(actual)
     assert data == b"".join(packed)
     if begins is None:
         begins = np.arange(len(values) + 1)
@@ -57,8 +57,8 @@ def test_packed_varints_that_do_not_end_are_refused(data):
 
 def test_fields_of_every_kind_are_found():
     data = b"\x08\x96\x01" + b"\x12\x02hi" + b"\x1d1234" + b"\x2112345678"
-    found = [(number, data[begin:end]) for number, _, begin, end in fields_of(data, 0, len(data))]
-    assert found == [(1, b"\x96\x01"), (2, b"hi"), (3, b"1234"), (4, b"12345678")]
+    actual = [(number, data[begin:end]) for number, _, begin, end in fields_of(data, 0, len(data))]
+    assert actual == [(1, b"\x96\x01"), (2, b"hi"), (3, b"1234"), (4, b"12345678")]
 
 
 @pytest.mark.parametrize("data", [b"\x12\x05hi", b"\x1d123", b"\x0b", b"\x0e", b"\x08"])

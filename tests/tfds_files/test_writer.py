@@ -90,12 +90,12 @@ def test_what_is_written_is_what_tfds_reads(tmp_path, png, file_format):
     for name, split in dataset.items():
         source = builder.as_data_source(name) if file_format == "array_record" else None
         rows = source or tfds.as_numpy(builder.as_dataset(name))
-        for found, expected in zip(rows, split, strict=True):
-            assert found["id"] == expected["id"]
-            assert found["list"].tolist() == expected["list"].tolist()
+        for actual, expected in zip(rows, split, strict=True):
+            assert actual["id"] == expected["id"]
+            assert actual["list"].tolist() == expected["list"].tolist()
             if source is not None:  # TFDS does not read all fields of others.
                 continue
-            steps = list(found["steps"])
+            steps = list(actual["steps"])
             assert len(steps) == len(expected["steps"]["x"]) == expected["id"]
             for index, step in enumerate(steps):
                 for field in ("x", "exact", "image"):
@@ -121,9 +121,9 @@ def test_images_become_png_files(tmp_path):
         writer.add({"steps": {"frame": frames, "crop": crops}, "depth": depth})
     example = open_folder(tmp_path)["train"][0]
     np.testing.assert_array_equal(example["steps"]["frame"], frames)
-    [found] = tfds.as_numpy(tfds.builder_from_directory(tmp_path).as_dataset("train"))
-    assert found["depth"].tobytes() == depth.tobytes() == example["depth"].tobytes()
-    for index, step in enumerate(found["steps"]):
+    [actual] = tfds.as_numpy(tfds.builder_from_directory(tmp_path).as_dataset("train"))
+    assert actual["depth"].tobytes() == depth.tobytes() == example["depth"].tobytes()
+    for index, step in enumerate(actual["steps"]):
         np.testing.assert_array_equal(step["frame"], frames[index])
         np.testing.assert_array_equal(step["crop"], crops[index])
         np.testing.assert_array_equal(example["steps"]["crop"][index], crops[index])
@@ -139,7 +139,7 @@ def test_what_a_writer_that_died_left_is_added(tmp_path):
     with pytest.warns(UserWarning, match="added 1 episodes"):
         writer = append_to(tmp_path, features, "mine")
     with writer:
-        assert [found["x"] for found in open_folder(tmp_path)["train"]] == [7]
+        assert [example["x"] for example in open_folder(tmp_path)["train"]] == [7]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

@@ -21,7 +21,7 @@ def observations(steps):
     return [int(step.timestep.observation[0]) for step in steps]
 
 
-def told(reader):
+def damage_messages(reader):
     return [str(damage) for damage in reader.damage()]
 
 
@@ -177,7 +177,7 @@ def test_a_missing_step_file_is_reported_and_hides_no_other_shard(dataset):
     path.unlink()
     with RiegeliBackendReader(dataset) as reader:
         assert episodes(reader) == EPISODES[:2]
-        assert told(reader) == [f"{path} is missing (4 steps): {RECOVER}"]
+        assert damage_messages(reader) == [f"{path} is missing (4 steps): {RECOVER}"]
 
 
 def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
@@ -202,7 +202,7 @@ def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
     os.truncate(path, position)
     with RiegeliBackendReader(dataset) as reader:
         assert episodes(reader) == [EPISODES[0], *EPISODES[2:]]
-        assert told(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
+        assert damage_messages(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
 
 
 def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dataset):
@@ -220,17 +220,17 @@ def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dat
 @pytest.mark.parametrize("name", ["step_offsets.riegeli", "episode_index.riegeli"])
 def test_a_damaged_index_hides_no_other_shard(dataset, name):
     path = shard(dataset, 0) / name
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     for content, words in [
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "reading the chunk at byte 64 of it"),
-        (whole[:-1], "ends in the middle of a chunk"),
+        (intact[:-1] + bytes([intact[-1] ^ 1]), "reading the chunk at byte 64 of it"),
+        (intact[:-1], "ends in the middle of a chunk"),
         (b"not a Riegeli file" * 100, r"is it a Riegeli/records file\?"),
     ]:
         path.write_bytes(content)
         with RiegeliBackendReader(dataset) as reader:
             assert episodes(reader) == EPISODES[2:]
-            assert re.search(f"{path} is damaged: .*{words}", told(reader)[0])
-            assert told(reader)[0].endswith(RECOVER)
+            assert re.search(f"{path} is damaged: .*{words}", damage_messages(reader)[0])
+            assert damage_messages(reader)[0].endswith(RECOVER)
 
 
 @pytest.mark.slow
@@ -244,17 +244,17 @@ def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
     expected = [list(range(first, first + 3)) for first in range(0, 50, 10)]
     for name in ("step_offsets.riegeli", "episode_index.riegeli"):
         path = shard(tmp_path, 0) / name
-        whole = path.read_bytes()
+        intact = path.read_bytes()
         sizes = set()
-        for size in range(len(whole), -1, -5):
-            path.write_bytes(whole[:size])
+        for size in range(len(intact), -1, -5):
+            path.write_bytes(intact[:size])
             with RiegeliBackendReader(tmp_path) as reader:
-                found = episodes(reader)
-                assert found == expected[: len(found)]
-                assert bool(told(reader)) is (len(found) < 5)
-                sizes.add(len(found))
+                actual = episodes(reader)
+                assert actual == expected[: len(actual)]
+                assert bool(damage_messages(reader)) is (len(actual) < 5)
+                sizes.add(len(actual))
         assert sizes == {0, 1, 2, 3, 4, 5}
-        path.write_bytes(whole)
+        path.write_bytes(intact)
 
 
 def test_a_shard_without_an_index_is_left_out_and_told(dataset):
@@ -264,7 +264,7 @@ def test_a_shard_without_an_index_is_left_out_and_told(dataset):
         path.unlink()
         with RiegeliBackendReader(dataset) as reader:
             assert episodes(reader) == EPISODES[2:]
-            assert told(reader)[0] == f"{path} is missing: {RECOVER}"
+            assert damage_messages(reader)[0] == f"{path} is missing: {RECOVER}"
             assert reader.damage()[1].num_steps == 5
         path.write_bytes(content)
 
@@ -287,7 +287,7 @@ def test_a_malformed_index_is_reported_and_hides_no_other_shard(dataset, name, a
     write_array(path, array)
     with RiegeliBackendReader(dataset) as reader:
         assert episodes(reader)[-2:] == EPISODES[2:]
-        assert re.search(f"{path} is damaged: .*{words}", told(reader)[0])
+        assert re.search(f"{path} is damaged: .*{words}", damage_messages(reader)[0])
 
 
 def test_step_offsets_that_point_to_no_record_raise_an_error_for_each_step(dataset):
@@ -338,9 +338,11 @@ def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
         num_behind = len(types) - sum(map(len, expected))
         problem = f"{directory}/steps.riegeli has steps after the last episode of the index"
         if num_behind:
-            assert told(reader)[0].startswith(f"{problem} ({num_behind} steps): envlogger.recover")
+            assert damage_messages(reader)[0].startswith(
+                f"{problem} ({num_behind} steps): envlogger.recover"
+            )
         else:
-            assert told(reader) == []
+            assert damage_messages(reader) == []
 
 
 def test_what_was_recorded_here_is_not_read_to_find_the_end_of_an_episode(dataset):

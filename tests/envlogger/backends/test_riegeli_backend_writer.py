@@ -57,9 +57,11 @@ def shards(directory):
 
 def episodes(directory):
     with envlogger.Reader(directory) as reader:
-        found = [[step.timestep.observation for step in episode] for episode in reader.episodes]
-        assert len(reader.steps) == sum(map(len, found))
-        return found
+        observations = [
+            [step.timestep.observation for step in episode] for episode in reader.episodes
+        ]
+        assert len(reader.steps) == sum(map(len, observations))
+        return observations
 
 
 # --- What is on the disk.
@@ -187,12 +189,12 @@ def test_readers_never_see_episodes_run_together(tmp_path):
 
 
 def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
-    asked = []
+    scheduled_steps = []
     with RiegeliBackendWriter(
-        tmp_path, flush_scheduler=asked.append, scheduler=schedulers.NStepScheduler(2)
+        tmp_path, flush_scheduler=scheduled_steps.append, scheduler=schedulers.NStepScheduler(2)
     ) as writer:
         record(writer, 0, 1, 2, 3, 4)
-    assert [data.timestep.observation for data in asked] == [0, 2, 4]
+    assert [data.timestep.observation for data in scheduled_steps] == [0, 2, 4]
 
 
 @pytest.fixture
@@ -286,13 +288,13 @@ def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monke
         monkeypatch.setattr(os, "fsync", copying)
         writer.flush()
         monkeypatch.undo()
-    found = {}
+    actual = {}
     for name, number in left:
         [shard] = load_shards(epath.Path(tmp_path / str(number)))
-        found[name] = [len(shard.step_offsets), len(shard.all_rows), len(shard.episode_starts)]
+        actual[name] = [len(shard.step_offsets), len(shard.all_rows), len(shard.episode_starts)]
         assert not shard.damage
     # Between index and offsets no other file is waited for.
-    assert found == {
+    assert actual == {
         "steps.riegeli": [2, 1, 1],
         "episode_metadata.riegeli": [2, 1, 1],
         "episode_index.riegeli": [2, 2, 1],
@@ -467,15 +469,15 @@ def test_steps_survive_a_full_disk_or_are_counted_lost(
     with pytest.raises(StorageError, match="has stopped after an earlier failure"):
         record(writer, 0)
     writer.close()
-    found = [observation for episode in episodes(tmp_path) for observation in episode]
-    for i, observation in enumerate(found):
+    actual = [observation for episode in episodes(tmp_path) for observation in episode]
+    for i, observation in enumerate(actual):
         np.testing.assert_array_equal(observation, frames[i % 100])
     if has_reserve:
         assert "all steps that were recorded are readable" in str(caught.value)
-        assert len(found) == num_accepted
+        assert len(actual) == num_accepted
     else:
         [lost] = re.findall(r"the last (\d+) steps are lost", str(caught.value))
-        assert len(found) == num_accepted - int(lost)
+        assert len(actual) == num_accepted - int(lost)
     assert all(len(episode) == 10 for episode in episodes(tmp_path)[:-1])
 
 

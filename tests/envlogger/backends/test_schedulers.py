@@ -47,8 +47,8 @@ def test_episodes_cut_by_a_reset_count_for_schedulers():
     """Episodes cut off by a reset count, and so does one whose first steps are not seen."""
     cut = episode(3, is_cut=True)
     scheduler = schedulers.NEpisodeScheduler(2)
-    found = answers(scheduler, episode(3)[1:], episode(4), cut, cut)
-    assert found == ["xx", "....", "xxx", "..."]
+    actual = answers(scheduler, episode(3)[1:], episode(4), cut, cut)
+    assert actual == ["xx", "....", "xxx", "..."]
     listed = schedulers.ListEpisodeScheduler([1, 2])
     assert answers(listed, cut, cut, cut, episode(2)) == ["...", "xxx", "xxx", ".."]
 

@@ -343,7 +343,7 @@ def test_images_stay_where_they_are_decompressed(by_slices, length):
 
 def test_columns_are_writable_and_alias_nothing():
     records = records_of(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
-    kept = list(map(bytes, records))
+    copies = list(map(bytes, records))
     columns = recorded_columns(in_runs(records, 4), StepDecoder())
     arrays = [
         columns.timestep.step_type,
@@ -357,7 +357,7 @@ def test_columns_are_writable_and_alias_nothing():
         assert array.dtype.isnative
         array[:] = number
     assert [np.unique(array).tolist() for array in arrays] == [[0], [1], [2], [3], [4]]
-    assert records == kept
+    assert records == copies
 
 
 def test_images_that_lie_elsewhere_in_records_of_one_size_overwrite_nothing():

@@ -168,7 +168,7 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large
 ):
     monkeypatch.setattr(codec, "MAX_SIZE", 10_000)
     encoder = StepEncoder()
-    for observation, place in [
+    for observation, path in [
         ({"a": np.zeros(2), "frames": np.zeros(20_000, np.uint8)}, r"\['frames'\]"),
         ({"a": np.zeros(2), "frames": b"x" * 20_000}, r"\['frames'\]"),
         ({"a": np.zeros(1000, np.uint8), "b": ["x" * 4000, "y" * 6000]}, r"\['b'\]\[1\]"),
@@ -176,7 +176,7 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large
         if is_planned:
             small = {"a": np.zeros_like(observation["a"]), "frames": b"", "b": ["x", "y"]}
             encoder.encode(mid({name: small[name] for name in observation}))
-        with pytest.raises(UnsupportedValueError, match=f"timestep.observation{place}") as error:
+        with pytest.raises(UnsupportedValueError, match=f"timestep.observation{path}") as error:
             encoder.encode(mid(observation))
         assert "10,000" in str(error.value)
     assert len(encoder.encode(mid({"a": np.zeros(1000)}))) < 10_000

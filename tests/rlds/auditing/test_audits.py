@@ -28,12 +28,12 @@ def write(folder, episodes):
 def outcome(folder, name, seed):
     """The faults that are missed, how many there are, and the clean episodes that are named."""
     given = audited_data.planted(name, seed)
-    found = audit(write(folder, given.episodes), jobs=1)
+    report = audit(write(folder, given.episodes), jobs=1)
     named = collections.defaultdict(set)
-    for finding in found.findings:
+    for finding in report.findings:
         named[finding.episode].add(finding.check)
     missed = [
-        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].found}
+        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].checks}
     ]
     return missed, len(given.faults), sorted({*named} - {*given.faults})
 
@@ -56,28 +56,28 @@ def test_planted_faults_are_found_in_each_kind_of_dataset(tmp_path, name):
 
 
 def test_a_clean_dataset_by_several_processes_is_the_same(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 20))
+    episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 20))
     alone = audit(episodes, jobs=1)
     assert not alone.findings
     assert not alone.facts
-    said = []
-    both = audit(episodes, jobs=2, progress=lambda *pair: said.append(pair))
+    progress = []
+    both = audit(episodes, jobs=2, progress=lambda *pair: progress.append(pair))
     assert both.findings == alone.findings
     assert [*both.vectors[0].sentences()] == [*alone.vectors[0].sentences()]
-    assert said[-1] == (20, 20)
+    assert progress[-1] == (20, 20)
 
 
 def test_what_most_episodes_have_is_said_once(tmp_path):
-    episodes = audited_data.made("arm", 31, 20)
+    episodes = audited_data.make_episodes("arm", 31, 20)
     bad = [
         each.changed(state=np.where(np.arange(len(each))[:, None] == 9, np.nan, each.state))
         for each in episodes
     ]
-    found = audit(write(tmp_path / "arm", bad))
-    assert not found.findings
-    [fact] = found.facts["not finite"]
+    report = audit(write(tmp_path / "arm", bad))
+    assert not report.findings
+    [fact] = report.facts["not finite"]
     assert "20 of 20 episodes" in fact
-    assert len(found.facts) == 1
+    assert len(report.facts) == 1
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.005])
@@ -98,7 +98,7 @@ def test_one_row_late_is_found_in_slow_motion_at_a_high_rate(noise, tmp_path):
 
 
 def test_many_late_episodes_hide_none_of_them(tmp_path):
-    episodes, late = audited_data.made("noisy expert", 31, 40), range(9)
+    episodes, late = audited_data.make_episodes("noisy expert", 31, 40), range(9)
     for index in late:
         kind = audited_data.FAULTS["two rows late"]
         episodes[index] = kind.plant(episodes[index], episodes[20:], np.random.default_rng(0))
@@ -108,27 +108,27 @@ def test_many_late_episodes_hide_none_of_them(tmp_path):
 
 def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
     given = audited_data.planted("arm", 31)
-    [place] = [number for number, kind in given.faults.items() if kind == "spike"]
+    [spiked] = [number for number, kind in given.faults.items() if kind == "spike"]
     [before] = [
-        it for it in audit(write(tmp_path / "a", given.episodes)).findings if it.episode == place
+        it for it in audit(write(tmp_path / "a", given.episodes)).findings if it.episode == spiked
     ]
     for number, each in enumerate(given.episodes):
         state = np.where(np.arange(len(each))[:, None] < 4, np.nan, each.state)
         given.episodes[number] = each.changed(state=state)
-    found = audit(write(tmp_path / "b", given.episodes)).findings
-    assert (place, "spike", before.row) in {(it.episode, it.check, it.row) for it in found}
+    actual = audit(write(tmp_path / "b", given.episodes)).findings
+    assert (spiked, "spike", before.row) in {(it.episode, it.check, it.row) for it in actual}
     assert before.check == "spike"
 
 
 def test_few_episodes_have_nothing_usual(tmp_path):
-    episodes = audited_data.made("arm", 31, 3)
+    episodes = audited_data.make_episodes("arm", 31, 3)
     twice = [*episodes, episodes[1], episodes[0].changed(state=episodes[0].state * np.nan)]
-    found = audit(write(tmp_path / "arm", twice))
-    assert [(it.episode, it.check) for it in found.findings] == [
+    report = audit(write(tmp_path / "arm", twice))
+    assert [(it.episode, it.check) for it in report.findings] == [
         (4, "not finite"),
         (3, "duplicate"),
     ]
-    assert any("fewer than 8 episodes" in what for what in found.unassessed)
+    assert any("fewer than 8 episodes" in message for message in report.unassessed)
 
 
 def test_data_that_tells_nothing_has_no_meaning(tmp_path):
@@ -144,14 +144,14 @@ def test_data_that_tells_nothing_has_no_meaning(tmp_path):
         rows = len(columns["action"])
         for number in range(10):
             np.savez(folder / f"{number}.npz", **columns, reward=np.arange(rows) + number)
-        found = audit(rlds.sources.open(folder), jobs=1)
-        assert found.num_episodes == 10
-        assert {it.kind for vector in found.vectors for it in vector.elements} <= {
+        report = audit(rlds.sources.open(folder), jobs=1)
+        assert report.num_episodes == 10
+        assert {it.kind for vector in report.vectors for it in vector.elements} <= {
             "unknown",
             "constant",
         }
-        assert found.unassessed, name
-        assert all(np.isfinite(finding.size) for finding in found.findings)
+        assert report.unassessed, name
+        assert all(np.isfinite(finding.size) for finding in report.findings)
 
 
 def test_long_vectors_are_sampled_and_that_is_said(tmp_path):
@@ -159,17 +159,17 @@ def test_long_vectors_are_sampled_and_that_is_said(tmp_path):
     for number in range(10):
         state = rng.normal(size=(25, 1200)).cumsum(0)
         np.savez(tmp_path / f"{number}.npz", observation=state, action=np.diff(state, axis=0))
-    found = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert any("768 of 2,400 were looked at" in what for what in found.unassessed)
+    report = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert any("768 of 2,400 were looked at" in message for message in report.unassessed)
 
 
 def test_damaged_episodes_are_counted(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     file = tmp_path / "arm/0003.npz"
     file.write_bytes(file.read_bytes()[:-200])
     episodes = rlds.sources.open(tmp_path / "arm")
-    found = audit(episodes, jobs=1)
-    assert (found.num_episodes, [*found.unreadable]) == (11, [3])
+    report = audit(episodes, jobs=1)
+    assert (report.num_episodes, [*report.unreadable]) == (11, [3])
 
 
 def test_the_page_has_the_table_of_checks():
@@ -192,20 +192,20 @@ def test_symptoms_on_the_page_name_findings_scores_and_options_that_exist():
         assert {*re.findall("`(.+?)`", look_at)} <= {it.name for it in (*CHECKS, *SCORES)}
         [command] = re.findall("`rlds (.+?)`", next_command)
         with click.Context(rlds_command) as context:
-            name, found, arguments = rlds_command.resolve_command(context, shlex.split(command))
-            found.make_context(name, arguments, parent=context)
+            name, actual, arguments = rlds_command.resolve_command(context, shlex.split(command))
+            actual.make_context(name, arguments, parent=context)
 
 
 def test_a_dataset_of_which_nothing_can_be_read_has_no_score(tmp_path):
-    write(tmp_path / "arm", audited_data.made("arm", 31, 3))
+    write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 3))
     for file in (tmp_path / "arm").glob("*.npz"):
         content = bytearray(file.read_bytes())
         content[600:700] = bytes(100)  # In an array, whose checksum it does not fit.
         file.write_bytes(content)
     episodes = rlds.sources.open(tmp_path / "arm")
-    found = audit(episodes, jobs=1)
-    assert (found.num_episodes, len(found.unreadable), [*found.findings]) == (0, 3, [])
-    assert all(np.isnan(values).all() for values in found.scores.values())
+    report = audit(episodes, jobs=1)
+    assert (report.num_episodes, len(report.unreadable), [*report.findings]) == (0, 3, [])
+    assert all(np.isnan(values).all() for values in report.scores.values())
 
 
 def test_each_check_has_a_reason_and_a_basis():
@@ -218,7 +218,7 @@ def test_each_check_has_a_reason_and_a_basis():
         assert {*check.hides} <= names
     errors = {check.name for check in CHECKS if check.severity == "error"}
     assert errors == {"unreadable", "files", "rules"}
-    assert {name for fault in FAULTS.values() for name in fault.found} <= names
+    assert {name for fault in FAULTS.values() for name in fault.checks} <= names
 
 
 def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
@@ -226,9 +226,9 @@ def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
     for number, each in enumerate(given.episodes):
         rows = np.full((len(each), 1), np.inf if number % 2 else np.nan)
         given.episodes[number] = each.changed(state=np.hstack([each.state, rows]))
-    found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
-    assert len({*found.episodes} & {*given.faults}) >= len(given.faults) - 1
-    assert "observation/state[7]: never changes within an episode" in found.unassessed
+    report = audit(write(tmp_path / "arm", given.episodes), jobs=1)
+    assert len({*report.episodes} & {*given.faults}) >= len(given.faults) - 1
+    assert "observation/state[7]: never changes within an episode" in report.unassessed
 
 
 @pytest.fixture
@@ -236,19 +236,19 @@ def arm(tmp_path):
     """Targets of six joints in degrees, of which the state is in radians."""
     episodes = [
         each.changed(action=np.rad2deg(each.action[:, :6]), state=each.state[:, :6])
-        for each in audited_data.made("arm", 31, 12)
+        for each in audited_data.make_episodes("arm", 31, 12)
     ]
     return write(tmp_path / "arm", episodes).source
 
 
 def declared(arm, quantity, units):
     """The contradictions in an audit of data that declares its action and units."""
-    said = {
+    action_kind = {
         "action": {"action[0:6]": quantity},
         "state": ["observation/state[0:6]"],
         "unit": units,
     }
-    episodes = rlds.sources.Episodes(arm, declared={"rlds_robotics": said})
+    episodes = rlds.sources.Episodes(arm, declared={"rlds_robotics": action_kind})
     return audit(episodes, jobs=1).facts["declaration"]
 
 
@@ -266,7 +266,7 @@ def test_what_the_data_declares_is_compared_with_its_numbers(arm):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scale", "unit", "of_state", "said"),
+    ("kind", "scale", "unit", "of_state", "message"),
     [
         ("absolute", 57.3, "deg", "rad", ""),
         ("absolute", 57.3, "rad", "rad", "declared in rad, and what follows in rad"),
@@ -278,13 +278,13 @@ def test_what_the_data_declares_is_compared_with_its_numbers(arm):
         ("delta", 57.3, "0.1 m", "m", ""),
     ],
 )
-def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, said):
-    found = [ElementMeaning(kind, 0, scale)]
-    vector = VectorMeaning("action", found, [0], ["state"], ["action"], 10, 1000)
+def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, message):
+    elements = [ElementMeaning(kind, 0, scale)]
+    vector = VectorMeaning("action", elements, [0], ["state"], ["action"], 10, 1000)
     units = {name: it for name, it in (("action", unit), ("state", of_state)) if it}
     facts = [*contradictions([vector], {}, units)]
-    assert len(facts) == bool(said)
-    assert all(said in fact for fact in facts)
+    assert len(facts) == bool(message)
+    assert all(message in fact for fact in facts)
 
 
 def test_what_is_usual_hides_no_other_finding(tmp_path):
@@ -293,38 +293,38 @@ def test_what_is_usual_hides_no_other_finding(tmp_path):
     for number, each in enumerate(given.episodes):
         state = np.where(np.arange(len(each))[:, None] == len(each) // 2, np.nan, each.state)
         given.episodes[number] = each.changed(state=state)
-    found = audit(write(tmp_path / "arm", given.episodes), jobs=1)
-    assert "not finite" not in {it.check for it in found.findings}
-    assert (late, "lag") in {(it.episode, it.check) for it in found.findings}
+    report = audit(write(tmp_path / "arm", given.episodes), jobs=1)
+    assert "not finite" not in {it.check for it in report.findings}
+    assert (late, "lag") in {(it.episode, it.check) for it in report.findings}
 
 
 def test_planted_faults_of_times_are_found(tmp_path):
-    clean = audited_data.timed(audited_data.made("teleoperation", 31, 30), 31)
+    clean = audited_data.timed(audited_data.make_episodes("teleoperation", 31, 30), 31)
     kinds = [*audited_data.TIME_FAULTS]
     given = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
-    found = audit(write(tmp_path / "timed", given.episodes), jobs=1)
-    causes = {(it.episode, it.check) for it in found.findings}
-    wanted = {
-        (number, audited_data.TIME_FAULTS[kind].found[0]) for number, kind in given.faults.items()
+    report = audit(write(tmp_path / "timed", given.episodes), jobs=1)
+    causes = {(it.episode, it.check) for it in report.findings}
+    expected = {
+        (number, audited_data.TIME_FAULTS[kind].checks[0]) for number, kind in given.faults.items()
     }
-    assert causes == wanted
+    assert causes == expected
 
 
 def test_times_that_contradict_the_declared_rate_are_a_fact(tmp_path):
     for fps, number in ((20, 0), (30, 1)):
-        clean = audited_data.timed(audited_data.made("arm", 31, 8), 31)
+        clean = audited_data.timed(audited_data.make_episodes("arm", 31, 8), 31)
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
         facts = audit(rlds.sources.Episodes(source, declared={"fps": fps}), jobs=1).facts
-        said = [fact.split(",")[1] for fact in facts.get("declaration", ())]
-        assert said == [" but 30.0 rows a second are declared"] * number
+        messages = [fact.split(",")[1] for fact in facts.get("declaration", ())]
+        assert messages == [" but 30.0 rows a second are declared"] * number
 
 
 def test_episodes_that_are_in_two_splits_are_found(tmp_path):
-    train = write(tmp_path / "train", audited_data.made("arm", 31, 20))
-    held_out = audited_data.made("arm", 32, 10)
-    held_out[3] = audited_data.made("arm", 31, 20)[7]
-    near = audited_data.made("arm", 31, 20)[9]
+    train = write(tmp_path / "train", audited_data.make_episodes("arm", 31, 20))
+    held_out = audited_data.make_episodes("arm", 32, 10)
+    held_out[3] = audited_data.make_episodes("arm", 31, 20)[7]
+    near = audited_data.make_episodes("arm", 31, 20)[9]
     held_out[5] = near.changed(state=near.state + 1e-4)
     splits = [train, write(tmp_path / "test", held_out)]
     first, second = audit_splits(splits, jobs=1)
@@ -339,21 +339,21 @@ def test_episodes_without_numbers_are_no_duplicates(tmp_path):
     for number in range(10):
         image = np.full((8, 8, 8, 3), number, np.uint8)
         np.savez(tmp_path / f"{number}.npz", observation=image, action=np.array(["left"] * 8))
-    found = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert "duplicate" not in found.facts
+    report = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert "duplicate" not in report.facts
 
 
 def test_equal_actions_are_no_duplicates_if_the_observation_is_not_compared(tmp_path):
     for number in range(10):
         board = np.full((9, 4, 4), number, np.float32)
         np.savez(tmp_path / f"{number}.npz", observation=board, action=np.ones((8, 2)))
-    found = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert ([*found.findings], {**found.facts}) == ([], {})
-    assert any(what.startswith("duplicates, ") for what in found.unassessed)
+    report = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert ([*report.findings], {**report.facts}) == ([], {})
+    assert any(message.startswith("duplicates, ") for message in report.unassessed)
 
 
 def test_an_episode_in_another_unit_makes_no_others_alike(tmp_path):
-    clean = audited_data.made("arm", 31, 20)
+    clean = audited_data.make_episodes("arm", 31, 20)
     [[index, _]] = (faulty := audited_data.plant(clean, ["degrees"], 31)).faults.items()
     novelty = [
         np.delete(audit(write(tmp_path / name, it), jobs=1).scores["novelty"], index)
@@ -363,7 +363,7 @@ def test_an_episode_in_another_unit_makes_no_others_alike(tmp_path):
 
 
 def test_duplicates_are_named_by_the_numbers_of_the_stored_episodes(tmp_path):
-    episodes = audited_data.made("arm", 31, 12)
+    episodes = audited_data.make_episodes("arm", 31, 12)
     write(tmp_path / "arm", [*episodes, episodes[7]])
     file = tmp_path / "arm/0003.npz"
     file.write_bytes(file.read_bytes()[:-200])
@@ -380,25 +380,25 @@ def test_an_instruction_that_comes_later_is_not_empty(tmp_path):
         state = np.random.default_rng(number).normal(size=(9, 2))
         columns = {"observation/state": state, "observation/instruction": texts}
         np.savez(tmp_path / f"{number}.npz", **columns, action=state[:-1])
-    found = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert [(it.episode, it.check) for it in found.findings] == [(0, "task")]
+    report = audit(rlds.sources.open(tmp_path), jobs=1)
+    assert [(it.episode, it.check) for it in report.findings] == [(0, "task")]
 
 
 def test_episodes_that_are_missing_are_counted(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
-    made = tmp_path / "made"
-    rlds.sources.export(episodes, "lerobot", made, fps=10, version="v2.1")
-    table = made / "meta/episodes.jsonl"
+    episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
+    target = tmp_path / "made"
+    rlds.sources.export(episodes, "lerobot", target, fps=10, version="v2.1")
+    table = target / "meta/episodes.jsonl"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:9]))
-    found = audit(rlds.sources.open(made), jobs=1)
-    assert (found.num_episodes, [*found.unreadable]) == (9, [9, 10, 11])
-    (made / "meta/rlds.json").unlink()
-    shutil.rmtree(made / ".rlds")
-    for number in found.unreadable:
-        (made / f"data/chunk-000/episode_{number:06}.parquet").unlink()
-    found = audit(rlds.sources.open(made), jobs=1)
-    assert (found.num_episodes, [*found.unreadable]) == (9, [])
-    assert any("total_episodes': 12, but there are 9" in fact for fact in found.facts["files"])
+    report = audit(rlds.sources.open(target), jobs=1)
+    assert (report.num_episodes, [*report.unreadable]) == (9, [9, 10, 11])
+    (target / "meta/rlds.json").unlink()
+    shutil.rmtree(target / ".rlds")
+    for number in report.unreadable:
+        (target / f"data/chunk-000/episode_{number:06}.parquet").unlink()
+    report = audit(rlds.sources.open(target), jobs=1)
+    assert (report.num_episodes, [*report.unreadable]) == (9, [])
+    assert any("total_episodes': 12, but there are 9" in fact for fact in report.facts["files"])
 
 
 @pytest.mark.parametrize(
@@ -414,13 +414,13 @@ def test_declared_tasks_that_no_episode_has_are_a_fact_of_the_whole_dataset(
         shutil.rmtree(tmp_path / name / ".rlds", ignore_errors=True)
         return rlds.sources.open(tmp_path / name)
 
-    episodes = audited_data.made("arm", 31, 4)
+    episodes = audited_data.make_episodes("arm", 31, 4)
     tasks = ["open", "pick", "pick", "shut"]
     declared = [dataclasses.replace(one, task=task) for one, task in zip(episodes, tasks)]
     used = [dataclasses.replace(one, task="pick") for one in episodes]
-    whole = written("declared", declared)
-    assert "unused task" not in audit(whole, jobs=1).facts
-    assert "unused task" not in audit(whole.where("index < 2"), jobs=1).facts
+    dataset = written("declared", declared)
+    assert "unused task" not in audit(dataset, jobs=1).facts
+    assert "unused task" not in audit(dataset.where("index < 2"), jobs=1).facts
     written("used", used)
     shutil.copy(tmp_path / "declared" / table, tmp_path / "used" / table)
     source = rlds.sources.open(tmp_path / "used")
@@ -430,16 +430,16 @@ def test_declared_tasks_that_no_episode_has_are_a_fact_of_the_whole_dataset(
 
 
 def test_personal_data_in_texts_is_named_and_not_repeated(tmp_path):
-    episodes = audited_data.made("arm", 31, 12)
+    episodes = audited_data.make_episodes("arm", 31, 12)
     episodes[3] = dataclasses.replace(episodes[3], task="pick, says ada@example.org")
-    found = audit(write(tmp_path / "mail", episodes), jobs=1)
-    [finding] = [it for it in found.findings if it.check == "personal"]
+    report = audit(write(tmp_path / "mail", episodes), jobs=1)
+    [finding] = [it for it in report.findings if it.check == "personal"]
     assert (finding.episode, finding.text) == (3, "language_instruction has an e-mail address")
     for number, one in enumerate(episodes):
         episodes[number] = dataclasses.replace(one, task=f"/home/ada/{number}.bag")
-    found = audit(write(tmp_path / "home", episodes), jobs=1)
+    report = audit(write(tmp_path / "home", episodes), jobs=1)
     where = "language_instruction has the home folder of a person"
-    assert found.facts["personal"] == [f"{where}, in 12 of 12 episodes: it is usual here"]
+    assert report.facts["personal"] == [f"{where}, in 12 of 12 episodes: it is usual here"]
 
 
 def test_personal_data_in_texts_of_steps_is_named_also_beside_broken_utf_8(tmp_path):

@@ -22,7 +22,7 @@ def outcome(folder, name, seed, **video):
     for finding in audit(episodes, jobs=1).findings:
         named[finding.episode] |= {finding.check} & OF_PICTURES
     missed = [
-        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].found}
+        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].checks}
     ]
     clean = [number for number in range(len(given.episodes)) if number not in given.faults]
     return missed, len(given.faults), [number for number in clean if named[number]]
@@ -32,9 +32,9 @@ def opened(folder, episodes, **video):
     camera_data.write(folder, episodes)
     if not video:
         return rlds.sources.open(folder)
-    made = folder.with_name(f"{folder.name}.lerobot")
-    rlds.sources.export(rlds.sources.open(folder), "lerobot", made, fps=10, **video)
-    return rlds.sources.open(made)
+    target = folder.with_name(f"{folder.name}.lerobot")
+    rlds.sources.export(rlds.sources.open(folder), "lerobot", target, fps=10, **video)
+    return rlds.sources.open(target)
 
 
 def test_planted_faults_of_pictures_are_found(tmp_path):
@@ -59,12 +59,12 @@ def test_planted_faults_are_found_with_each_kind_of_camera(tmp_path, name):
 
 def screens(number=12):
     """Episodes of one camera, the last of which is frozen."""
-    *others, last = camera_data.made("screen", 31, number)
-    return [*others, FAULTS["frozen"].plant(last)]
+    *intact, last = camera_data.make_films("screen", 31, number)
+    return [*intact, FAULTS["frozen"].plant(last)]
 
 
-def pictures_named(found):
-    return [(it.episode, it.check) for it in found.findings if it.check in OF_PICTURES]
+def pictures_named(report):
+    return [(it.episode, it.check) for it in report.findings if it.check in OF_PICTURES]
 
 
 def test_without_motion_nothing_is_frozen_and_that_is_said(tmp_path):
@@ -74,9 +74,9 @@ def test_without_motion_nothing_is_frozen_and_that_is_said(tmp_path):
             state=np.zeros((len(each.numbers), 0)), action=np.ones((len(each.numbers), 2))
         )
         still.append(dataclasses.replace(each, numbers=numbers))
-    found = audit(opened(tmp_path / "still", still), jobs=1)
-    assert pictures_named(found) == []
-    assert "frozen cameras: no number says when something moves" in found.unassessed
+    report = audit(opened(tmp_path / "still", still), jobs=1)
+    assert pictures_named(report) == []
+    assert "frozen cameras: no number says when something moves" in report.unassessed
 
 
 def test_actions_are_motion_if_there_is_no_state(tmp_path):
@@ -86,15 +86,15 @@ def test_actions_are_motion_if_there_is_no_state(tmp_path):
         )
         for each in screens()
     ]
-    found = audit(opened(tmp_path / "blind", blind), jobs=1)
-    assert pictures_named(found) == [(11, "camera frozen")]
+    report = audit(opened(tmp_path / "blind", blind), jobs=1)
+    assert pictures_named(report) == [(11, "camera frozen")]
 
 
 def test_a_camera_that_is_black_in_all_episodes_is_a_fact(tmp_path):
-    dark = [FAULTS["black"].plant(each) for each in camera_data.made("screen", 31, 12)]
-    found = audit(opened(tmp_path / "dark", dark), jobs=1)
-    assert pictures_named(found) == []
-    [fact] = found.facts["camera black"]
+    dark = [FAULTS["black"].plant(each) for each in camera_data.make_films("screen", 31, 12)]
+    report = audit(opened(tmp_path / "dark", dark), jobs=1)
+    assert pictures_named(report) == []
+    [fact] = report.facts["camera black"]
     assert "12 of 12 episodes" in fact
 
 
@@ -104,8 +104,8 @@ def test_pictures_of_many_episodes_are_sampled_and_the_audit_says_so(tmp_path):
         state = rng.normal(size=(9, 2)).cumsum(0)
         image = rng.integers(0, 255, (9, 8, 8, 3), np.uint8)
         np.savez(tmp_path / f"{number:03}.npz", observation=state, action=state[1:], image=image)
-    found = audit(rlds.sources.open(tmp_path), jobs=1)
+    report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert (
         "all pictures: of 200 of 210 episodes, 16 pairs of frames were looked at"
-        in found.unassessed
+        in report.unassessed
     )

@@ -16,9 +16,11 @@ def counts(name, seeds, noise):
     """The numbers of right and wrong elements, and of those that can be known."""
     right = wrong = knowable = 0
     for seed in seeds:
-        episodes, truths = vector_forms.made(name, seed, noise=noise)
-        found = forms(episodes)
-        kinds = [found[index].kind if index in found else "" for index in range(len(truths))]
+        episodes, truths = vector_forms.make_vectors(name, seed, noise=noise)
+        recognized = forms(episodes)
+        kinds = [
+            recognized[index].kind if index in recognized else "" for index in range(len(truths))
+        ]
         right += sum(bool(truth) and kind == truth for truth, kind in zip(truths, kinds))
         wrong += sum(kind not in ("", truth) for truth, kind in zip(truths, kinds))
         knowable += sum(map(bool, truths))
@@ -34,21 +36,21 @@ def test_a_form_is_recognized_and_nothing_else_is(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "least"), [("usual", 0.9), ("bad", 0)])
 def test_noise_makes_a_form_unknown_and_not_wrong(noise, least):
-    found = np.array([counts(name, range(200, 204), noise) for name in NAMES])
-    right, wrong, knowable = found.sum(0)
+    totals = np.array([counts(name, range(200, 204), noise) for name in NAMES])
+    right, wrong, knowable = totals.sum(0)
     assert right >= least * knowable
     assert not wrong
 
 
 def test_a_quaternion_that_may_be_a_sine_and_a_cosine_is_unknown():
-    episodes, _ = vector_forms.made("quaternion of a planar turn", 3)
+    episodes, _ = vector_forms.make_vectors("quaternion of a planar turn", 3)
     assert not forms(episodes)
     alone = [each[:, np.ptp(each, axis=0) > 0][:, -2:] for each in episodes]
     assert {it.kind for it in forms(alone).values()} <= {"sine and cosine"}
 
 
 def test_few_rows_and_rows_with_nan_have_no_form():
-    episodes, _ = vector_forms.made("direction", 4)
+    episodes, _ = vector_forms.make_vectors("direction", 4)
     assert forms([]) == forms(episodes[:2]) == forms([each[:9] for each in episodes]) == {}
     for each in episodes:
         each[::2] = np.nan

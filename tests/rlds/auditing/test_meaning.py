@@ -13,14 +13,14 @@ from rlds.auditing import meanings, vector_meanings
 
 def counts(seeds, **options):
     """The numbers of right, unknown and wrong elements: knowable ones, and all others."""
-    found = np.zeros((2, 3), int)
+    totals = np.zeros((2, 3), int)
     for name in CONVENTIONS:
         for seed in seeds:
-            case = action_conventions.made(name, seed, **options)
+            case = action_conventions.make_case(name, seed, **options)
             for truth, it in zip(case.truths, meanings(case.episodes), strict=True):
                 how = 0 if is_right(truth, it) else 2 if is_wrong(truth, it) else 1
-                found[int("unknown" in truth.kinds), how] += 1
-    return found
+                totals[int("unknown" in truth.kinds), how] += 1
+    return totals
 
 
 SOME = [
@@ -31,29 +31,29 @@ SOME = [
 
 @pytest.mark.parametrize("name", SOME)
 def test_conventions_of_actions_are_recognized(name):
-    case = action_conventions.made(name, 101)
-    for truth, found in zip(case.truths, meanings(case.episodes), strict=True):
-        assert is_right(truth, found), found
+    case = action_conventions.make_case(name, 101)
+    for truth, meaning in zip(case.truths, meanings(case.episodes), strict=True):
+        assert is_right(truth, meaning), meaning
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "least"), [("usual", 0.85), ("bad", 0.5), ("awful", 0)])
 def test_noise_makes_elements_unknown_and_not_wrong(noise, least):
-    found = counts(range(200, 203), noise=noise)
-    known, unknown = found / found.sum(1, keepdims=True)
-    assert known[0] >= least
-    assert known[2] <= 0.01
+    totals = counts(range(200, 203), noise=noise)
+    knowable, unknown = totals / totals.sum(1, keepdims=True)
+    assert knowable[0] >= least
+    assert knowable[2] <= 0.01
     assert unknown[0] >= 0.95
 
 
 def test_few_rows_tell_nothing():
-    case = action_conventions.made("joint targets", 1, episodes=2)
+    case = action_conventions.make_case("joint targets", 1, episodes=2)
     assert {it.kind for it in meanings(case.episodes)} == {"unknown"}
     assert meanings([]) == []
 
 
 def test_actions_without_a_state_are_unknown_and_nan_rows_are_left_out():
-    case = action_conventions.made("joint changes", 1)
+    case = action_conventions.make_case("joint changes", 1)
     alone = [(actions, states[:, :0]) for actions, states in case.episodes]
     assert {it.why for it in meanings(alone)} == {"there is no state"}
     for _, states in case.episodes:
@@ -62,13 +62,13 @@ def test_actions_without_a_state_are_unknown_and_nan_rows_are_left_out():
 
 
 def test_a_sentence_describes_a_run_of_elements(tmp_path):
-    case = action_conventions.made("joint targets in degrees", 3)
+    case = action_conventions.make_case("joint targets in degrees", 3)
     for number, (actions, states) in enumerate(case.episodes):
         columns = {"observation": {"joints": states, "clock": np.arange(len(states)) / 10}}
         arrays = {f"observation/{name}": it for name, it in columns["observation"].items()}
         arrays |= {"action": actions[:-1], "reward": actions[:-1, 0], "terminal": np.array(True)}
         np.savez(tmp_path / f"{number:02}.npz", **arrays)
-    [found] = vector_meanings(rlds.sources.open(tmp_path))
-    assert (found.field, found.num_episodes) == ("action", 20)
-    [sentence] = found.sentences()
+    [vector] = vector_meanings(rlds.sources.open(tmp_path))
+    assert (vector.field, vector.num_episodes) == ("action", 20)
+    [sentence] = vector.sentences()
     assert re.match(r"action\[0:6\]: absolute, 57\.\d x observation/joints\[0\] to ", sentence)

@@ -17,20 +17,20 @@ IN_THREADS = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
 def folder(tmp_path_factory):
     """Forty episodes, of which one is late and one cannot be read."""
     folder = tmp_path_factory.mktemp("pipelines") / "arm"
-    episodes = audited_data.made("arm", 31, 40)
+    episodes = audited_data.make_episodes("arm", 31, 40)
     episodes[5] = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
     audited_data.write(folder, episodes)
     (folder / "0009.npz").write_bytes(b"no archive")
     return folder
 
 
-def as_values(found):
+def as_values(report):
     """An audit whose arrays can be compared."""
     return {
         name: {key: np.asarray(it).tobytes() for key, it in value.items()}
         if name in ("scores", "ranks")
         else value
-        for name, value in vars(found).items()
+        for name, value in vars(report).items()
     }
 
 
@@ -51,17 +51,17 @@ def test_an_audit_on_beam_is_that_of_processes(folder, options, tmp_path):
     alone = audit(episodes, jobs=1)
     assert [*alone.unreadable] == [9]
     assert [finding.episode for finding in alone.findings] == [5]
-    told = []
-    found = audit(
+    progress = []
+    report = audit(
         episodes,
         jobs=1,
-        progress=lambda *pair: told.append(pair),
+        progress=lambda *pair: progress.append(pair),
         beam_runner="DirectRunner",
         beam_options=options,
         draft=draft,
     )
-    assert as_values(found) == as_values(alone)
-    assert told[-1] == (40, 40)
+    assert as_values(report) == as_values(alone)
+    assert progress[-1] == (40, 40)
     assert not [*draft.iterdir()]
 
 

@@ -23,27 +23,27 @@ def test_information_of_normal_numbers_is_what_theory_says(correlation):
     one, other = rng.normal(size=(2, 4000, 1))
     other = correlation * one + np.sqrt(1 - correlation**2) * other
     rows = [np.hstack([one, other])[number::10] for number in range(10)]
-    found = scores.together(rows, 1, np.zeros((10, 3)))["information"].mean()
-    assert found == pytest.approx(-0.5 * np.log(1 - correlation**2), abs=0.05)
+    actual = scores.together(rows, 1, np.zeros((10, 3)))["information"].mean()
+    assert actual == pytest.approx(-0.5 * np.log(1 - correlation**2), abs=0.05)
 
 
 def test_equal_rows_have_a_score():
     rows = [np.repeat(np.eye(4), 8, axis=0) for _ in range(10)]
-    found = scores.together(rows, 2, np.eye(10))
-    assert all(np.isfinite(values).all() for values in found.values())
+    actual = scores.together(rows, 2, np.eye(10))
+    assert all(np.isfinite(values).all() for values in actual.values())
 
 
 @pytest.mark.parametrize("columns", [slice(4), slice(4, None)])
 def test_a_faulty_episode_hardly_changes_the_order_of_the_others(columns):
-    by_skill = skilled_data.made("mover", 1)
+    by_skill = skilled_data.make_demonstrations("mover", 1)
     rows = [np.hstack([it.state, it.action]) for of_skill in by_skill.values() for it in of_skill]
     faulty = [*rows]
     faulty[7] = rows[7].copy()
     faulty[7][:, columns] *= 57.3
-    others = [*range(7), *range(8, len(rows))]
+    intact = [*range(7), *range(8, len(rows))]
     for name in ("information", "agreement"):
         ranks = [
-            midranks(scores.together(each, 4, np.zeros((len(rows), 3)))[name][others])
+            midranks(scores.together(each, 4, np.zeros((len(rows), 3)))[name][intact])
             for each in (rows, faulty)
         ]
         assert np.corrcoef(*ranks)[0, 1] > 0.98
@@ -60,15 +60,15 @@ def test_spectral_arc_length_does_not_depend_on_duration_and_size():
 
 
 def test_experts_are_steadier(tmp_path):
-    made = skilled_data.made("mover", 3, 8)
-    episodes = write(tmp_path / "mover", [each for of in made.values() for each in of])
+    demonstrations = skilled_data.make_demonstrations("mover", 3, 8)
+    episodes = write(tmp_path / "mover", [each for of in demonstrations.values() for each in of])
     episodes = rlds.sources.Episodes(episodes.source, declared={"fps": skilled_data.RATE})
-    found = audit(episodes, jobs=1)
-    assert {*found.scores} == {score.name for score in SCORES}
+    report = audit(episodes, jobs=1)
+    assert {*report.scores} == {score.name for score in SCORES}
     for name in ("smoothness", "steadiness", "information"):
-        values = found.scores[name]
+        values = report.scores[name]
         assert np.median(values[:8]) > np.median(values[8:]), name
-    assert not any(what.startswith("smoothness") for what in found.unassessed)
+    assert not any(message.startswith("smoothness") for message in report.unassessed)
 
 
 def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
@@ -77,15 +77,15 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
         ValueError, match="there is no audit of these files: run `rlds audit` first"
     ):
         episodes.where("audit.efficiency > 0.2")
-    found = audit(episodes, jobs=1)
-    assert found.is_kept
-    late = [it.episode for it in found.findings if it.check == "lag"]
+    report = audit(episodes, jobs=1)
+    assert report.is_kept
+    late = [it.episode for it in report.findings if it.check == "lag"]
     chosen = episodes.where("list_contains(audit.findings, 'lag')")
     assert [chosen.place(number) for number in range(len(chosen))]
     assert len(chosen) == len(late) > 0
     best = episodes.where("audit.steadiness_rank >= 0.5").table().arrow(["index", "audit"])
     assert 0.4 * 80 < len(best) < 0.6 * 80
-    ranks = found.ranks["steadiness"]
+    ranks = report.ranks["steadiness"]
     assert best["index"].to_pylist() == np.flatnonzero(ranks >= 0.5).tolist()
     file = tmp_path / "arm/0000.npz"
     os.utime(file, ns=(1, 1))
@@ -94,7 +94,7 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
 
 
 def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     assert not audit(episodes.select(range(10)), jobs=1).is_kept
     assert not audit(episodes.select(range(11, -1, -1)), jobs=1).is_kept  # In another order.
     assert not audit(episodes, jobs=1, keep=False).is_kept
@@ -103,14 +103,14 @@ def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
 
 
 def test_smoothness_is_unknown_if_rates_differ(tmp_path):
-    source = write(tmp_path / "arm", audited_data.made("arm", 31, 12)).source
-    said = {"fps": 20, "camera": {"fps": 30}}
-    found = audit(rlds.sources.Episodes(source, declared=said), jobs=1)
-    assert np.isnan(found.scores["smoothness"]).all()
+    source = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12)).source
+    declared = {"fps": 20, "camera": {"fps": 30}}
+    report = audit(rlds.sources.Episodes(source, declared=declared), jobs=1)
+    assert np.isnan(report.scores["smoothness"]).all()
 
 
 def test_scores_that_are_unknown_meet_no_condition(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.made("arm", 31, 12))
+    episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     audit(episodes, jobs=1)
     assert len(episodes.where("audit.smoothness > -100 or audit.smoothness < 100")) == 0
     assert len(episodes.where("audit.smoothness is null")) == 12

@@ -126,7 +126,7 @@ def test_a_state_that_is_not_finite_is_refused():
     ],
 )
 def test_numbers_that_contradict_what_is_declared_are_refused(tmp_path, kind, late, why):
-    arm = audited_data.made("arm", 31, 12)
+    arm = audited_data.make_episodes("arm", 31, 12)
     arm = [it.changed(state=it.state[late:], action=it.action[: len(it) - late]) for it in arm]
     audited_data.write(tmp_path / "arm", arm)
     names = [*"abcdef", "gripper"]

@@ -78,7 +78,10 @@ def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
 def test_ranks_read_episodes_of_their_own(tmp_path):
     """All ranks together hardly more than there are, in every epoch."""
     episodes = [
-        {"steps": feed_datasets.steps_of(20, known=True, terminal=True, seed=number), **flags}
+        {
+            "steps": feed_datasets.steps_of(20, is_final_known=True, terminal=True, seed=number),
+            **flags,
+        }
         for number, flags in enumerate([{"final_observation_known": True, "index": 0}] * 160)
     ]
     directory = feed_datasets.write(tmp_path, episodes, max_examples_per_shard=160)

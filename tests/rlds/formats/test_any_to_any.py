@@ -96,8 +96,10 @@ class Sample(Source):
     ) -> SourceEpisode:
         rng = np.random.default_rng(index)
         length = (4, 1, 3, 6)[index]
-        known = self._all_known or index != 2  # Two formats have no episode of a single step.
-        rows = length + known
+        is_final_known = (
+            self._all_known or index != 2
+        )  # Two formats have no episode of a single step.
+        rows = length + is_final_known
         state = rng.random((rows, 3))
         state[0] = np.nan, -0.0, np.inf
         steps = from_sars(
@@ -124,7 +126,7 @@ class Sample(Source):
             steps,
             Origin("made up", index, index + 1),
             truncated=index >= 2,
-            final_observation_known=known,
+            final_observation_known=is_final_known,
             complete=index != 3,
             metadata={
                 "seed": np.int32(index),
@@ -136,15 +138,15 @@ class Sample(Source):
         )
 
 
-def assert_same(episodes, found):
-    assert len(found) == len(episodes)
-    for one, two in zip(episodes, map(as_converted, found)):
+def assert_same(episodes, actual):
+    assert len(actual) == len(episodes)
+    for one, two in zip(episodes, map(as_converted, actual)):
         assert list(differences(one, two)) == []
         assert one.origin == two.origin
-    assert dict(leaves_at(found.spec, None)) == dict(leaves_at(episodes.spec, None))
-    lineage = found.metadata["lineage"]
-    said = {name: it for name, it in found.metadata.items() if name != "conversion"}
-    assert said == {**episodes.metadata, "lineage": lineage}
+    assert dict(leaves_at(actual.spec, None)) == dict(leaves_at(episodes.spec, None))
+    lineage = actual.metadata["lineage"]
+    metadata = {name: it for name, it in actual.metadata.items() if name != "conversion"}
+    assert metadata == {**episodes.metadata, "lineage": lineage}
     assert lineage["operations"][-1]["do"] == "convert"
 
 
@@ -157,14 +159,14 @@ def test_export_keeps_every_value_of_an_episode(format, tmp_path):
     source = Sample(all_known=format == "minari")  # Which refuses others.
     if format == "tfds":  # Of which the arrays would be files.
         source.about = source.about.replace(images_as_png=False)
-    made = export(
+    exported = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
     options = {"decode_images": False} if format == "tfds" else {}
-    found = rlds.sources.open(made.path, **options)
-    assert found.format == format
-    assert_same(rlds.sources.Episodes(source, "all"), found)
-    assert found.source.about.description == source.about.description
+    opened = rlds.sources.open(exported.path, **options)
+    assert opened.format == format
+    assert_same(rlds.sources.Episodes(source, "all"), opened)
+    assert opened.source.about.description == source.about.description
 
 
 class Agents(Sample):
@@ -189,10 +191,10 @@ class Agents(Sample):
 @pytest.mark.parametrize("format", [format for format in OPTIONS if format != "minari"])
 def test_rewards_and_discounts_of_several_agents_come_back(format, tmp_path):
     source = Agents(all_known=False)
-    made = export(
+    exported = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
-    for one, two in zip(rlds.sources.Episodes(source, "all"), rlds.sources.open(made.path)):
+    for one, two in zip(rlds.sources.Episodes(source, "all"), rlds.sources.open(exported.path)):
         for name in ("reward", "discount"):
             assert two.steps[name].keys() == {"a", "b"}
             for part, column in one.steps[name].items():
@@ -248,7 +250,7 @@ def test_exports_at_different_times_have_the_same_bytes(made_twice, format):
             for file in folder.rglob("*")
             if file.is_file()
         }
-        for folder in (made / format for made in made_twice)
+        for folder in (root / format for root in made_twice)
     )
     assert one.keys() == two.keys() != set()
     assert [str(file) for file in one if one[file] != two[file]] == []
@@ -257,8 +259,11 @@ def test_exports_at_different_times_have_the_same_bytes(made_twice, format):
 def test_a_folder_is_not_called_a_file(tmp_path):
     for format, options in OPTIONS.items():
         is_file = "." in NAMES.get(format, "")
-        path, made = tmp_path / ("made" if is_file else "made.h5"), "file" if is_file else "folder"
-        with pytest.raises(ValueError, match=f"{path.name}': {format} writes a {made}"):
+        path, written_kind = (
+            tmp_path / ("made" if is_file else "made.h5"),
+            "file" if is_file else "folder",
+        )
+        with pytest.raises(ValueError, match=f"{path.name}': {format} writes a {written_kind}"):
             export(Sample(all_known=True), format, path, **options)
     assert list(tmp_path.iterdir()) == []
 
@@ -292,21 +297,23 @@ def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, 
 @pytest.mark.parametrize("format", ["minari", "lerobot", "webdataset", "robomimic", "zarr", "mcap"])
 def test_discounts_that_follow_from_the_flags_are_no_data(tmp_path, format):
     """They are data again once an edit sets them."""
-    made, kept = {}, {"observation": np.eye(3), "action": np.ones((2, 1)), "terminal": True}
+    discounts, arrays = {}, {"observation": np.eye(3), "action": np.ones((2, 1)), "terminal": True}
     for name, discount in {"derived": {}, "data": {"discount": np.float32([0.5, 0])}}.items():
         (tmp_path / name).mkdir()
-        np.savez(tmp_path / name / "episode_0.npz", **kept, **discount)
+        np.savez(tmp_path / name / "episode_0.npz", **arrays, **discount)
     stored = export(tmp_path / "derived", "zarr", tmp_path / "stored.zarr").path
     rlds.edit(stored, Set("discount", 0.5), to=tmp_path / "edited")
     options = {"fps": 10} if format == "lerobot" else {}
     suffix = ".hdf5" if format == "robomimic" else ""
     for path in (tmp_path / "derived", tmp_path / "data", tmp_path / "edited"):
         written = export(path, format, tmp_path / f"made-{path.name}-v0{suffix}", **options)
-        found = {place.field: place for place in written.placements}["steps/discount"]
-        made[path.name] = found.how, found.why
+        discount_placement = {placement.field: placement for placement in written.placements}[
+            "steps/discount"
+        ]
+        discounts[path.name] = discount_placement.how, discount_placement.why
         for one, two in zip(rlds.sources.open(path), rlds.sources.open(written.path), strict=True):
             assert not [*differences(one, two)]
-    assert made == {
+    assert discounts == {
         "derived": ("sidecar", "it is derived from the flags"),
         "data": ("exact", ""),
         "edited": ("exact", ""),

@@ -88,40 +88,40 @@ def test_every_export_keeps_every_value_of_every_source(name, tmp_path):
         (folder := tmp_path / format).mkdir()
         try:
             writer = prepare(episodes, format, **options_for(format, episodes))
-            made = write_export(writer, folder / f"made-v0{(*writer.suffixes, '')[0]}")
+            exported = write_export(writer, folder / f"made-v0{(*writer.suffixes, '')[0]}")
         except ValueError as error:
             refused[format] = f"{type(error).__name__}: {error}"
         if format in refused:
             assert list(folder.iterdir()) == []
             assert refused[format].startswith("ValueError: ")
         else:
-            assert_same(writer, rlds.sources.open(made.path, "all", **writer.read_options()))
+            assert_same(writer, rlds.sources.open(exported.path, "all", **writer.read_options()))
     expected = REFUSED.get(name, {})
     assert refused.keys() == expected.keys(), refused
     for format, why in expected.items():
         assert re.search(why, refused[format])
 
 
-def assert_same(writer, found):
+def assert_same(writer, actual):
     """Checks that what was written is what was read, as it was placed."""
-    assert found.format == writer.format
+    assert actual.format == writer.format
     before, placements = writer.episodes, writer.placements()
-    assert {place.how for place in placements} <= {"exact", "renumbered", "sidecar"}
+    assert {placement.how for placement in placements} <= {"exact", "renumbered", "sidecar"}
     is_exact = writer.is_exact
     order = writer.order
     if order is None:
         order = range(len(before)) if is_exact else writer.order_of_origin() or range(len(before))
-    assert len(found) == len(before)
-    for index, episode in zip(order, found, strict=True):
-        renumbered = [place.field for place in placements if place.how == "renumbered"]
+    assert len(actual) == len(before)
+    for index, episode in zip(order, actual, strict=True):
+        renumbered = [placement.field for placement in placements if placement.how == "renumbered"]
         but = [*writer.unchecked, *renumbered]
         but += [] if is_exact else ["key"]  # It has the name of the file.
         ones = [as_converted(each) for each in (before.episode(index), episode)]
         assert list(differences(*map(writer.compared, ones), but)) == []
     spec = dict(leaves_at(before.spec, None))
-    for path in (place.field for place in placements if place.why.startswith(PNGS)):
+    for path in (placement.field for placement in placements if placement.why.startswith(PNGS)):
         spec[path] = dataclasses.replace(spec[path], encoding="")
-    spec_found = dict(leaves_at(found.spec, None))
+    spec_found = dict(leaves_at(actual.spec, None))
     if writer.read_options().get("decode_images") is False:  # Arrays are PNG files in TFDS.
         for path, field in spec.items():
             if field.dtype == np.uint8 and len(field.shape) == 3 and not field.encoding:
@@ -132,5 +132,5 @@ def assert_same(writer, found):
         is_told = writer.format == "lerobot"  # See `options_for`.
         expected = with_rate(before.metadata, 10.0) if is_told else before.metadata
         # TFDS counts episodes anew.
-        said, expected = ({**it, "conversion": None} for it in (found.metadata, expected))
-        assert said == expected
+        metadata, expected = ({**it, "conversion": None} for it in (actual.metadata, expected))
+        assert metadata == expected

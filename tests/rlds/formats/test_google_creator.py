@@ -94,10 +94,10 @@ def test_steps_and_specs_come_back(protocol):
             specs.StringArray(()),
         ],
     }
-    found = loads(pickle.dumps(data, protocol), NAMES)
-    np.testing.assert_equal(found["steps"], data["steps"])
-    assert found["specs"] == data["specs"]
-    assert [spec.string_type for spec in found["specs"][3:]] == [bytes, str]
+    actual = loads(pickle.dumps(data, protocol), NAMES)
+    np.testing.assert_equal(actual["steps"], data["steps"])
+    assert actual["specs"] == data["specs"]
+    assert [spec.string_type for spec in actual["specs"][3:]] == [bytes, str]
     steps = loads(raw.dump(raw.make_episode(0, 1), protocol), NAMES)["steps"]
     assert all(type(step) is envlogger.StepData for step in steps)
 
@@ -176,20 +176,20 @@ def test_flags_say_how_an_episode_ended(tmp_path, options, truncated, complete):
 
 def test_an_episode_is_cut_at_a_tag(tmp_path):
     path = raw.write_directory(tmp_path, [raw.make_episode(3, 6, placed=2), raw.make_episode(3, 6)])
-    cut, whole = (read(path, index, truncate_at_tag="placed") for index in range(2))
-    assert (cut.num_steps, whole.num_steps) == (3, 7)
+    cut, uncut = (read(path, index, truncate_at_tag="placed") for index in range(2))
+    assert (cut.num_steps, uncut.num_steps) == (3, 7)
     for field in ("position", "lights"):
         np.testing.assert_array_equal(
-            cut.steps["observation"][field], whole.steps["observation"][field][:3]
+            cut.steps["observation"][field], uncut.steps["observation"][field][:3]
         )
     np.testing.assert_array_equal(cut.steps["reward"], [1 / 7, 2 / 7, 0.0])
     assert not cut.steps["action"][-1].any()
     assert cut.steps["is_last"].tolist() == [False, False, True]
     assert not cut.steps["is_terminal"].any()
     assert (cut.truncated, cut.complete) == (True, True)
-    assert (whole.truncated, whole.complete) == (False, True)
+    assert (uncut.truncated, uncut.complete) == (False, True)
     assert (cut.metadata["num_steps"], cut.metadata["total_reward"]) == (2, 3 / 7)
-    assert whole.metadata["num_steps"] == 6
+    assert uncut.metadata["num_steps"] == 6
     assert cut.origin.end == 3
 
 
@@ -338,11 +338,11 @@ def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
     good = raw.dump(raw.make_episode(0))
     path = raw.write_directory(tmp_path, [good, pickle.dumps(Harm()), good[:-300], good])
     source = RldsCreatorSource(path)
-    whole, harmful, cut, last = reading.episodes(source, "train", "0-4")
+    intact, harmful, cut, last = reading.episodes(source, "train", "0-4")
     assert isinstance(harmful, DamagedEpisode)
     assert "1.pkl, episode 1: the pickle names builtins.print" in str(harmful.error)
     assert "2.pkl, episode 2: the pickle is damaged" in str(cut.error)
-    assert (whole.key, last.key) == ("0", "3")
+    assert (intact.key, last.key) == ("0", "3")
 
 
 def cases_of_wrong_values():
@@ -380,13 +380,13 @@ def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
     ):
         episodes.append({**good, "metadata": value})
     source = RldsCreatorSource(raw.write_directory(tmp_path / "all", episodes))
-    found = [
+    actual = [
         episode
         for part in reading.parts(source, "train")
         for episode in reading.episodes(source, "train", part)
     ]
-    assert [episode.key for episode in found] == [str(i) for i in range(len(episodes))]
-    assert sum(isinstance(episode, DamagedEpisode) for episode in found) > len(episodes) / 2
+    assert [episode.key for episode in actual] == [str(i) for i in range(len(episodes))]
+    assert sum(isinstance(episode, DamagedEpisode) for episode in actual) > len(episodes) / 2
     for index, episode in enumerate(episodes[1:40:3]):  # As the first one, which says what it is.
         with contextlib.suppress(SourceError):
             first = raw.write_directory(tmp_path / str(index), [episode])

@@ -36,8 +36,8 @@ def write_all(root):
 
 def test_each_is_recognized_by_one_format(tmp_path):
     for path, expected in write_all(tmp_path):
-        found = [name for name, format in formats().items() if format.recognizes(path)]
-        assert found == [expected], path
+        actual = [name for name, format in formats().items() if format.recognizes(path)]
+        assert actual == [expected], path
 
 
 PLACE = b"K\xf6ln"  # In Latin-1.
@@ -60,12 +60,12 @@ def test_attributes_that_are_no_utf_8_keep_their_bytes(tmp_path, write, groups):
             file[group].attrs["places"] = np.array([PLACE, b"Bonn"])
             file[group].attrs.create("ascii", PLACE, dtype=h5py.string_dtype("ascii"))
     name = f"again{path.suffix.removesuffix('.h5')}"  # ManiSkill is a folder.
-    made = rlds.sources.export(path, format_of(path), tmp_path / name)
-    again = Path(made.path)
+    exported = rlds.sources.export(path, format_of(path), tmp_path / name)
+    again = Path(exported.path)
     with h5py.File(next(again.glob("*.h5")) if again.is_dir() else again) as file:
         for group in groups:
-            found = file[group].attrs
-            texts = [found["place"], found["ascii"], *found["places"]]
+            actual = file[group].attrs
+            texts = [actual["place"], actual["ascii"], *actual["places"]]
             stored = [t.encode(errors="surrogateescape") if type(t) is str else t for t in texts]
             assert stored == [PLACE, PLACE, PLACE, b"Bonn"]
 

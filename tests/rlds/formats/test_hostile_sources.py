@@ -104,27 +104,27 @@ MISTAKES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", MISTAKES)
-def test_mistakes_are_found(what, tmp_path, monkeypatch):
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(mistake, tmp_path, monkeypatch):
     """Other errors, other files, the death of the process, and too much time."""
     log = tmp_path / "log"
     log.touch()
-    made = tmp_path / "made"
+    target = tmp_path / "made"
 
     class Mistaken(hostile_sources.Raw):
         def source(self, directory):
-            if not made.exists():
-                made.mkdir()
-                MISTAKES[what]()
+            if not target.exists():
+                target.mkdir()
+                MISTAKES[mistake]()
             return super().source(directory)
 
     raw = Mistaken(*hostile_sources.FORMATS["d4rl"])
     num_inputs = 3
-    if what.endswith("0.5 s"):  # Others may take as long on a busy machine.
+    if mistake.endswith("0.5 s"):  # Others may take as long on a busy machine.
         monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
         num_inputs = 1
     monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw)
     hostile_sources.try_many("d4rl", 0, num_inputs, log)
     (line,) = [line for line in log.read_text().splitlines() if not line.startswith(" ")]
     assert line.startswith("d4rl 0: ")
-    assert what in line
+    assert mistake in line

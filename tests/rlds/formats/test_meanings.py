@@ -23,7 +23,7 @@ PAIRS = [(a, b) for a in FORMATS for b in FORMATS]
 NOT_RAW = ("exported_", "logs_tar", "logs_zip", "folder_parquet")
 
 
-def made(format, folder, **facts):
+def export_telling(format, folder, **facts):
     """A dataset that states the facts, in a format."""
     episodes = rlds.sources.Episodes(meanings.Telling(**facts), "train")
     path = folder / NAMES.get(format, "made")
@@ -62,13 +62,13 @@ def test_what_raw_data_states_is_in_its_row(name, tmp_path):
 def test_what_is_stated_comes_back(format, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     assert all(expected[fact] for fact in meanings.FACTS)
-    assert meanings.facts_of(opened(made(format, tmp_path))) == expected
+    assert meanings.facts_of(opened(export_telling(format, tmp_path))) == expected
 
 
 @pytest.mark.parametrize(("format", "other"), one_in(19, PAIRS))
 def test_the_meaning_survives_any_two_formats(format, other, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
-    episodes = opened(made(format, tmp_path / "one"))
+    episodes = opened(export_telling(format, tmp_path / "one"))
     (tmp_path / "two").mkdir()
     path = tmp_path / "two" / NAMES.get(other, "made")
     rlds.sources.export(episodes, other, path, **options_for(other, episodes))
@@ -77,23 +77,23 @@ def test_the_meaning_survives_any_two_formats(format, other, tmp_path):
 
 @pytest.mark.parametrize("format", one_in(3, FORMATS))
 def test_a_new_name_keeps_the_meaning(format, tmp_path):
-    path = made(format, tmp_path)
+    path = export_telling(format, tmp_path)
     before = meanings.facts_of(opened(path))
     old, new = "observation/mode", "observation/state_of_mode"
     options = options_for(format, opened(path))
     rlds.edit(path, Rename(old, new), target_options=options)
     after = meanings.facts_of(opened(path))
     for fact in meanings.FACTS:
-        known = before[fact]
-        if isinstance(known, dict) and fact != "environment":
-            known = {path.replace(old, new): value for path, value in known.items()}
-        assert after[fact] == known, fact
+        expected = before[fact]
+        if isinstance(expected, dict) and fact != "environment":
+            expected = {path.replace(old, new): value for path, value in expected.items()}
+        assert after[fact] == expected, fact
 
 
 @pytest.mark.parametrize("format", one_in(8, FORMATS))
 def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
     """Each fact by itself: an error that names it, a note, or values that are kept."""
-    path = made(format, tmp_path / "one")
+    path = export_telling(format, tmp_path / "one")
     words = {
         "rate": "the frame rates differ",
         "table": "modes",
@@ -105,7 +105,9 @@ def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
         return editing.prepare_edit(path, [Merge([other])], target_options=options)
 
     for fact in meanings.FACTS:
-        other = made(format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHERS[fact]})
+        other = export_telling(
+            format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHERS[fact]}
+        )
         if fact == "task":  # That is a value of the rows.
             merged = merge(other).view
             tasks = [
@@ -123,28 +125,28 @@ def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
 def test_what_is_in_the_files_alone_is_never_another_meaning(format, tmp_path):
     """Without what is kept beside the data, each fact is the same, or nothing is stated."""
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
-    source = opened(made(format, tmp_path)).source
+    source = opened(export_telling(format, tmp_path)).source
     while hasattr(source, "source"):  # What puts rows and sidecar together.
         source = source.source
     fields = dict(leaves_at(source.fields.steps, None)).values()
     for fact in ("unit", "names", "codes", "table", "kind"):
-        found = {stated for field in fields if (stated := getattr(field, fact, None))}
-        assert (found >= {*expected[fact].values()}) == (fact in meanings.STATED[format]), fact
-        assert found - {"tasks"} <= {*expected[fact].values()}, fact  # The texts of LeRobot's.
+        actual = {stated for field in fields if (stated := getattr(field, fact, None))}
+        assert (actual >= {*expected[fact].values()}) == (fact in meanings.STATED[format]), fact
+        assert actual - {"tasks"} <= {*expected[fact].values()}, fact  # The texts of LeRobot's.
 
 
 def test_feeds_of_several_datasets_compare_their_meaning(tmp_path):
     """A table of several is an error where their meaning differs; what is mixed of them warns."""
-    one = made("tfds", tmp_path / "one")
-    same = made("tfds", tmp_path / "same", lengths=(5, 2))
+    one = export_telling("tfds", tmp_path / "one")
+    same = export_telling("tfds", tmp_path / "same", lengths=(5, 2))
     assert rlds.feeds.open([one, same]).num_steps == 5 + 4 + 6 + 3
     words = {
         "unit": r"1 has .*in deg.* 0 has .*in rad",
         "kind": r"1 has .*delta.* 0 has .*absolute",
     }
-    for fact, said in words.items():
-        other = made("tfds", tmp_path / fact, **{fact: meanings.OTHERS[fact]})
-        with pytest.raises(TypeError, match=said):
+    for fact, message in words.items():
+        other = export_telling("tfds", tmp_path / fact, **{fact: meanings.OTHERS[fact]})
+        with pytest.raises(TypeError, match=message):
             rlds.feeds.open([one, other])
         parts = [rlds.feeds.open(path).transitions() for path in (one, other)]
         with pytest.warns(UserWarning, match=f"the mixed datasets have different {fact}"):

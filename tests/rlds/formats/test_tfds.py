@@ -237,10 +237,10 @@ def test_a_shard_with_another_number_of_episodes_is_refused(original, tmp_path):
     directory, _ = copied(original, tmp_path)
     info = json.loads((directory / "dataset_info.json").read_text())
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
-    for number, what in (("7", "dataset_info.json declares a record"), ("4", "declares 4")):
+    for number, message in (("7", "dataset_info.json declares a record"), ("4", "declares 4")):
         split["shardLengths"][1] = number
         (directory / "dataset_info.json").write_text(json.dumps(info))
-        with pytest.raises(SourceError, match=what):
+        with pytest.raises(SourceError, match=message):
             convert(FolderSource(directory), name="made", data_dir=tmp_path)
 
 
@@ -354,18 +354,18 @@ def test_sequences_in_steps_are_read_as_columns_and_batches(tmp_path):
     builder.download_and_prepare()
     columns = open_episodes(builder.data_path).columns(0)["observation"]
     batch = rlds.feeds.open(builder.data_path).steps().batch([0, 1, 2])["observation"]
-    for found in (columns, batch):
-        assert found["points"].tolist() == [[step] * 3 for step in range(3)]
-        assert found["pair"]["x"].tolist() == [[step, 7] for step in range(3)]
-        assert found["views"].shape == (3, 2, 4, 6, 3)
+    for observation in (columns, batch):
+        assert observation["points"].tolist() == [[step] * 3 for step in range(3)]
+        assert observation["pair"]["x"].tolist() == [[step, 7] for step in range(3)]
+        assert observation["views"].shape == (3, 2, 4, 6, 3)
         for step in range(3):
             raw = Sequences.observation(step)
-            assert found["boxes"]["x"][step].tolist() == [box["x"] for box in raw["boxes"]]
+            assert observation["boxes"]["x"][step].tolist() == [box["x"] for box in raw["boxes"]]
             names = [box["in"]["name"].encode() for box in raw["boxes"]]
-            assert found["boxes"]["in"]["name"][step].tolist() == names
-            assert [list(inner) for inner in found["nested"][step]] == raw["nested"]
-            np.testing.assert_array_equal(found["views"][step], raw["views"])
-            np.testing.assert_array_equal(found["video"][step], raw["video"])
+            assert observation["boxes"]["in"]["name"][step].tolist() == names
+            assert [list(inner) for inner in observation["nested"][step]] == raw["nested"]
+            np.testing.assert_array_equal(observation["views"][step], raw["views"])
+            np.testing.assert_array_equal(observation["video"][step], raw["video"])
     statistics = stats(builder.data_path).statistics
     assert statistics["observation/points"].mean.tolist() == [1, 1, 1]
     assert "observation/boxes/x" not in statistics

@@ -34,7 +34,7 @@ class Declared(ToySource):
 @st.composite
 def episodes(draw):
     """Episodes of several forms; some break a rule, or do not fit the features."""
-    made = []
+    drawn = []
     for index in range(draw(st.integers(1, 6))):
         length = draw(st.integers(1, 3))
         text = np.array(draw(st.lists(st.text() | st.binary(), min_size=4, max_size=4)), object)
@@ -52,10 +52,10 @@ def episodes(draw):
         if not draw(st.integers(0, 7)):
             del metadata["note"]
         key = str(draw(st.sampled_from([index, index, index, 0])))
-        made.append(
+        drawn.append(
             SourceEpisode(key, steps, Origin("raw", index, index + 1), True, metadata=metadata)
         )
-    return made
+    return drawn
 
 
 def encode_one_by_one(encoder, group):
@@ -71,38 +71,38 @@ def encode_one_by_one(encoder, group):
 @pytest.mark.slow
 @given(episodes())
 @settings(max_examples=2 * settings().max_examples)
-def test_the_bytes_of_a_group_are_those_of_its_episodes(made):
+def test_the_bytes_of_a_group_are_those_of_its_episodes(drawn):
     features = features_of(Declared("raw"))
     together, alone = (EpisodeEncoder(ExampleEncoder(features), ("reward",)) for _ in range(2))
-    for numbered in in_groups(enumerate(made)):
+    for numbered in in_groups(enumerate(drawn)):
         group = [episode for _, episode in numbered]
         expected = encode_one_by_one(alone, group)
         is_right = all(isinstance(example, bytes) for example in expected)
-        found = together.encode_all(group)
-        assert (found is not None) == (is_right and len(group) > 1)
-        found = found and [each.example for each in found]
-        if found is None:
-            found = encode_one_by_one(together, group)
-        assert found == expected
+        actual = together.encode_all(group)
+        assert (actual is not None) == (is_right and len(group) > 1)
+        actual = actual and [each.example for each in actual]
+        if actual is None:
+            actual = encode_one_by_one(together, group)
+        assert actual == expected
 
 
 @given(st.lists(st.sampled_from("abcdX"), max_size=12), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_groups_are_of_one_form_and_bounded(forms, most):
+def test_groups_are_of_one_form_and_bounded(forms, max_episodes):
     def make(index, form):
         columns = {"is_first": np.ones(1, bool), "x": np.zeros((1, ord(form)), np.uint8)}
         if form == "X":
             columns["x"] = [1]  # No column that is known here.
         return SourceEpisode(str(index), columns, Origin("raw", 0, 1), True)
 
-    made = [make(*item) for item in enumerate(forms)]
+    numbered_episodes = [make(*item) for item in enumerate(forms)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(episode_groups, "_MAX_EPISODES", most)
+        patch.setattr(episode_groups, "_MAX_EPISODES", max_episodes)
         patch.setattr(episode_groups, "_MAX_BYTES", 300)
-        groups = list(in_groups(enumerate(made)))
-    assert [episode for group in groups for _, episode in group] == made
+        groups = list(in_groups(enumerate(numbered_episodes)))
+    assert [episode for group in groups for _, episode in group] == numbered_episodes
     for group in groups:
         members = {forms[index] for index, _ in group}
         assert len(members) == 1
         size = {"X": 300} | {form: 1 + ord(form) for form in "abcd"}
-        assert 1 <= len(group) <= min(most, 300 // size[members.pop()])
+        assert 1 <= len(group) <= min(max_episodes, 300 // size[members.pop()])

@@ -36,10 +36,10 @@ def examples(path):
 def test_examples_are_copied_to_their_splits(dataset, tmp_path):
     before = examples(dataset)
     assert {name: len(split) for name, split in before.items()} == {"train": 14, "test": 6}
-    made = rlds.edit(
+    edited = rlds.edit(
         dataset, Delete(episodes=[0, 15]), Describe("license", "MIT"), to=tmp_path / "less"
     )
-    assert made.datasets[0].num_episodes == 18
+    assert edited.datasets[0].num_episodes == 18
     expected = {"train": before["train"][1:], "test": [before["test"][0], *before["test"][2:]]}
     assert examples(tmp_path / "less") == expected
     source = rlds.sources.open(tmp_path / "less", "all").source
@@ -108,8 +108,8 @@ def test_damaged_examples_are_seen(dataset, monkeypatch):
     # Others are copied as they are: nothing of them is encoded.
     monkeypatch.setattr(tfds_files.ExampleEncoder, "encode", None)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True, verify=False)
+        edited = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True, verify=False)
     after = examples(dataset)
-    assert made.num_episodes == 18
+    assert edited.num_episodes == 18
     assert after["train"] == [x for x in before["train"][1:] if x in after["train"]]
     assert (len(after["train"]), after["test"]) == (12, before["test"])

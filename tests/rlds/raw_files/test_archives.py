@@ -23,7 +23,7 @@ FILES = {
 
 
 @pytest.fixture
-def place(tmp_path):
+def cache_dir(tmp_path):
     return epath.Path(tmp_path / "extracted")
 
 
@@ -50,60 +50,62 @@ def write_zip(path, members, **options):
 
 
 def files_in(directory):
-    found = [path for path in Path(directory).rglob("*") if path.is_file()]
-    return {os.fspath(path.relative_to(directory)): path.read_bytes() for path in found}
+    paths = [path for path in Path(directory).rglob("*") if path.is_file()]
+    return {os.fspath(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("name", ["log.tgz", "log.tar"])
-def test_tar_members_are_extracted(tmp_path, place, name, tar_format):
+def test_tar_members_are_extracted(tmp_path, cache_dir, name, tar_format):
     members = [(member("./tag/", tarfile.DIRTYPE), b""), (member("tag/none", tarfile.DIRTYPE), b"")]
     files = {**FILES, "long" * 40: b"long"}
     members += [(member(name), data) for name, data in files.items()]
     members += [(member("tag/.hidden"), b"hidden"), (member("tag/2026/._steps.riegeli"), b"")]
-    directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), place)
+    directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), cache_dir)
     assert files_in(directory) == files
     assert (directory / "tag" / "none").is_dir()
     assert directory.name == name
 
 
-def test_zip_members_are_extracted(tmp_path, place):
+def test_zip_members_are_extracted(tmp_path, cache_dir):
     path = write_zip(tmp_path / "log.zip", [("tag/", b""), ("tag/.hidden", b"x"), *FILES.items()])
-    assert files_in(extracted(path, place)) == FILES
+    assert files_in(extracted(path, cache_dir)) == FILES
 
 
-def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, place):
+def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, cache_dir):
     one, other = (epath.Path(tmp_path / name / "log.zip") for name in ("a", "b"))
     for path, data in ((one, b"one"), (other, b"other")):
         path.parent.mkdir()
         write_zip(path, [("file", data)])
-        assert files_in(extracted(path, place)) == {"file": data}
-    inode = os.stat(extracted(one, place) / "file").st_ino
-    assert os.stat(extracted(one, place) / "file").st_ino == inode  # Not extracted again.
+        assert files_in(extracted(path, cache_dir)) == {"file": data}
+    inode = os.stat(extracted(one, cache_dir) / "file").st_ino
+    assert os.stat(extracted(one, cache_dir) / "file").st_ino == inode  # Not extracted again.
     write_zip(one, [("file", b"changed")])
-    assert files_in(extracted(one, place)) == {"file": b"changed"}
+    assert files_in(extracted(one, cache_dir)) == {"file": b"changed"}
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
-def test_truncated_and_damaged_archives_are_refused(tmp_path, place, name):
+def test_truncated_and_damaged_archives_are_refused(tmp_path, cache_dir, name):
     if name.endswith(".zip"):
         path = write_zip(tmp_path / name, FILES.items())
     else:
         path = write_tar(tmp_path / name, [(member(key), data) for key, data in FILES.items()])
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     # Not within the zeros after the end.
-    end = len(whole.rstrip(b"\0")) if name == "log.tar" else len(whole) - 1
+    end = len(intact.rstrip(b"\0")) if name == "log.tar" else len(intact) - 1
     for size in (0, 1, 512, 1024, end // 2, end - 100, end):
-        path.write_bytes(whole[:size])
+        path.write_bytes(intact[:size])
         with pytest.raises(SourceError, match=name.replace(".", r"\.")):
-            extracted(path, place)
-    assert not files_in(place)
-    for position in range(0, len(whole), len(whole) // 15):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x41]) + whole[position + 1 :])
+            extracted(path, cache_dir)
+    assert not files_in(cache_dir)
+    for position in range(0, len(intact), len(intact) // 15):
+        path.write_bytes(
+            intact[:position] + bytes([intact[position] ^ 0x41]) + intact[position + 1 :]
+        )
         with contextlib.suppress(SourceError):
-            found = files_in(extracted(path, place))
+            actual = files_in(extracted(path, cache_dir))
             # The data of a tar file has no checksum; a name in a zip file is there twice.
-            assert name == "log.tar" or sorted(found.values()) == sorted(FILES.values())
+            assert name == "log.tar" or sorted(actual.values()) == sorted(FILES.values())
 
 
 @pytest.mark.parametrize(
@@ -119,41 +121,41 @@ def test_truncated_and_damaged_archives_are_refused(tmp_path, place, name):
     ],
     ids=lambda value: value.name if isinstance(value, tarfile.TarInfo) else "",
 )
-def test_tar_members_that_are_not_plain_files_are_refused(tmp_path, place, info, message):
-    others = [(member("file"), b"a"), (member("directory/file"), b"b")]
-    path = write_tar(tmp_path / "log.tar.gz", [*others, (info, b"")])
+def test_tar_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir, info, message):
+    plain_members = [(member("file"), b"a"), (member("directory/file"), b"b")]
+    path = write_tar(tmp_path / "log.tar.gz", [*plain_members, (info, b"")])
     with pytest.raises(SourceError, match=message):
-        extracted(path, place)
+        extracted(path, cache_dir)
     assert not files_in(tmp_path).keys() - {"log.tar.gz"}
 
 
-def test_zip_members_that_are_not_plain_files_are_refused(tmp_path, place):
+def test_zip_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir):
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = write_zip(tmp_path / "log.zip", [(link, b"/etc/passwd")])
     with pytest.raises(SourceError, match="field 'link': neither a file"):
-        extracted(path, place)
+        extracted(path, cache_dir)
     path = write_zip(tmp_path / "log.zip", [("../harm", b"")])
     with pytest.raises(SourceError, match="leads out of the archive"):
-        extracted(path, place)
+        extracted(path, cache_dir)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("file", b"")
     with pytest.raises(SourceError, match="compressed by method 14"):
-        extracted(path, place)
+        extracted(path, cache_dir)
 
 
-def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, place):
+def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, cache_dir):
     header = member("zeros")
     header.size = 1 << 40
     path = epath.Path(tmp_path / "log.tar.gz")
     path.write_bytes(gzip.compress(header.tobuf()))
     with pytest.raises(SourceError, match=r"field 'zeros': 1,099,511,627,776 bytes are declared"):
-        extracted(path, place)
+        extracted(path, cache_dir)
     long_name = member("x", tarfile.XHDTYPE)
     long_name.size = (1 << 33) - 1
     path.write_bytes(gzip.compress(long_name.tobuf(tarfile.USTAR_FORMAT)))
     with pytest.raises(SourceError, match=r"log\.tar\.gz"):
-        extracted(path, place)
+        extracted(path, cache_dir)
 
 
 def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsys):
@@ -165,10 +167,10 @@ def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsy
     assert line.startswith(f"error: {path}: ")
 
 
-def test_a_pipe_is_no_archive(tmp_path, place):
+def test_a_pipe_is_no_archive(tmp_path, cache_dir):
     os.mkfifo(tmp_path / "log.tar.gz")
     with pytest.raises(SourceError, match="not a regular file"):
-        extracted(epath.Path(tmp_path / "log.tar.gz"), place)
+        extracted(epath.Path(tmp_path / "log.tar.gz"), cache_dir)
 
 
 def test_a_single_member_of_a_zip_archive_is_read_up_to_a_limit(tmp_path):

@@ -218,11 +218,11 @@ def test_filters_may_make_more_of_a_byte_than_deflate(tmp_path):
 def test_no_file_stays_open_after_an_error(tmp_path):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         long_rows(file)
-    with pytest.raises(SourceError) as kept:
+    with pytest.raises(SourceError) as error:
         read_file(tmp_path / "a.hdf5")
     with h5py.File(tmp_path / "a.hdf5", "w"):  # Not as long as it is open.
         pass
-    assert kept.value.__traceback__ is not None
+    assert error.value.__traceback__ is not None
 
 
 def test_text_is_read_without_the_rest_of_the_file(tmp_path):
@@ -293,8 +293,8 @@ def test_it_stays_open_for_a_part(path):
     next(episodes)
     assert watch.was_opened()
     descriptors = len(os.listdir("/proc/self/fd"))
-    rest = list(episodes)
-    assert len(rest) == 2
+    remaining = list(episodes)
+    assert len(remaining) == 2
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
     watch.close()
 

@@ -25,12 +25,12 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_value_comes_back_from_json(value):
-    found = decode_value(json.loads(json.dumps(encode_value(value))))
+    actual = decode_value(json.loads(json.dumps(encode_value(value))))
     if isinstance(value, np.ndarray) and value.dtype != object:
-        assert (found.dtype, found.shape) == (value.dtype, value.shape)
-        assert found.tobytes() == value.tobytes()
+        assert (actual.dtype, actual.shape) == (value.dtype, value.shape)
+        assert actual.tobytes() == value.tobytes()
     else:
-        assert repr(found) == repr(value)
+        assert repr(actual) == repr(value)
 
 
 def test_structured_dtypes_are_refused():

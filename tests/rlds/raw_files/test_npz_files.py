@@ -25,10 +25,12 @@ def test_arrays_and_ranges_of_rows_are_read(tmp_path, save):
     save(tmp_path / "a.npz", **ARRAYS)
     with open_npz(tmp_path / "a.npz") as file:
         for name, expected in ARRAYS.items():
-            found = file.read(name)
-            assert found.dtype == (object if name == "text" else expected.dtype.newbyteorder("="))
-            assert found.flags.writeable
-            np.testing.assert_array_equal(found, expected)
+            episodes = file.read(name)
+            assert episodes.dtype == (
+                object if name == "text" else expected.dtype.newbyteorder("=")
+            )
+            assert episodes.flags.writeable
+            np.testing.assert_array_equal(episodes, expected)
     rows = pickle.loads(pickle.dumps(NpzRows(tmp_path / "a.npz")))
     for begin, end in ((1, 3), (3, 4), (0, 2)):
         np.testing.assert_array_equal(

@@ -112,9 +112,9 @@ def test_objects_that_are_not_made(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "Space", Space, raising=False)
     Space.__qualname__ = "Space"
     name = f"{__name__}.Space"
-    found = loads(pickle.dumps(Space()), {name: lambda *arguments: Record(name, arguments)})
-    assert (found.name, found.arguments) == (name, ())
-    assert found.state["low"].tolist() == [0, 0]
+    actual = loads(pickle.dumps(Space()), {name: lambda *arguments: Record(name, arguments)})
+    assert (actual.name, actual.arguments) == (name, ())
+    assert actual.state["low"].tolist() == [0, 0]
 
 
 # --- Harm -----------------------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_other_names_are_refused_and_told(
     for data in ({"steps": [{"deep": harm}]}, np.array([harm], object)):
         with pytest.raises(RestrictedPickleError) as error:
             loads(pickle.dumps(data, protocol))
-        found = str(error.value).replace("__builtin__", "builtins")
-        assert f"the pickle names {name}, which is not plain data" in found
+        actual = str(error.value).replace("__builtin__", "builtins")
+        assert f"the pickle names {name}, which is not plain data" in actual
     assert not list(tmp_path.iterdir())
 
 

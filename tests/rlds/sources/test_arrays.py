@@ -8,8 +8,8 @@ SIZE = 81_920 + 64  # Nobody else asks for arrays of this size.
 
 
 def test_memory_is_used_again_when_nobody_has_it():
-    place = arrays.empty([SIZE], np.uint8).ctypes.data
-    assert arrays.empty([SIZE // 4], np.float32).ctypes.data == place
+    first_address = arrays.empty([SIZE], np.uint8).ctypes.data
+    assert arrays.empty([SIZE // 4], np.float32).ctypes.data == first_address
 
     for holder in (
         lambda array: array,
@@ -20,8 +20,8 @@ def test_memory_is_used_again_when_nobody_has_it():
     ):
         held = holder(arrays.empty([SIZE], np.uint8))
         address = np.asarray(held).ctypes.data
-        others = [arrays.empty([SIZE], np.uint8) for _ in range(40)]
-        begins = [other.ctypes.data for other in others]
+        held_arrays = [arrays.empty([SIZE], np.uint8) for _ in range(40)]
+        begins = [other.ctypes.data for other in held_arrays]
         assert len(set(begins)) == 40
         assert not any(begin <= address < begin + SIZE for begin in begins)
         assert all(begin % arrays.ALIGNMENT == 0 for begin in begins)

@@ -20,9 +20,11 @@ CAMERA = "observation/images/cam_low"
 SAID = "its channels are blue, green, red"
 
 
-def why(made, path):
-    (place,) = (place for place in made.placements if place.field == f"steps/{path}")
-    return place.why
+def why(exported, path):
+    (placement,) = (
+        placement for placement in exported.placements if placement.field == f"steps/{path}"
+    )
+    return placement.why
 
 
 @pytest.mark.parametrize("images", ["rows", "plain"])
@@ -32,19 +34,19 @@ def test_images_are_exported_red_first(images, tmp_path):
     episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")
     assert at(episodes.spec["steps"], CAMERA).names == BGR
     stored = at(episodes.columns(0), CAMERA)
-    made = {"lerobot": export(episodes, "lerobot", tmp_path / "lerobot", fps=50)}
-    made["webdataset"] = export(episodes, "webdataset", tmp_path / "webdataset")
-    made["robomimic"] = export(episodes, "robomimic", tmp_path / "made.hdf5")
-    made["zarr"] = export(episodes, "zarr", tmp_path / "made.zarr")
-    assert why(made["lerobot"], CAMERA) == "red first, which was last"
-    pictures = rlds.sources.open(made["lerobot"].path)
+    exports = {"lerobot": export(episodes, "lerobot", tmp_path / "lerobot", fps=50)}
+    exports["webdataset"] = export(episodes, "webdataset", tmp_path / "webdataset")
+    exports["robomimic"] = export(episodes, "robomimic", tmp_path / "made.hdf5")
+    exports["zarr"] = export(episodes, "zarr", tmp_path / "made.zarr")
+    assert why(exports["lerobot"], CAMERA) == "red first, which was last"
+    pictures = rlds.sources.open(exports["lerobot"].path)
     np.testing.assert_array_equal(at(pictures.columns(0), CAMERA), stored[..., ::-1])
     assert at(pictures.spec["steps"], CAMERA).names is None
     for name in ("webdataset", "robomimic", "zarr"):
-        again = rlds.sources.open(made[name].path)
+        again = rlds.sources.open(exports[name].path)
         assert list(differences(episodes[0], again[0])) == []
         assert at(again.spec["steps"], CAMERA).names == BGR
-        assert "red first" in why(made[name], CAMERA) or SAID in why(made[name], CAMERA)
+        assert "red first" in why(exports[name], CAMERA) or SAID in why(exports[name], CAMERA)
     with h5py.File(tmp_path / "made.hdf5") as file:
         copy = file["data/demo_0/obs/images.cam_low"][()]
     np.testing.assert_array_equal(copy, stored[..., ::-1] if images == "rows" else stored)
@@ -63,13 +65,13 @@ def test_encoded_video_has_the_channel_order_of_its_field(tmp_path):
 
     episodes = Episodes(Robot((5,)))
     for format in ("lerobot", "mcap"):
-        made = export(episodes, format, tmp_path / format, codec="h264")
-        images = with_frames(rlds.sources.open(made.path)).columns(0)["observation"]
+        exported = export(episodes, format, tmp_path / format, codec="h264")
+        images = with_frames(rlds.sources.open(exported.path)).columns(0)["observation"]
         for name in ("camera", "wrist"):
-            wanted = PicturedRobot((5,)).frames(name, 0)[..., ::-1]
-            assert psnr(images[name], wanted[: len(images[name])]) > 30
-            assert "red first, which was last" in why(made, f"observation/{name}")
-    kept = export(episodes, "lerobot", tmp_path / "kept", to_sidecar=["observation/wrist"])
-    (again,) = rlds.sources.open(kept.path)
+            expected = PicturedRobot((5,)).frames(name, 0)[..., ::-1]
+            assert psnr(images[name], expected[: len(images[name])]) > 30
+            assert "red first, which was last" in why(exported, f"observation/{name}")
+    in_sidecar = export(episodes, "lerobot", tmp_path / "kept", to_sidecar=["observation/wrist"])
+    (again,) = rlds.sources.open(in_sidecar.path)
     files, stored = (it.steps["observation"]["wrist"].tolist() for it in (again, episodes[0]))
     assert files == stored

@@ -77,12 +77,12 @@ class NotingSource(ClipSource):
 
     def __init__(self, file):
         super().__init__(file)
-        self.file, self.asked = file, set()
+        self.file, self.accessed = file, set()
         self.opened = Files(file)
 
     def _note(self, ability, answer):
         def call(*arguments):
-            self.asked.add(ability)
+            self.accessed.add(ability)
             return answer(*arguments)
 
         return call
@@ -97,7 +97,7 @@ class NotingSource(ClipSource):
         return fields.replace(steps=steps, flags=(rlds.IS_TERMINAL, rlds.IS_FIRST, rlds.IS_LAST))
 
     def read(self, split, index, fields=None, rows=slice(None)):
-        self.asked.add("read")
+        self.accessed.add("read")
         self.rows = rows
         episode = super().read(split, index)
         steps = {**episode.steps, "blue": np.zeros((episode.num_steps, *_SIZE), np.uint8)}
@@ -105,7 +105,7 @@ class NotingSource(ClipSource):
 
     def _again(self):
         again = NotingSource(self.file)
-        again.asked = self.asked
+        again.accessed = self.accessed
         return again
 
     @property
@@ -165,10 +165,12 @@ def _labelled(source):
 
 
 def _uniform(source):
-    wanted = {"blue": Field(np.uint8, _SIZE), "joints": Field(np.float32, (2,))}
+    new_fields = {"blue": Field(np.uint8, _SIZE), "joints": Field(np.float32, (2,))}
     made_of = {"blue": "blue", "joints": "observation/joints"}
-    known = dict(leaves_at(source.fields.steps, None))
-    return UniformFields(source, known, source.can.lengths("train"), wanted, made_of, 1.0, {})
+    stored_fields = dict(leaves_at(source.fields.steps, None))
+    return UniformFields(
+        source, stored_fields, source.can.lengths("train"), new_fields, made_of, 1.0, {}
+    )
 
 
 _NONE, _ALL = np.zeros(3, np.int64), np.ones(3, bool)
@@ -255,11 +257,11 @@ _OTHER_FLAGS = JoinedSource, Flagged, UniformFields
 def _asked_of(view, name, split):
     """Uses an ability of a view."""
     arguments = {"origin": (split, 1), "image_files": ()}
-    found = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
+    answer = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
     if name == "hold_open":
-        with found:
+        with answer:
             pass
-    return [*found] if inspect.isgenerator(found) else found
+    return [*answer] if inspect.isgenerator(answer) else answer
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
@@ -268,14 +270,14 @@ def test_a_view_forwards_all_that_it_does_not_answer(noting, kind):
     answers = {**_NO_VIEW, **ANSWERS.get(kind, {})}
     split, forwarded = view.splits[0], set()
     for name in ABILITIES - _NO_VIEW.keys():
-        noting.asked.clear()
+        noting.accessed.clear()
         if name in ("reads_rows", "video", "quality"):
             reaches = getattr(view.can, name) == getattr(noting.can, name)
         else:
             reaches = getattr(view.can, name) is not None
             if reaches:
                 _asked_of(view, name, split)
-                reaches = name in noting.asked
+                reaches = name in noting.accessed
         if reaches:
             forwarded.add(name)
     facts = {n for n in FACTS if getattr(view.about, n) == getattr(noting.about, n)}
@@ -315,10 +317,10 @@ def test_all_views_are_known():
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
 def test_a_view_is_opened_for_training_without_reading_an_episode(noting, kind):
     view = VIEWS[kind](noting)
-    noting.asked.clear()
+    noting.accessed.clear()
     table = rlds.feeds.open(Episodes(view, view.splits[0]))
     assert table.outlines.num_steps.tolist() == [7, 14, 19][:: -1 if kind is SelectedSource else 1]
-    assert "read" not in noting.asked
+    assert "read" not in noting.accessed
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
@@ -339,8 +341,8 @@ def test_a_column_has_no_values_of_other_episodes(noting):
 
 
 def test_the_contract_is_small():
-    known = "about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"
-    assert {*known, "bases", "may_grow", "opened"} == MEMBERS
+    members = "about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"
+    assert {*members, "bases", "may_grow", "opened"} == MEMBERS
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}
@@ -350,12 +352,12 @@ class NotingStorage(CachedStorage):
     """A storage that notes what it is asked for."""
 
     def __init__(self, other):
-        vars(self).update(vars(other), asked=set())
+        vars(self).update(vars(other), accessed=set())
         self.why_cached, self.num_files, self.is_remote = "noted", 7, True
 
     def __getattribute__(self, name):
         if name in STORAGE:
-            self.__dict__.setdefault("asked", set()).add(name)
+            self.__dict__.setdefault("accessed", set()).add(name)
         return super().__getattribute__(name)
 
     def read_ahead(self, episodes, firsts, lasts, paths):
@@ -387,13 +389,15 @@ STORAGE_ANSWERS = {
 
 def _storage_asked(storage, name, path):
     one = np.ones(1, np.int64)
-    known = {"path": path, "paths": [path], "name": "seed"}
-    known |= dict.fromkeys(("episodes", "steps", "firsts", "lasts"), one)
+    values_by_name = {"path": path, "paths": [path], "name": "seed"}
+    values_by_name |= dict.fromkeys(("episodes", "steps", "firsts", "lasts"), one)
     member = getattr(storage, name)
     if callable(member):
-        found = member(**{name: known[name] for name in inspect.signature(member).parameters})
+        answer = member(
+            **{name: values_by_name[name] for name in inspect.signature(member).parameters}
+        )
         if name == "rows":
-            found.take(path)
+            answer.take(path)
 
 
 @pytest.mark.parametrize("kind", STORAGES)
@@ -405,9 +409,9 @@ def test_a_storage_of_another_one_forwards_all_that_it_does_not_answer(noting, k
     assert type(storage).__name__ == kind
     forwarded = set()
     for name in STORAGE - OF_NO_STORAGE.keys():
-        base.asked.clear()
+        base.accessed.clear()
         _storage_asked(storage, name, path)
-        is_asked, member = name in base.asked, getattr(storage, name)
+        is_asked, member = name in base.accessed, getattr(storage, name)
         if is_asked or (not callable(member) and np.array_equal(member, getattr(base, name))):
             forwarded.add(name)
     assert forwarded == STORAGE - OF_NO_STORAGE.keys() - STORAGE_ANSWERS.get(kind, {}).keys()

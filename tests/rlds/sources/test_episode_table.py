@@ -71,11 +71,11 @@ def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
         rows = table.arrow().to_pylist()
         # What is kept beside the data is passed over.
         assert len(rlds.sources.open(path, split, **options)) == len(rows) == len(table)
-        known = episodes.lengths()
-        assert known is not None or name not in ("lerobot", "logs")
+        stored_lengths = episodes.lengths()
+        assert stored_lengths is not None or name not in ("lerobot", "logs")
         outlines = [episode.outline for episode in episodes]
-        for lengths, found in zip(known or (), zip(*outlines)):
-            assert lengths is None or lengths.tolist() == [*found]
+        for lengths, outline_lengths in zip(stored_lengths or (), zip(*outlines)):
+            assert lengths is None or lengths.tolist() == [*outline_lengths]
         with_files = rlds.sources.Episodes(
             rlds.sources.reading.with_image_files(episodes.source), split
         )
@@ -91,17 +91,17 @@ def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
 
 def check_statistics(row, episode):
     for path, column in leaves_at(episode.steps, None):
-        found = row.get(path)
-        if not isinstance(found, dict):
+        statistics = row.get(path)
+        if not isinstance(statistics, dict):
             continue
         if path.partition("/")[0] in ("action", "reward", "discount"):
             column = column[:-1] if episode.final_observation_known else column
         values = column[~np.isnan(column)] if column.dtype.kind == "f" else column
         if values.size:
             expected = [float(values.min()), float(values.max()), values.mean(dtype=np.float64)]
-            assert [*found.values()] == pytest.approx(expected, rel=1e-6)
+            assert [*statistics.values()] == pytest.approx(expected, rel=1e-6)
         elif not column.size:
-            assert [*found.values()] == [None] * 3
+            assert [*statistics.values()] == [None] * 3
 
 
 def test_conditions_choose_episodes(dataset):
@@ -131,8 +131,8 @@ def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
         steps = {"observation": np.zeros((2, 1)), "action": np.zeros((2, 1))}
         np.savez(tmp_path / f"{number}.npz", reward=np.array(reward), **steps)
     table = rlds.sources.open(tmp_path).table()
-    known = [np.array(reward)[~np.isnan(reward)] for reward in rewards]
-    biggest = np.array([values.max() if len(values) else np.nan for values in known])
+    numbers = [np.array(reward)[~np.isnan(reward)] for reward in rewards]
+    biggest = np.array([values.max() if len(values) else np.nan for values in numbers])
     returns = np.array([np.sum(reward) for reward in rewards])
     for name, values in (("reward.max", biggest), ('"return"', returns)):
         for sign, holds in ((">", values > 1), ("<=", values <= 1), ("=", values == 2)):
@@ -253,9 +253,9 @@ def test_columns_that_are_meant_are_named(dataset):
 def test_a_table_is_made_anew_if_a_file_is_another(dataset):
     assert len(rlds.sources.open(dataset).table()) == 6
     file = dataset / ".rlds" / "episodes-train.parquet"
-    made = file.stat().st_mtime_ns
+    written_at = file.stat().st_mtime_ns
     assert len(rlds.sources.open(dataset, where="true")) == 6
-    assert file.stat().st_mtime_ns == made
+    assert file.stat().st_mtime_ns == written_at
     content = dict(np.load(dataset / "2.npz"))
     np.savez(dataset / "2.npz", **{**content, "reward": content["reward"] + 100})
     assert rlds.sources.open(dataset).table().where("reward.max > 100").tolist() == [2]

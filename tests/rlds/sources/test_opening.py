@@ -97,11 +97,11 @@ def test_columns_return_the_requested_fields_and_steps(raw_data):
     for name in ("logs", "minari_hdf5", "folder_tfrecord", "d4rl"):
         path, _ = OPENED[name]
         episodes = open_episodes(raw_data / name / path)
-        whole = episodes.columns(0)
+        all_columns = episodes.columns(0)
         part = episodes.columns(0, ["reward", "is_last"], start=1, stop=-1)
         assert list(part) == ["reward", "is_last"]
         for field, column in part.items():
-            np.testing.assert_array_equal(column, whole[field][1:-1])
+            np.testing.assert_array_equal(column, all_columns[field][1:-1])
         with pytest.raises(KeyError, match=r"'rewards'; did you mean 'reward'\? There are: "):
             episodes.columns(0, ["rewards"])
         for index in (1.0, "train", None):

@@ -88,8 +88,8 @@ def test_values_of_another_type_are_refused(kind, text, words):
 def test_unknown_and_repeated_options_are_refused():
     options = options_of(D4rlPybulletSource)
     assert parse_options(options, ["time_limit=7"], "x") == {"time_limit": 7}
-    known = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"
-    with pytest.raises(ValueError, match=f"{re.escape(known)}$"):
+    listed = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"
+    with pytest.raises(ValueError, match=f"{re.escape(listed)}$"):
         parse_options(options, ["limit=7"], "x")
     with pytest.raises(ValueError, match="option time_limit is given twice; write a list"):
         parse_options(options, ["time_limit=7", "time_limit=8"], "x")
@@ -99,8 +99,8 @@ def test_options_go_before_those_of_the_config(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
     config = tfds_builders.published.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
     options = {"boundary": "length", "length": 3}
-    made = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
-    assert made.make_source(path).about.options == {
+    builder = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
+    assert builder.make_source(path).about.options == {
         "boundary": ["length"],
         "length": 3,
         "jump": None,
@@ -108,7 +108,7 @@ def test_options_go_before_those_of_the_config(tmp_path):
         "dataset": "walker2d-medium-v2",
         "follow_links": False,
     }
-    assert made.data_path == tfds_builders.RldsD4rl(config=config, data_dir=tmp_path).data_path
+    assert builder.data_path == tfds_builders.RldsD4rl(config=config, data_dir=tmp_path).data_path
     other = tfds_builders.RldsD4rl(
         path=path, config=config, data_dir=tmp_path, dataset="hopper-medium-v2"
     )

@@ -81,10 +81,10 @@ def test_an_error_of_a_library_is_left_out(raw, tmp_path):
     with pytest.raises(SourceError, match=r"episode toy\.raw:2: cannot be read: KeyError: 'x'"):
         convert(failing(raw, KeyError("x")), name="toy", data_dir=tmp_path)
     with pytest.warns(UserWarning, match="1 episode is damaged"):
-        made = convert(
+        builder = convert(
             failing(raw, KeyError("x")), name="toy", data_dir=tmp_path, skip_damaged=True
         )
-    assert made.info.splits["train"].num_examples == 9
+    assert builder.info.splits["train"].num_examples == 9
 
 
 @pytest.mark.parametrize(

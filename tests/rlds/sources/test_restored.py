@@ -78,12 +78,12 @@ def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
 
 def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
-    whole = rlds.sources.open(tmp_path / "lerobot")
+    exported = rlds.sources.open(tmp_path / "lerobot")
     info = tmp_path / "lerobot/meta/info.json"
     splits = {"val": "1:3", "train": "0:1"}
     info.write_text(json.dumps(json.loads(info.read_text()) | {"splits": splits}))
     split = rlds.sources.open(tmp_path / "lerobot", "val")
-    assert [episode.key for episode in split] == [whole.episode(i).key for i in (1, 2)]
+    assert [episode.key for episode in split] == [exported.episode(i).key for i in (1, 2)]
     assert split.lengths().num_steps.tolist() == [6, 7]
 
 
@@ -93,16 +93,16 @@ def _copied(source, target):
 
 
 def test_a_sidecar_that_is_missing_or_of_other_data_is_said(raw, tmp_path):
-    made = tmp_path / "made"
-    rlds.sources.export(raw, "lerobot", made, fps=10)
-    bare, swapped = _copied(made, tmp_path / "bare"), _copied(made, tmp_path / "swapped")
+    target = tmp_path / "made"
+    rlds.sources.export(raw, "lerobot", target, fps=10)
+    bare, swapped = _copied(target, tmp_path / "bare"), _copied(target, tmp_path / "swapped")
     shutil.rmtree(bare / ".rlds")
     with pytest.warns(UserWarning, match=r"bare/\.rlds: it is missing\. The data has a sidecar"):
         episodes = rlds.sources.open(bare)
     assert [len(episode) for episode in episodes] == [4, 5, 6]  # What LeRobot has of them.
     [fault] = [fault for fault in episodes.source.can.faults("train") if ".rlds" in str(fault)]
     assert isinstance(fault, SourceError)
-    rlds.sources.export(rlds.sources.open(made).select([0, 1]), "lerobot", tmp_path / "two")
+    rlds.sources.export(rlds.sources.open(target).select([0, 1]), "lerobot", tmp_path / "two")
     shutil.rmtree(swapped / ".rlds")
     shutil.copytree(tmp_path / "two/.rlds", swapped / ".rlds")
     with pytest.warns(UserWarning, match="it belongs to other data: its digest is"):
@@ -125,7 +125,7 @@ def test_visiting_an_exported_file_finds_the_arrays_of_its_format_only(format, r
     """D4RL takes row `i` of every array of a file."""
     rlds.sources.export(raw, format, tmp_path / "data.hdf5")
     with h5py.File(tmp_path / "data.hdf5") as file:
-        found = []
-        file.visititems(lambda name, item: found.append(name) if hasattr(item, "shape") else None)
-    assert found
-    assert not [name for name in found if name.startswith("rlds")]
+        actual = []
+        file.visititems(lambda name, item: actual.append(name) if hasattr(item, "shape") else None)
+    assert actual
+    assert not [name for name in actual if name.startswith("rlds")]

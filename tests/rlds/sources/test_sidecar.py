@@ -24,9 +24,9 @@ EPISODE = {"seed": Field(np.int64), "tags": Field(str, (None,)), "goal": Field(n
 SIDECAR = Sidecar(STEPS, EPISODE, {"x": "x"})
 
 
-def made(number, length, *, known=True):
+def make_episode(number, length, *, is_final_known=True):
     """An episode whose values tell which it is."""
-    rows, terminal = length + known, number % 2 == 0
+    rows, terminal = length + is_final_known, number % 2 == 0
     ragged = stack([np.full((row % 3, 2), number, np.int16) for row in range(rows)])
     png = b"\x89PNG\r\n\x1a\n"
     steps = from_sars(
@@ -43,12 +43,14 @@ def made(number, length, *, known=True):
     tags = np.array(["a"] * number, object)
     metadata = {"seed": np.int64(number), "tags": tags, "goal": np.full(3, 1j * number, "c8")}
     origin = Origin(f"file {number}", number, number + length)
-    return SourceEpisode(f"key {number}", steps, origin, not terminal, known, metadata=metadata)
+    return SourceEpisode(
+        f"key {number}", steps, origin, not terminal, is_final_known, metadata=metadata
+    )
 
 
 def odd():
     """One whose flags and discounts do not follow from how it ends."""
-    episode = made(4, 3)
+    episode = make_episode(4, 3)
     episode.steps["is_terminal"][1] = True
     episode.steps["discount"][0] = 0.5
     return episode
@@ -56,20 +58,28 @@ def odd():
 
 @pytest.fixture
 def episodes():
-    return [made(0, 3), made(1, 1, known=False), made(2, 2, known=False), made(3, 5), odd()]
+    return [
+        make_episode(0, 3),
+        make_episode(1, 1, is_final_known=False),
+        make_episode(2, 2, is_final_known=False),
+        make_episode(3, 5),
+        odd(),
+    ]
 
 
 def read(directory, episodes):
-    kept = StoredSidecar.in_folder(directory)
-    assert kept is not None
+    stored = StoredSidecar.in_folder(directory)
+    assert stored is not None
     for number, episode in enumerate(episodes):
         rows = episode.num_steps - episode.final_observation_known
-        found = kept.sidecar.unpack(kept.read("train", number), {"x": episode.steps["x"][:rows]})
-        assert not [*differences(episode, found)]
-        assert found.origin == episode.origin
-        found.steps["x"][:] = 0  # They are copies.
-        assert kept.key("train", number) == episode.key
-    outlines = pickle.loads(pickle.dumps(kept)).outlines("train")
+        restored = stored.sidecar.unpack(
+            stored.read("train", number), {"x": episode.steps["x"][:rows]}
+        )
+        assert not [*differences(episode, restored)]
+        assert restored.origin == episode.origin
+        restored.steps["x"][:] = 0  # They are copies.
+        assert stored.key("train", number) == episode.key
+    outlines = pickle.loads(pickle.dumps(stored)).outlines("train")
     assert [*zip(*(column.tolist() for column in outlines))] == [e.outline for e in episodes]
 
 
@@ -80,8 +90,8 @@ def test_episodes_come_back(episodes, tmp_path):
     read(tmp_path, episodes)
     # What follows from the flags takes no space but where it does not follow.
     rows = sum(episode.num_steps for episode in episodes)
-    [found] = (tmp_path / ".rlds/columns").glob("*-discount.data")
-    assert found.stat().st_size == 4 * episodes[-1].num_steps < 4 * rows
+    [data_file] = (tmp_path / ".rlds/columns").glob("*-discount.data")
+    assert data_file.stat().st_size == 4 * episodes[-1].num_steps < 4 * rows
 
 
 def test_rows_are_copied_from_one_sidecar_to_another(episodes, tmp_path):
@@ -91,23 +101,23 @@ def test_rows_are_copied_from_one_sidecar_to_another(episodes, tmp_path):
                 add(sidecar, number)
 
     write("one", range(len(episodes)), lambda sidecar, number: sidecar.add(episodes[number]))
-    kept = StoredSidecar.in_folder(tmp_path / "one")
+    stored = StoredSidecar.in_folder(tmp_path / "one")
     order = [4, 1, 2, 3, 0, *range(len(episodes))]
-    write("rows", order, lambda sidecar, number: sidecar.add_row(kept.read("train", number)))
+    write("rows", order, lambda sidecar, number: sidecar.add_row(stored.read("train", number)))
     read(tmp_path / "rows", [episodes[number] for number in order])
-    write("copy", order, lambda sidecar, number: sidecar.copy(kept, "train", number))
+    write("copy", order, lambda sidecar, number: sidecar.copy(stored, "train", number))
     rows, copy = (sorted((tmp_path / name / ".rlds").rglob("*.*")) for name in ("rows", "copy"))
     assert [file.read_bytes() for file in rows] == [file.read_bytes() for file in copy]
 
 
 def test_an_episode_is_restored_from_its_sidecar_row(episodes):
     for episode in episodes:
-        found = SIDECAR.unpack(SIDECAR.pack(episode), {"x": episode.steps["x"]})
-        assert not [*differences(episode, found)]
+        actual = SIDECAR.unpack(SIDECAR.pack(episode), {"x": episode.steps["x"]})
+        assert not [*differences(episode, actual)]
 
 
 def test_values_that_do_not_match_their_fields_are_refused(tmp_path):
-    episode = made(0, 3)
+    episode = make_episode(0, 3)
     episode.steps["ragged"][1] = np.zeros(2, np.int16)  # Of four rows, which are objects.
     with pytest.raises(ValueError, match=r"a value of shape \(2,\), expected \(None, 2\)"):
         SIDECAR.pack(episode)

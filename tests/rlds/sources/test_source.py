@@ -7,7 +7,7 @@ from rlds.sources.source import outline_of
 
 
 @pytest.mark.parametrize(
-    ("reward", "known", "total"),
+    ("reward", "is_final_known", "total"),
     [
         (np.array([1.5, 2, 9], np.float32), True, 3.5),
         (np.array([1.5, 2, 9], np.float32), False, 12.5),
@@ -16,9 +16,11 @@ from rlds.sources.source import outline_of
         (None, True, None),
     ],
 )
-def test_the_total_reward_has_no_placeholder(reward, known, total):
+def test_the_total_reward_has_no_placeholder(reward, is_final_known, total):
     steps = {} if reward is None else {"reward": reward}
-    episode = SourceEpisode("0", steps, Origin("file", 0, 3), False, final_observation_known=known)
+    episode = SourceEpisode(
+        "0", steps, Origin("file", 0, 3), False, final_observation_known=is_final_known
+    )
     assert episode.total_reward == total
 
 
@@ -33,8 +35,8 @@ def test_an_episode_without_flags_ends_if_all_its_discounts_are_zero(last, trans
         steps = {**steps, "discount": {"a": columns[:, 0], "b": {"c": columns[:, 1]}}}
         flat = {"action": np.arange(3), "discount/a": columns[:, 0], "discount/b/c": columns[:, 1]}
         array = {"action": np.arange(3), "discount": columns}
-    for found in (steps, flat, array):
-        assert outline_of(found, False).num_transitions == transitions
+    for discounts in (steps, flat, array):
+        assert outline_of(discounts, False).num_transitions == transitions
 
 
 def test_an_episode_is_shown_in_a_line_and_in_a_table():

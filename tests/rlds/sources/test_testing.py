@@ -30,8 +30,8 @@ class Changed(ToySource):
             return episode
         attributes = {field.name for field in dataclasses.fields(episode)}
         columns = {k: v for k, v in self.changes.items() if k not in attributes}
-        others = {k: v for k, v in self.changes.items() if k in attributes}
-        return dataclasses.replace(episode, steps={**episode.steps, **columns}, **others)
+        changed_facts = {k: v for k, v in self.changes.items() if k in attributes}
+        return dataclasses.replace(episode, steps={**episode.steps, **columns}, **changed_facts)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ class NoJson(ToySource):
 
 
 @pytest.mark.parametrize(
-    ("broken", "what"),
+    ("broken", "message"),
     [
         (lambda path: Changed(path, key="toy:0"), "keys: got .*, expected keys that are unique"),
         (lambda path: Changed(path, key="toy:9"), "keys: got .*, expected those of the episodes"),
@@ -111,8 +111,8 @@ class NoJson(ToySource):
     ],
     indirect=["broken"],
 )
-def test_broken_promises_are_seen(broken, what):
-    with pytest.raises((AssertionError, ValueError), match=what):
+def test_broken_promises_are_seen(broken, message):
+    with pytest.raises((AssertionError, ValueError), match=message):
         check_source(broken)
 
 
@@ -120,8 +120,8 @@ def test_broken_promises_are_seen(broken, what):
 def test_exports_keep_episodes(format, tmp_path):
     episodes = Episodes(ToySource(tmp_path, num_episodes=3))
     options = options_for(format, episodes)
-    made = check_export(format, episodes, tmp_path / NAMES.get(format, "made"), **options)
-    assert made.num_episodes == 3
+    exported = check_export(format, episodes, tmp_path / NAMES.get(format, "made"), **options)
+    assert exported.num_episodes == 3
 
 
 def test_an_export_that_forgets_a_field_is_seen(tmp_path, monkeypatch):
@@ -136,11 +136,11 @@ def test_differences_name_facts_and_fields(tmp_path):
     episodes = Episodes(ToySource(tmp_path, 3))
     one, two = episodes[0], dataclasses.replace(episodes[2], key="b", metadata={})
     steps = dict(two.steps, reward=two.steps["reward"].astype("f8"))
-    found = list(differences(one, dataclasses.replace(two, steps=steps), but=["steps/action"]))
-    assert f"key: {one.key!r} became 'b'" in found
-    assert "seed: missing" in found
-    assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in found
-    assert not any("action" in what for what in found)
+    actual = list(differences(one, dataclasses.replace(two, steps=steps), but=["steps/action"]))
+    assert f"key: {one.key!r} became 'b'" in actual
+    assert "seed: missing" in actual
+    assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in actual
+    assert not any("action" in message for message in actual)
 
 
 def _halves(episode):

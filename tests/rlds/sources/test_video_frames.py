@@ -28,14 +28,14 @@ def _check(episodes, cameras=(TOP, WRIST)):
             start = int(rng.integers(length))
             stop = int(rng.integers(start, length + 4))
             marks = [f"{WRIST}_known"] if WRIST in cameras else []
-            found = episodes.columns(index, [*cameras, *marks, "action"], start, stop)
+            actual = episodes.columns(index, [*cameras, *marks, "action"], start, stop)
             for mark in marks:
-                assert at(found, mark).tolist() == [k != 3 for k in range(length)][start:stop]
+                assert at(actual, mark).tolist() == [k != 3 for k in range(length)][start:stop]
             for camera in cameras:
-                np.testing.assert_array_equal(at(found, camera), expected[camera][start:stop])
-            assert found["action"].tolist() == episode.steps["action"][start:stop].tolist()
-        found = episodes.columns(index, ["observation"], 2, 4)["observation"]
-        assert found.keys() >= {"joints"}
+                np.testing.assert_array_equal(at(actual, camera), expected[camera][start:stop])
+            assert actual["action"].tolist() == episode.steps["action"][start:stop].tolist()
+        actual = episodes.columns(index, ["observation"], 2, 4)["observation"]
+        assert actual.keys() >= {"joints"}
 
 
 def test_steps_have_the_pixels():
@@ -108,7 +108,7 @@ def test_clips_that_cannot_be_decoded_raise_an_error_for_the_requested_frames_on
         episodes.columns(1, [TOP])
     with pytest.raises(SourceError, match=f"{where}1"):
         _ = episodes[1]
-    found = episodes.columns(2, [TOP])["observation"]["images"]["top"]
-    np.testing.assert_array_equal(found, pixels(2)[TOP])
+    actual = episodes.columns(2, [TOP])["observation"]["images"]["top"]
+    np.testing.assert_array_equal(actual, pixels(2)[TOP])
     with pytest.raises(SourceError, match=r"no video|cannot be read"):
         with_frames(Episodes(ClipSource(clips=clips, number=1)))

@@ -85,8 +85,8 @@ def files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def assert_equal(found, expected):
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+def assert_equal(actual, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
 def test_steps_in_any_layout_are_stored(tmp_path):
@@ -525,14 +525,14 @@ def test_the_writer_stores_every_kind_of_tfds_feature(tmp_path):
     (example,) = load(tmp_path, layout="nested")
     assert example["tags"].numpy().tolist() == [b"x", b"y"]
     assert example["episode_metadata"]["who"] == b"me"
-    found = [step["observation"] for step in example["steps"]]
-    assert [step["frame"].shape for step in found] == [(2, 2, 3), (2, 3, 3)]
-    assert [int(step["label"]) for step in found] == [0, 1]
-    assert [step["words"].numpy().tolist() for step in found] == [[], ["ü".encode()]]
-    assert found[1]["boxes"]["size"].numpy().tolist() == [1 / 3]
-    assert [step["tree"].to_list() for step in found] == [[[1, 2]], [[1, 2], []]]
-    assert [step["cloud"].shape for step in found] == [(0, 3), (1, 3)]
-    assert [step["text"].numpy() for step in found] == [b"a\0"] * 2
+    actual = [step["observation"] for step in example["steps"]]
+    assert [step["frame"].shape for step in actual] == [(2, 2, 3), (2, 3, 3)]
+    assert [int(step["label"]) for step in actual] == [0, 1]
+    assert [step["words"].numpy().tolist() for step in actual] == [[], ["ü".encode()]]
+    assert actual[1]["boxes"]["size"].numpy().tolist() == [1 / 3]
+    assert [step["tree"].to_list() for step in actual] == [[[1, 2]], [[1, 2], []]]
+    assert [step["cloud"].shape for step in actual] == [(0, 3), (1, 3)]
+    assert [step["text"].numpy() for step in actual] == [b"a\0"] * 2
 
 
 @pytest.mark.parametrize(

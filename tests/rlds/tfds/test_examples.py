@@ -328,8 +328,10 @@ def test_fields_are_in_order():
     names = ["b", "a", "ab", "ä", "B", "a/b"]
     features = tf_features.FeaturesDict(dict.fromkeys(names, np.int64))
     encoded = TfdsExampleEncoder(features).encode(dict.fromkeys(names, np.int64(300)))
-    places = [encoded.index(b"\x0a" + bytes([len(n.encode())]) + n.encode()) for n in sorted(names)]
-    assert places == sorted(places)
+    offsets = [
+        encoded.index(b"\x0a" + bytes([len(n.encode())]) + n.encode()) for n in sorted(names)
+    ]
+    assert offsets == sorted(offsets)
 
 
 @pytest.mark.slow

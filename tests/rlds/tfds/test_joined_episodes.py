@@ -70,8 +70,8 @@ def test_joined_episodes_are_what_tfds_decodes():
     decode = ["zlib", "bytes", "numbers", "nothing", "text", "is_first"]
     leaves = [name for name in decode if name != "numbers"]
     leaves += [f"numbers/{name}" for name in STEP["numbers"]]
-    fields, found = JoinedEpisodes(FEATURES, leaves).decode(examples)
-    assert found.tolist() == lengths
+    fields, actual = JoinedEpisodes(FEATURES, leaves).decode(examples)
+    assert actual.tolist() == lengths
     with_rows = fields.pop("rows")
     steps = {"image": tf_features.Tensor(shape=(), dtype=np.object_)}  # As it is stored.
     of_one = tf_features.FeaturesDict({"steps": tf_features.Sequence(STEP | steps), **EPISODE})
@@ -102,8 +102,8 @@ def test_joined_episodes_are_what_tfds_decodes():
 def test_features_that_cannot_be_joined_are_recognized(feature, of_episode):
     assert can_be_joined(FEATURES)
     steps = STEP if of_episode else {**STEP, "x": feature}
-    others = {"x": {"y": feature}} if of_episode else {}
-    features = tf_features.FeaturesDict({"steps": tf_features.Dataset(steps), **others})
+    episode_features = {"x": {"y": feature}} if of_episode else {}
+    features = tf_features.FeaturesDict({"steps": tf_features.Dataset(steps), **episode_features})
     assert not can_be_joined(features)
 
 

@@ -107,10 +107,10 @@ def written(path, file_format, names=tuple(FEATURES)):
     config = dataclasses.replace(CONFIG, observation_info={name: FEATURES[name] for name in names})
 
     def episode_of(*args, **kwargs):
-        made = episode(*args, **kwargs)
-        steps = made["steps"]
+        data = episode(*args, **kwargs)
+        steps = data["steps"]
         observation = {name: steps["observation"][name] for name in names}
-        return {**made, "steps": {**steps, "observation": observation}}
+        return {**data, "steps": {**steps, "observation": observation}}
 
     with (
         EpisodeWriter(path, config, split_name=["train", "empty"], **options) as writer,
@@ -149,11 +149,11 @@ def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
     assert [int(example["id"]) for example in expected] == list(range(NUM_EPISODES))
     batched, nested = load(any_directory), load(any_directory, layout="nested")
     for theirs, columns, ours in zip(expected, batched, nested, strict=True):
-        for others in (columns, ours):
-            assert {name: tf.nest.map_structure(plain, others[name]) for name in ("id", "by")} == {
+        for loaded in (columns, ours):
+            assert {name: tf.nest.map_structure(plain, loaded[name]) for name in ("id", "by")} == {
                 name: tf.nest.map_structure(plain, theirs[name]) for name in ("id", "by")
             }
-            assert float(others["exact"]) == 1 / 3
+            assert float(loaded["exact"]) == 1 / 3
         steps = list(ours["steps"])
         assert len(steps) == len(theirs["steps"])
         for index, step in enumerate(theirs["steps"]):
@@ -189,8 +189,8 @@ def test_images_of_several_sizes_are_nested(tmp_path):
         ]
         with EpisodeWriter(tmp_path / name, config) as writer:
             writer.add_episode({"steps": {"observation": {name: columns}, **flags}})
-        what = f"observation/{name} has several shapes in an episode: pass layout=.*nested"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=what):
+        message = f"observation/{name} has several shapes in an episode: pass layout=.*nested"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             next(iter(load(tmp_path / name)))
         steps = next(iter(load(tmp_path / name, layout="nested")))["steps"]
         assert [step["observation"][name].shape[1] for step in steps] == [3, 4]
@@ -233,27 +233,27 @@ def test_only_the_requested_fields_are_loaded(directory, layout):
         )
         expected = episode(number, number)["steps"]["observation"]["exact"]
         np.testing.assert_array_equal(exact, expected)
-    whole = load(directory, fields=["observation"]).element_spec["steps"]
-    assert set(whole) == {"observation", *STEP_FLAGS}
-    assert set(whole["observation"]) == set(FEATURES)
+    spec_of_steps = load(directory, fields=["observation"]).element_spec["steps"]
+    assert set(spec_of_steps) == {"observation", *STEP_FLAGS}
+    assert set(spec_of_steps["observation"]) == set(FEATURES)
 
 
 @pytest.mark.slow
 def test_the_flags_come_along(tmp_path):
     """Without them, statistics fail, or take real values for placeholders."""
-    known = {"final_observation_known": np.bool_, "id": np.int64}
+    episode_metadata = {"final_observation_known": np.bool_, "id": np.int64}
     config = DatasetConfig(
         name="flags",
         observation_info=np.float32,
         reward_info=np.float32,
-        episode_metadata_info=known,
+        episode_metadata_info=episode_metadata,
     )
     is_last = [False, False, True]
     flags = {"is_first": [True, False, False], "is_last": is_last, "is_terminal": is_last}
     with EpisodeWriter(tmp_path, config) as writer:
-        for known in (True, False):
+        for is_known in (True, False):
             steps = {"observation": np.zeros(3), "reward": np.float32([1, 2, 6]), **flags}
-            writer.add_episode({"steps": steps, "final_observation_known": known, "id": 7})
+            writer.add_episode({"steps": steps, "final_observation_known": is_known, "id": 7})
     for fields, decode in ((["reward"], True), (["reward", "is_last"], False)):
         episodes = load(tmp_path, fields=fields, episode_fields=[], decode=decode)
         assert set(episodes.element_spec) == {"steps", "final_observation_known"}

@@ -25,26 +25,26 @@ from rlds.transformations import add_absorbing_states, transitions
 def test_absorbing_states_are_added_alike_in_both_layouts(
     all_columns: list[Columns], indicator: bool, keep: bool, unknown: bool
 ) -> None:
-    known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
+    are_known = [not unknown or i % 2 == 0 for i in range(len(all_columns))]
     with pytest.MonkeyPatch.context() as patch:
         pass_in_sections(patch, 5000)
         nested, batched = (
             add_absorbing_states(data, indicator=indicator, keep_observation=keep)
-            for data in in_both_layouts(*all_columns, final_observation_known=known)
+            for data in in_both_layouts(*all_columns, final_observation_known=are_known)
         )
         assert_same_episodes(nested, batched)
-    for columns, is_known, episode in zip(all_columns, known, batched, strict=True):
-        made = as_columns(episode["steps"])
+    for columns, is_known, episode in zip(all_columns, are_known, batched, strict=True):
+        extended = as_columns(episode["steps"])
         ends = len(columns["is_terminal"]) > 0 and columns["is_terminal"][-1]
         num_added = (1 if is_known else 2) if ends else 0
-        assert len(made["is_last"]) == len(columns["is_last"]) + num_added
-        index = np.arange(len(made["is_last"]))
-        assert made["is_first"].tolist() == (index == 0).tolist()
-        assert made["is_last"].tolist() == (index == len(index) - 1).tolist()
-        assert not made["is_terminal"].any()
+        assert len(extended["is_last"]) == len(columns["is_last"]) + num_added
+        index = np.arange(len(extended["is_last"]))
+        assert extended["is_first"].tolist() == (index == 0).tolist()
+        assert extended["is_last"].tolist() == (index == len(index) - 1).tolist()
+        assert not extended["is_terminal"].any()
         if indicator:
             is_absorbing = index >= (len(index) - 2 if ends else len(index))
-            assert made["observation"]["absorbing"].tolist() == is_absorbing.tolist()
+            assert extended["observation"]["absorbing"].tolist() == is_absorbing.tolist()
 
 
 def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
@@ -58,27 +58,27 @@ def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
         "is_terminal": np.array([False, False, True]),
         "tag": np.array([b"a", b"b", b"c"]),
     }
-    made = as_columns(add_absorbing_states(columns, discount=0.75))
-    assert made["observation"].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1], [0, 0, 1]]
-    assert made["action"].tolist() == [1, 2, 0, 0]
-    assert made["reward"].tolist() == [0.5, 1.5, 0.0, 0.0]
-    assert made["discount"].tolist() == [1.0, 0.75, 0.75, 0.0]
-    assert made["tag"].tolist() == [b"a", b"b", b"c", b"c"]
+    extended = as_columns(add_absorbing_states(columns, discount=0.75))
+    assert extended["observation"].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1], [0, 0, 1]]
+    assert extended["action"].tolist() == [1, 2, 0, 0]
+    assert extended["reward"].tolist() == [0.5, 1.5, 0.0, 0.0]
+    assert extended["discount"].tolist() == [1.0, 0.75, 0.75, 0.0]
+    assert extended["tag"].tolist() == [b"a", b"b", b"c", b"c"]
 
     # What learns from transitions sees a future behind the end.
     assert transitions(columns)["discount"].numpy().tolist() == [1.0, 0.0]
-    assert transitions(made)["discount"].numpy().tolist() == [1.0, 0.75, 0.75]
-    assert transitions(made)["next_observation"][2].numpy().tolist() == [0, 0, 1]
+    assert transitions(extended)["discount"].numpy().tolist() == [1.0, 0.75, 0.75]
+    assert transitions(extended)["next_observation"][2].numpy().tolist() == [0, 0, 1]
 
-    kept = as_columns(add_absorbing_states(columns, indicator=False, keep_observation=True))
-    assert kept["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [5, 6]]
+    repeated = as_columns(add_absorbing_states(columns, indicator=False, keep_observation=True))
+    assert repeated["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [5, 6]]
 
 
 def test_an_episode_that_was_cut_stays() -> None:
     columns = episode_columns(4, terminal=False)
     assert_equal(add_absorbing_states(columns, indicator=False), columns)
-    made = add_absorbing_states(columns)
-    assert made["observation"]["absorbing"].numpy().tolist() == [0.0] * 4
+    extended = add_absorbing_states(columns)
+    assert extended["observation"]["absorbing"].numpy().tolist() == [0.0] * 4
 
 
 def test_an_unobserved_end_keeps_the_last_action() -> None:
@@ -89,9 +89,9 @@ def test_an_unobserved_end_keeps_the_last_action() -> None:
         "is_last": np.array([False, True]),
         "is_terminal": np.array([False, True]),
     }
-    made = as_columns(add_absorbing_states(columns, final_observation_known=False))
-    assert made["observation"].tolist() == [[1, 0], [2, 0], [0, 1], [0, 1]]
-    assert made["action"].tolist() == [1, 2, 0, 0]
+    extended = as_columns(add_absorbing_states(columns, final_observation_known=False))
+    assert extended["observation"].tolist() == [[1, 0], [2, 0], [0, 1], [0, 1]]
+    assert extended["action"].tolist() == [1, 2, 0, 0]
 
     both = in_both_layouts(columns, final_observation_known=[False])
     for data in both:
@@ -129,6 +129,6 @@ def test_absorbing_states_get_nested_discounts() -> None:
         "is_last": is_last,
         "is_terminal": is_last,
     }
-    made = as_columns(add_absorbing_states(steps, discount=0.75))["discount"]
-    assert made["a"].tolist() == [0.5, 0.75, 0.75, 0.0]
-    assert made["b"].tolist() == [[0.5], [0.75], [0.75], [0.0]]
+    extended = as_columns(add_absorbing_states(steps, discount=0.75))["discount"]
+    assert extended["a"].tolist() == [0.5, 0.75, 0.75, 0.0]
+    assert extended["b"].tolist() == [[0.5], [0.75], [0.75], [0.0]]

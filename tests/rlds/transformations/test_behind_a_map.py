@@ -65,8 +65,8 @@ def test_a_map_before_the_transformation_is_like_mapped_data(name: str) -> None:
         return list(episodes.flat_map(apply).as_numpy_iterator())
 
     rewards = np.array([1.0, 2.0, 3.0])
-    found = transformed(episodes_of(rewards), lambda steps: steps.map(doubled))
+    actual = transformed(episodes_of(rewards), lambda steps: steps.map(doubled))
     expected = transformed(episodes_of(2.0 * rewards), lambda steps: steps)
 
-    assert found
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    assert actual
+    tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)

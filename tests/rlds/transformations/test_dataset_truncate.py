@@ -27,7 +27,7 @@ def of_varying_shape(steps: dict[str, Any]) -> tf.data.Dataset:
     return nested(steps).map(lambda step: {**step, "ragged": tf.range(step["x"])})
 
 
-def kept(steps: Any, name: str = "x") -> list[Any]:
+def values_of(steps: Any, name: str = "x") -> list[Any]:
     if isinstance(steps, tf.data.Dataset):
         return [step[name].numpy().tolist() for step in steps]
     return steps[name].numpy().tolist()
@@ -43,11 +43,11 @@ def test_steps_stay_up_to_and_including_the_first_that_meets_the_condition(
     layout: Callable[[Any], Any],
 ) -> None:
     steps = layout(columns(6))
-    assert kept(truncate_after_condition(steps, lambda step: step["x"] % 3 == 2)) == [0, 1, 2]
-    assert kept(truncate_after_condition(steps, lambda step: step["x"] == 0)) == [0]
-    assert kept(truncate_after_condition(steps, lambda step: step["x"] == 5)) == [*range(6)]
-    assert kept(truncate_after_condition(steps, lambda step: step["x"] > 9)) == [*range(6)]
-    assert kept(truncate_after_condition(layout(columns(0)), lambda step: True)) == []
+    assert values_of(truncate_after_condition(steps, lambda step: step["x"] % 3 == 2)) == [0, 1, 2]
+    assert values_of(truncate_after_condition(steps, lambda step: step["x"] == 0)) == [0]
+    assert values_of(truncate_after_condition(steps, lambda step: step["x"] == 5)) == [*range(6)]
+    assert values_of(truncate_after_condition(steps, lambda step: step["x"] > 9)) == [*range(6)]
+    assert values_of(truncate_after_condition(layout(columns(0)), lambda step: True)) == []
 
 
 @pytest.mark.slow
@@ -61,10 +61,10 @@ def test_conditions_of_any_form_are_evaluated(layout: Callable[[Any], Any]) -> N
         return result
 
     steps = layout(columns(4))
-    assert kept(truncate_after_condition(steps, with_if)) == [0, 1, 2]
-    assert kept(truncate_after_condition(steps, lambda step: step["x"][None] > 1)) == [0, 1, 2]
-    assert kept(truncate_after_condition(steps, lambda step: True)) == [0]
-    assert kept(truncate_after_condition(steps, lambda step: False)) == [0, 1, 2, 3]
+    assert values_of(truncate_after_condition(steps, with_if)) == [0, 1, 2]
+    assert values_of(truncate_after_condition(steps, lambda step: step["x"][None] > 1)) == [0, 1, 2]
+    assert values_of(truncate_after_condition(steps, lambda step: True)) == [0]
+    assert values_of(truncate_after_condition(steps, lambda step: False)) == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -76,14 +76,14 @@ def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> No
     def cut(**options: Any) -> Any:
         return truncate_after_condition(steps, lambda step: step["x"] == 1, **options)
 
-    assert kept(cut(), "is_last") == [False, False]
+    assert values_of(cut(), "is_last") == [False, False]
     marked = cut(set_is_last=True)
-    assert kept(marked, "is_last") == [False, True]
-    assert kept(marked) == [0, 1]
+    assert values_of(marked, "is_last") == [False, True]
+    assert values_of(marked) == [0, 1]
     never = truncate_after_condition(steps, lambda step: False, set_is_last=True)
-    assert kept(never, "is_last") == [False, False, False, True]
+    assert values_of(never, "is_last") == [False, False, False, True]
 
-    last = {"observation": 1, "action": 2, "is_last": kept(marked, "is_last")[-1]}
+    last = {"observation": 1, "action": 2, "is_last": values_of(marked, "is_last")[-1]}
     assert not sar_fields_mask(last)[1]["action"]
 
 
@@ -99,8 +99,8 @@ def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
     }
     cut = truncate_after_condition(nested(steps), lambda step: step["met"], set_is_last=True)
     count = met.index(True) + 1 if True in met else len(met)
-    assert kept(cut, "met") == met[:count]
-    assert kept(cut, "is_last") == [int(flag) for flag in met[:count]]
+    assert values_of(cut, "met") == met[:count]
+    assert values_of(cut, "is_last") == [int(flag) for flag in met[:count]]
 
 
 @pytest.mark.slow
@@ -114,10 +114,10 @@ def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
 
     dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec([], tf.int64))
     wide = dataset.map(lambda i: {"x": i, "wide": tf.zeros([10_000])})
-    assert kept(truncate_after_condition(wide, lambda step: step["x"] == 6)) == [*range(7)]
+    assert values_of(truncate_after_condition(wide, lambda step: step["x"] == 6)) == [*range(7)]
     assert len(read) < 200  # tf.data reads ahead on its own account
     endless = tf.data.Dataset.range(3).repeat().map(lambda i: {"x": i})
-    assert kept(truncate_after_condition(endless, lambda step: step["x"] == 2)) == [0, 1, 2]
+    assert values_of(truncate_after_condition(endless, lambda step: step["x"] == 2)) == [0, 1, 2]
 
 
 @pytest.mark.slow

@@ -63,16 +63,18 @@ def test_successful_and_usable_episodes_are_filtered(layout: int) -> None:
     assert ids(unmarked.filter(is_usable)) == [0, 1]
 
 
-def idle_by_hand(columns: Columns, min_run: int, unchanged: bool, known: bool) -> list[int]:
+def idle_by_hand(
+    columns: Columns, min_run: int, unchanged: bool, is_final_known: bool
+) -> list[int]:
     """The places of the steps that stay."""
     actions = columns["action"]
     length = len(actions)
     is_idle = []
     for i in range(length):
         origin = (actions[i - 1] if i else np.inf) if unchanged else 0.0
-        is_placeholder = known and i == length - 1
+        is_placeholder = is_final_known and i == length - 1
         is_idle.append(bool(np.all(np.abs(actions[i] - origin) <= 1e-3)) and not is_placeholder)
-    kept = []
+    active_rows = []
     for i in range(length):
         begin, end = i, i
         while begin > 0 and is_idle[begin - 1]:
@@ -81,8 +83,8 @@ def idle_by_hand(columns: Columns, min_run: int, unchanged: bool, known: bool) -
             end += 1
         is_dropped = is_idle[i] and end - begin >= min_run and 0 < i < length - 1
         if not is_dropped:
-            kept.append(i)
-    return kept
+            active_rows.append(i)
+    return active_rows
 
 
 @few_examples
@@ -108,17 +110,17 @@ def test_dropped_idle_steps_are_those_found_by_hand_in_both_layouts(
             drop_idle_steps(data, min_run=min_run, unchanged=unchanged) for data in both
         )
         assert_same_episodes(nested, batched)
-    for columns, known, episode in zip(all_columns, is_known, batched, strict=True):
-        kept = idle_by_hand(columns, min_run, unchanged, known)
-        expected = tf.nest.map_structure(operator.itemgetter(kept), columns)
+    for columns, is_final_known, episode in zip(all_columns, is_known, batched, strict=True):
+        active_rows = idle_by_hand(columns, min_run, unchanged, is_final_known)
+        expected = tf.nest.map_structure(operator.itemgetter(active_rows), columns)
         assert_equal(episode["steps"], expected)
 
 
 def test_nested_actions_are_idle_if_all_are() -> None:
     steps = {"action": {"arm": [1.0, 0.0, 0.0, 0.0, 0.0], "hand": [[1], [0], [2], [0], [0]]}}
-    kept = drop_idle_steps(steps)["action"]
-    assert kept["arm"].numpy().tolist() == [1.0, 0.0, 0.0]
-    assert kept["hand"].numpy().tolist() == [[1], [2], [0]]
+    active_rows = drop_idle_steps(steps)["action"]
+    assert active_rows["arm"].numpy().tolist() == [1.0, 0.0, 0.0]
+    assert active_rows["hand"].numpy().tolist() == [[1], [2], [0]]
 
 
 @few_examples
@@ -139,12 +141,12 @@ def test_subsampled_steps_are_equal_in_both_layouts(
     assert_same_episodes(nested, batched)
     for columns, episode in zip(all_columns, batched, strict=True):
         texts = columns["observation"]["text"][::stride].tolist()
-        made = as_columns(episode["steps"])["observation"]["text"].tolist()
-        assert made == sorted(set(made))
-        assert set(made) <= set(texts)
-        assert len(made) == min(len(texts), len(texts) if limit is None else limit)
+        texts_left = as_columns(episode["steps"])["observation"]["text"].tolist()
+        assert texts_left == sorted(set(texts_left))
+        assert set(texts_left) <= set(texts)
+        assert len(texts_left) == min(len(texts), len(texts) if limit is None else limit)
         if seed is None:
-            assert made == texts[:limit]
+            assert texts_left == texts[:limit]
 
 
 @pytest.mark.slow

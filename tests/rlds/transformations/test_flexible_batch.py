@@ -175,12 +175,12 @@ def test_iterators_can_be_saved_and_restored(
     for _ in range(3):
         next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).write(f"{tmp_path}/position")
-    rest = as_lists(iterator)
+    remaining = as_lists(iterator)
 
     restored = iter(dataset)
     tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
-    assert as_lists(restored) == rest
-    assert rest
+    assert as_lists(restored) == remaining
+    assert remaining
 
 
 @pytest.mark.parametrize(

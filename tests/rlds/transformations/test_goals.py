@@ -42,24 +42,26 @@ def test_goals_are_relabeled_alike_in_both_layouts(
     nested, batched = (relabel_goals(data, **options, reward_fn=is_reached) for data in both)
     assert_same_episodes(nested, batched)
     for columns, episode in zip(all_columns, batched, strict=True):
-        made = as_columns(episode["steps"])
+        relabeled = as_columns(episode["steps"])
         length = len(columns["reward"])
-        distance = made["goal_distance"]
+        distance = relabeled["goal_distance"]
         farthest = length - 1 - np.arange(length)
         assert (distance <= np.minimum(farthest, max_distance or length)).all()
         assert (distance[:-1] >= 1).all()
         state = columns["observation"]["state"]
-        np.testing.assert_array_equal(made["goal"]["state"], state[np.arange(length) + distance])
-        assert made["reward"].tolist() == (distance == 1).tolist()
+        np.testing.assert_array_equal(
+            relabeled["goal"]["state"], state[np.arange(length) + distance]
+        )
+        assert relabeled["reward"].tolist() == (distance == 1).tolist()
 
 
 def distances(strategy: str, **options: Any) -> collections.Counter[int]:
     """The frequency of each distance of the goal of the first of 6 steps, in 1000 episodes."""
     steps = {"observation": np.arange(6)}
     episodes = tf.data.Dataset.from_tensors({"steps": steps}).repeat(1000)
-    made = relabel_goals(episodes, seed=1, strategy=strategy, **options)
+    relabeled = relabel_goals(episodes, seed=1, strategy=strategy, **options)
     return collections.Counter(
-        int(d) for e in made.batch(1000) for d in e["steps"]["goal_distance"][:, 0]
+        int(d) for e in relabeled.batch(1000) for d in e["steps"]["goal_distance"][:, 0]
     )
 
 
@@ -82,8 +84,8 @@ def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> No
     _, batched = in_both_layouts(columns, columns)
 
     def goals(data: tf.data.Dataset, seed: int = 3) -> list[list[int]]:
-        made = relabel_goals(data, seed=seed)
-        return [episode["steps"]["goal_distance"].numpy().tolist() for episode in made]
+        relabeled = relabel_goals(data, seed=seed)
+        return [episode["steps"]["goal_distance"].numpy().tolist() for episode in relabeled]
 
     one, two = goals(batched)
     assert one != two
@@ -93,8 +95,8 @@ def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> No
     assert later_epoch[:2] == [one, two]
     assert later_epoch[2:] != [one, two]
 
-    made = relabel_goals(batched.repeat(3), seed=3)
-    expected, restored = rest_after_restoring(made, 4, tmp_path)
+    relabeled = relabel_goals(batched.repeat(3), seed=3)
+    expected, restored = rest_after_restoring(relabeled, 4, tmp_path)
     assert len(expected) == 2
     for before, after in zip(expected, restored, strict=True):
         assert_equal(before, after)
@@ -110,8 +112,8 @@ def test_the_reward_function_may_use_python_control_flow() -> None:
         return result
 
     for data in in_both_layouts(episode_columns(4)):
-        made = relabel_goals(data, seed=0, strategy="last", reward_fn=reward)
-        (episode,) = made
+        relabeled = relabel_goals(data, seed=0, strategy="last", reward_fn=reward)
+        (episode,) = relabeled
         rewards = as_columns(episode["steps"])["reward"]
         assert rewards.tolist() == [-1.0, -1.0, 1.0, -1.0]
 
@@ -119,10 +121,10 @@ def test_the_reward_function_may_use_python_control_flow() -> None:
 @pytest.mark.slow
 def test_a_part_of_the_observation_may_be_the_goal() -> None:
     columns = episode_columns(4)
-    made = relabel_goals(
+    relabeled = relabel_goals(
         columns, seed=0, strategy="last", get_goal=lambda observation: observation["state"]
     )
-    np.testing.assert_array_equal(made["goal"], columns["observation"]["state"][[3, 3, 3, 3]])
+    np.testing.assert_array_equal(relabeled["goal"], columns["observation"]["state"][[3, 3, 3, 3]])
     in_graph = tf.function(lambda steps: relabel_goals(steps, seed=5, strategy="geometric"))
     assert_equal(in_graph(columns), relabel_goals(columns, seed=5, strategy="geometric"))
 

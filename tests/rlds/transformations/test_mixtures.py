@@ -67,9 +67,9 @@ def test_episodes_of_both_layouts_are_mixed_alike(tmp_path: Any) -> None:
         expected = expected or ids
         assert ids == expected
     mixture = mix([one[1], two[1]], seed=3).map(lambda e: e["steps"]["reward"]).take(12)
-    rest, restored = rest_after_restoring(mixture, 5, tmp_path)
-    assert len(rest) == 7
-    for before, after in zip(rest, restored, strict=True):
+    remaining, restored = rest_after_restoring(mixture, 5, tmp_path)
+    assert len(remaining) == 7
+    for before, after in zip(remaining, restored, strict=True):
         np.testing.assert_array_equal(before, after)
 
 

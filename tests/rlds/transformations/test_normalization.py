@@ -41,12 +41,12 @@ def test_unnormalize_undoes_normalize_in_both_layouts(
     back = unnormalize(batched, statistics, kind=kind)
     assert_same_episodes(unnormalize(nested, statistics, kind=kind), back)
     for columns, episode in zip(all_columns, back, strict=True):
-        made = as_columns(episode["steps"])
-        np.testing.assert_allclose(made["action"], columns["action"], rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(made["action"][:, 2], columns["action"][:, 2])
-        assert made["action"].dtype == np.float32
-        np.testing.assert_array_equal(made["reward"], columns["reward"])
-        assert made["instruction"].tolist() == columns["instruction"].tolist()
+        normalized = as_columns(episode["steps"])
+        np.testing.assert_allclose(normalized["action"], columns["action"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(normalized["action"][:, 2], columns["action"][:, 2])
+        assert normalized["action"].dtype == np.float32
+        np.testing.assert_array_equal(normalized["reward"], columns["reward"])
+        assert normalized["instruction"].tolist() == columns["instruction"].tolist()
 
 
 def test_normalize_applies_the_formula_of_each_kind() -> None:
@@ -58,13 +58,13 @@ def test_normalize_applies_the_formula_of_each_kind() -> None:
     data = tf.data.Dataset.from_tensors({"steps": columns})
     field = compute_statistics(data)["action"]
     values = columns["action"]
-    made = normalize(values, field)
-    np.testing.assert_allclose(made, (values - 2.0) / np.std(values), rtol=1e-15)
+    normalized = normalize(values, field)
+    np.testing.assert_allclose(normalized, (values - 2.0) / np.std(values), rtol=1e-15)
     assert normalize(values, field, kind="bounds")[:, 0].tolist() == [-1.0, -0.6, 1.0]
     low, high = np.quantile(values, [0.01, 0.99])
     expected = 2 * (1.0 - low) / (high - low) - 1
-    made = normalize(values, field, kind="bounds_q99")[:, 0]
-    assert made.tolist() == [-1.0, pytest.approx(expected), 1.0]
+    normalized = normalize(values, field, kind="bounds_q99")[:, 0]
+    assert normalized.tolist() == [-1.0, pytest.approx(expected), 1.0]
 
 
 def test_values_outside_the_range_are_clipped_unless_asked_otherwise() -> None:
@@ -83,9 +83,9 @@ def test_elements_with_a_single_value_are_normalized_to_zero(kind: str) -> None:
     columns = episode_columns(9)
     columns["action"][:, 1] = 7.0
     field = statistics_of(columns)["action"]
-    made = normalize(columns["action"], field, kind=kind)
-    assert np.isfinite(made).all()
-    assert made[:, 1].tolist() == [0.0] * 9
+    normalized = normalize(columns["action"], field, kind=kind)
+    assert np.isfinite(normalized).all()
+    assert normalized[:, 1].tolist() == [0.0] * 9
     # What was never seen is as uninformative.
     assert normalize(np.array([0.0, 100.0, 0.0]), field, kind=kind)[1] == 0.0
     assert unnormalize(np.array([0.0, 0.3, 0.0]), field, kind=kind)[1] == 7.0
@@ -117,8 +117,8 @@ def test_only_named_fields_are_normalized() -> None:
     reward = as_columns(normalize(columns, statistics, fields=["reward"]))["reward"]
     assert reward[:-1].mean() == pytest.approx(0.0, abs=1e-6)
     nested = {**columns, "reward": {"a": columns["reward"]}}
-    made = as_columns(normalize(nested, statistics_of(nested)))["reward"]["a"]
-    np.testing.assert_array_equal(made, columns["reward"])
+    normalized = as_columns(normalize(nested, statistics_of(nested)))["reward"]["a"]
+    np.testing.assert_array_equal(normalized, columns["reward"])
     with pytest.raises(KeyError, match=r"no statistics of 'discount', only of \['action'"):
         normalize(columns, statistics, fields=["discount"])
 

@@ -221,11 +221,11 @@ def test_iterators_can_be_saved_and_restored(
         next(iterator)
     checkpoint = tf.train.Checkpoint(iterator=iterator)
     path = checkpoint.save(str(tmp_path / "checkpoint"))
-    rest = plain(iterator)
-    assert rest
+    remaining = plain(iterator)
+    assert remaining
 
     checkpoint.restore(path)
-    assert plain(iterator) == rest
+    assert plain(iterator) == remaining
 
 
 @pytest.mark.slow

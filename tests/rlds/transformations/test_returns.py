@@ -19,11 +19,11 @@ from random_episodes import (
 from rlds.transformations import episode_return, returns_to_go
 
 
-def by_hand(columns: Columns, gamma: float, stored: bool, known: bool) -> list[float]:
+def by_hand(columns: Columns, gamma: float, stored: bool, is_final_known: bool) -> list[float]:
     sums, total = [], 0.0
     length = len(columns["reward"])
     for i in reversed(range(length)):
-        is_placeholder = known and i == length - 1
+        is_placeholder = is_final_known and i == length - 1
         discount = gamma * (float(columns["discount"][i]) if stored else 1.0)
         reward = 0.0 if is_placeholder else float(columns["reward"][i])
         total = reward + discount * total
@@ -49,8 +49,8 @@ def test_returns_are_those_computed_by_hand_in_both_layouts(
     totals = [list(data.map(lambda e: episode_return(e, **options))) for data in both]
     for i, episode in enumerate(batched):
         expected = by_hand(all_columns[i], gamma, stored, is_known[i])
-        made = as_columns(episode["steps"])["return_to_go"]
-        np.testing.assert_allclose(made, expected, rtol=1e-6)
+        computed = as_columns(episode["steps"])["return_to_go"]
+        np.testing.assert_allclose(computed, expected, rtol=1e-6)
         for total in totals:
             np.testing.assert_allclose(total[i], expected[0] if expected else 0.0, rtol=1e-6)
 
@@ -68,8 +68,8 @@ def test_nested_rewards_are_arrays_leaf_by_leaf() -> None:
             options = {"gamma": 0.9, "stored_discounts": stored}
             expected = as_columns(returns_to_go(arrays, **options))["return_to_go"]
             for layout in (nested, tf.data.Dataset.from_tensor_slices(nested)):
-                made = as_columns(returns_to_go(layout, **options))["return_to_go"]
-                assert_equal(made, parts(expected))
+                computed = as_columns(returns_to_go(layout, **options))["return_to_go"]
+                assert_equal(computed, parts(expected))
                 total = episode_return(layout, **options)
                 assert [float(total[part]) for part in "ab"] == expected[0].tolist()
 
@@ -96,8 +96,8 @@ def test_a_long_episode_is_exact() -> None:
 def test_rewards_of_several_agents_have_returns() -> None:
     steps = {"reward": [[1.0, 10.0], [2.0, 20.0], [0.0, 0.0]], "discount": [1.0, 0.5, 0.0]}
     assert episode_return(steps).numpy().tolist() == [3.0, 30.0]
-    made = returns_to_go(steps, gamma=0.5, stored_discounts=True, field="g")["g"]
-    assert made.numpy().tolist() == [[2.0, 20.0], [2.0, 20.0], [0.0, 0.0]]
+    computed = returns_to_go(steps, gamma=0.5, stored_discounts=True, field="g")["g"]
+    assert computed.numpy().tolist() == [[2.0, 20.0], [2.0, 20.0], [0.0, 0.0]]
 
 
 def test_bad_input_is_an_error_at_once() -> None:

@@ -31,7 +31,7 @@ from rlds.transformations import shard_episodes, shuffle_steps
 def test_steps_are_shuffled_alike_in_both_layouts(
     all_columns: list[Columns], batch_size: int | None, step_buffer: int, seed: int
 ) -> None:
-    made = [
+    shuffled = [
         list(
             shuffle_steps(
                 data,
@@ -43,10 +43,10 @@ def test_steps_are_shuffled_alike_in_both_layouts(
         )
         for data in in_both_layouts(*all_columns)
     ]
-    for one, other in zip(*made, strict=True):
+    for one, other in zip(*shuffled, strict=True):
         assert_equal(one, other)
     # Every step is there once.
-    states = [np.reshape(step["observation"]["state"], [-1, 2]) for step in made[0]]
+    states = [np.reshape(step["observation"]["state"], [-1, 2]) for step in shuffled[0]]
     expected = np.concatenate([columns["observation"]["state"] for columns in all_columns])
     assert sorted(np.concatenate(states).tolist()) == sorted(expected.tolist())
 
@@ -83,12 +83,12 @@ def test_each_step_is_as_likely_at_each_place() -> None:
 def test_the_order_depends_on_the_seed() -> None:
     episodes = numbered_episodes(20, 10)
 
-    def made(**options: Any) -> list[int]:
+    def shuffled_order(**options: Any) -> list[int]:
         return order(shuffle_steps(episodes, batch_size=16, **options))
 
-    assert made(seed=1) == made(seed=1) != made(seed=2)
-    assert made() != made()
-    assert made(seed=1, episode_buffer=0, step_buffer=0) == list(range(200))
+    assert shuffled_order(seed=1) == shuffled_order(seed=1) != shuffled_order(seed=2)
+    assert shuffled_order() != shuffled_order()
+    assert shuffled_order(seed=1, episode_buffer=0, step_buffer=0) == list(range(200))
     shuffled = shuffle_steps(episodes, batch_size=16, seed=1)
     assert order(shuffled) != order(shuffled)
     fixed = shuffle_steps(episodes, batch_size=16, seed=1, reshuffle_each_iteration=False)
@@ -109,10 +109,10 @@ def test_batches_have_the_requested_size() -> None:
 def test_iterators_can_be_restored(layout: int, tmp_path: Any) -> None:
     data = in_both_layouts(*[episode_columns(n, seed=n) for n in range(12)])[layout]
     for batch_size, taken in ((None, 21), (4, 6)):
-        made = shuffle_steps(
+        shuffled = shuffle_steps(
             shard_episodes(data, 2, 1), batch_size=batch_size, step_buffer=8, seed=1
         )
-        expected, restored = rest_after_restoring(made, taken, tmp_path)
+        expected, restored = rest_after_restoring(shuffled, taken, tmp_path)
         assert len(expected) > 2
         for before, after in zip(expected, restored, strict=True):
             assert_equal(before, after)
@@ -137,8 +137,8 @@ def test_hosts_get_other_episodes_and_as_many(count: int, is_known: bool, layout
     rounds = count // 3
     assert dealt == [list(range(i, rounds * 3, 3)) for i in range(3)]
     assert {int(host.cardinality()) for host in hosts} == {rounds if is_known else -2}
-    rest = [shard_episodes(data, 3, index, drop_remainder=False) for index in range(3)]
-    assert sorted(int(e["id"]) for host in rest for e in host) == list(range(count))
+    shards = [shard_episodes(data, 3, index, drop_remainder=False) for index in range(3)]
+    assert sorted(int(e["id"]) for host in shards for e in host) == list(range(count))
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,15 @@ def assert_same(one: FieldStatistics, other: FieldStatistics) -> None:
         np.testing.assert_allclose(values, other.quantiles[q], rtol=1e-12)
 
 
-def valid_values(all_columns: list[Columns], known: list[bool], field: str) -> np.ndarray:
+def valid_values(all_columns: list[Columns], is_final_known: list[bool], field: str) -> np.ndarray:
     def of(columns: Columns, is_known: bool) -> np.ndarray:
         if field == "observation/state":
             return columns["observation"]["state"]
         return columns[field][: len(columns[field]) - is_known]
 
-    return np.concatenate([of(c, k) for c, k in zip(all_columns, known)]).astype(np.float64)
+    return np.concatenate([of(c, k) for c, k in zip(all_columns, is_final_known)]).astype(
+        np.float64
+    )
 
 
 @pytest.mark.slow
@@ -49,14 +51,14 @@ def valid_values(all_columns: list[Columns], known: list[bool], field: str) -> n
 def test_statistics_are_those_of_numpy_in_both_layouts(
     all_columns: list[Columns], unknown: set[int], ddof: int
 ) -> None:
-    known = [i not in unknown for i in range(len(all_columns))]
-    both = in_both_layouts(*all_columns, final_observation_known=known)
+    is_final_known = [i not in unknown for i in range(len(all_columns))]
+    both = in_both_layouts(*all_columns, final_observation_known=is_final_known)
     options = {"quantiles": (0.01, 0.5), "ddof": ddof}
     nested, batched = (compute_statistics(data, **options) for data in both)
     of_numpy = of_columns(
         [
             {"steps": columns, "final_observation_known": is_known}
-            for columns, is_known in zip(all_columns, known)
+            for columns, is_known in zip(all_columns, is_final_known)
         ],
         **options,
     )
@@ -64,12 +66,13 @@ def test_statistics_are_those_of_numpy_in_both_layouts(
     for statistics in (nested, batched, of_numpy):
         assert statistics.num_trajectories == len(all_columns)
         assert statistics.num_transitions == sum(
-            len(columns["action"]) - is_known for columns, is_known in zip(all_columns, known)
+            len(columns["action"]) - is_known
+            for columns, is_known in zip(all_columns, is_final_known)
         )
     for name in nested:
         assert_same(nested[name], batched[name])
         assert_same(nested[name], of_numpy[name])
-        values = valid_values(all_columns, known, name)
+        values = valid_values(all_columns, is_final_known, name)
         field = nested[name]
         assert (field.count == len(values)).all()
         np.testing.assert_allclose(field.mean, values.mean(0), rtol=1e-12, atol=1e-14)
@@ -174,12 +177,12 @@ def test_no_values_are_said_to_be_none() -> None:
 def test_parts_are_merged() -> None:
     parts = [[episode_columns(n, seed=n + k) for n in (2, 30, 7)] for k in range(3)]
     one, two, three = (compute_statistics(in_both_layouts(*part)[1]) for part in parts)
-    whole = compute_statistics(in_both_layouts(*itertools.chain(*parts))[1])
+    direct = compute_statistics(in_both_layouts(*itertools.chain(*parts))[1])
     merged = one.merge(two) + three
-    assert merged.num_trajectories == whole.num_trajectories == 9
-    assert merged.num_transitions == whole.num_transitions
-    for name in whole:
-        assert_same(merged[name], whole[name])
+    assert merged.num_trajectories == direct.num_trajectories == 9
+    assert merged.num_transitions == direct.num_transitions
+    for name in direct:
+        assert_same(merged[name], direct[name])
 
 
 def statistics_of(**options: Any) -> Statistics:
@@ -322,13 +325,13 @@ def test_the_table_fits_a_terminal() -> None:
 @few_examples
 @given(all_columns=datasets(min_length=1))
 def test_the_last_action_counts_as_octo_counts_it(all_columns: list[Columns]) -> None:
-    known = [i % 2 == 0 for i in range(len(all_columns))]
-    for data in in_both_layouts(*all_columns, final_observation_known=known):
-        found = module.compute_statistics(data, quantiles=(), include_last_action=True)
+    is_final_known = [i % 2 == 0 for i in range(len(all_columns))]
+    for data in in_both_layouts(*all_columns, final_observation_known=is_final_known):
+        actual = module.compute_statistics(data, quantiles=(), include_last_action=True)
         values = np.concatenate([columns["action"] for columns in all_columns]).astype(np.float64)
-        assert found.num_transitions == len(values)
-        np.testing.assert_allclose(found["action"].mean, values.mean(0), rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(found["action"].std, values.std(0), rtol=1e-12, atol=1e-14)
+        assert actual.num_transitions == len(values)
+        np.testing.assert_allclose(actual["action"].mean, values.mean(0), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(actual["action"].std, values.std(0), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow

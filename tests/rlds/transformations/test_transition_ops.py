@@ -73,42 +73,44 @@ def test_transitions_are_those_computed_by_hand_in_both_layouts(
     both = in_both_layouts(*all_columns, final_observation_known=is_known)
     nested, batched = (transitions(data, n=n, gamma=gamma) for data in both)
     assert_same_episodes(nested, batched)
-    for columns, known, episode in zip(all_columns, is_known, batched, strict=True):
-        expected = by_hand(columns, n, gamma, known)
-        made = as_columns(episode["steps"])
-        assert len(made["action"]) == len(expected)
-        made["next_state"] = made["next_observation"]["state"]
+    for columns, is_final_known, episode in zip(all_columns, is_known, batched, strict=True):
+        expected = by_hand(columns, n, gamma, is_final_known)
+        computed = as_columns(episode["steps"])
+        assert len(computed["action"]) == len(expected)
+        computed["next_state"] = computed["next_observation"]["state"]
         for i, transition in enumerate(expected):
             for name, value in transition.items():
-                np.testing.assert_array_equal(made[name][i], value, err_msg=name)
+                np.testing.assert_array_equal(computed[name][i], value, err_msg=name)
 
 
 def test_all_other_fields_of_the_step_stay() -> None:
     columns = episode_columns(4)
-    made = transitions(columns)
+    computed = transitions(columns)
     replaced = {"is_last", "is_terminal"}
     added = {"next_observation", "next_is_last", "next_is_terminal"}
-    assert set(made) == set(columns) - replaced | added
-    assert made["instruction"].numpy().tolist() == [b"go"] * 3
-    assert_equal(made["observation"], {k: v[:3] for k, v in columns["observation"].items()})
-    assert_equal(made["next_observation"], {k: v[1:] for k, v in columns["observation"].items()})
+    assert set(computed) == set(columns) - replaced | added
+    assert computed["instruction"].numpy().tolist() == [b"go"] * 3
+    assert_equal(computed["observation"], {k: v[:3] for k, v in columns["observation"].items()})
+    assert_equal(
+        computed["next_observation"], {k: v[1:] for k, v in columns["observation"].items()}
+    )
 
 
 def test_a_cut_is_not_an_end() -> None:
     """The value of the final observation counts after a time limit, and only then."""
     steps = {"observation": [0, 1, 2], "reward": [1.0, 1.0, 0.0]}
     for is_terminal, last_discount in ((True, 0.0), (False, 0.5)):
-        made = transitions({**steps, "is_terminal": [False, False, is_terminal]}, gamma=0.5)
-        assert made["discount"].numpy().tolist() == [0.5, last_discount]
-        assert made["next_observation"].numpy().tolist() == [1, 2]
+        computed = transitions({**steps, "is_terminal": [False, False, is_terminal]}, gamma=0.5)
+        assert computed["discount"].numpy().tolist() == [0.5, last_discount]
+        assert computed["next_observation"].numpy().tolist() == [1, 2]
 
 
 def test_without_is_terminal_a_discount_of_zero_is_the_end() -> None:
     steps = {"observation": [0, 1, 2], "discount": [1.0, 0.0, 0.0]}
-    made = transitions(steps)
-    assert made["discount"].numpy().tolist() == [1.0, 0.0]
-    assert made["next_is_terminal"].numpy().tolist() == [False, True]
-    assert "reward" not in made
+    computed = transitions(steps)
+    assert computed["discount"].numpy().tolist() == [1.0, 0.0]
+    assert computed["next_is_terminal"].numpy().tolist() == [False, True]
+    assert "reward" not in computed
     unknown = transitions(steps, final_observation_known=False)
     assert unknown["next_observation"].numpy().tolist() == [1, 2, 0]
     assert unknown["next_is_terminal"].numpy().tolist() == [False, True, True]
@@ -120,9 +122,9 @@ def test_rewards_of_several_agents_and_integers_become_floats() -> None:
         "reward": [[1, 10], [2, 20], [0, 0]],
         "is_terminal": [False, False, True],
     }
-    made = transitions(steps, n=2, gamma=0.5)
-    assert made["reward"].dtype == made["discount"].dtype == tf.float32
-    assert made["reward"].numpy().tolist() == [[2.0, 20.0], [2.0, 20.0]]
+    computed = transitions(steps, n=2, gamma=0.5)
+    assert computed["reward"].dtype == computed["discount"].dtype == tf.float32
+    assert computed["reward"].numpy().tolist() == [[2.0, 20.0], [2.0, 20.0]]
 
 
 @pytest.mark.slow

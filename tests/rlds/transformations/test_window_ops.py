@@ -44,45 +44,52 @@ def test_windows_are_those_computed_by_hand_in_both_layouts(
         windows(data, history=history, horizon=horizon, padding=padding) for data in both
     )
     assert_same_episodes(nested, batched)
-    for columns, known, episode in zip(all_columns, is_known, batched, strict=True):
-        made = as_columns(episode["steps"])
-        compare_by_hand(made, columns, history, horizon, padding, known)
+    for columns, is_final_known, episode in zip(all_columns, is_known, batched, strict=True):
+        computed = as_columns(episode["steps"])
+        compare_by_hand(computed, columns, history, horizon, padding, is_final_known)
 
 
 def compare_by_hand(
-    made: Columns, columns: Columns, history: int, horizon: int, padding: str, known: bool
+    computed: Columns,
+    columns: Columns,
+    history: int,
+    horizon: int,
+    padding: str,
+    is_final_known: bool,
 ) -> None:
     length = len(columns["reward"])
-    num_actions = length - known
-    assert len(made["reward"]) == length
+    num_actions = length - is_final_known
+    assert len(computed["reward"]) == length
     for i in range(length):
         past = range(i - history + 1, i + 1)
         future = range(i, i + horizon)
-        assert made["timestep_pad_mask"][i].tolist() == [j >= 0 for j in past]
-        assert made["action_pad_mask"][i].tolist() == [j < num_actions for j in future]
+        assert computed["timestep_pad_mask"][i].tolist() == [j >= 0 for j in past]
+        assert computed["action_pad_mask"][i].tolist() == [j < num_actions for j in future]
         for k, j in enumerate(past):
             state = columns["observation"]["state"][max(j, 0)]
             is_zero = padding == "zeros" and j < 0
             np.testing.assert_array_equal(
-                made["observation"]["state"][i, k], 0 * state if is_zero else state
+                computed["observation"]["state"][i, k], 0 * state if is_zero else state
             )
             text = columns["observation"]["text"][max(j, 0)]
-            assert made["observation"]["text"][i, k] == (b"" if is_zero else text)
+            assert computed["observation"]["text"][i, k] == (b"" if is_zero else text)
         for k, j in enumerate(future):
             action = columns["action"][max(min(j, num_actions - 1), 0)]
             is_zero = padding == "zeros" and j >= num_actions
-            np.testing.assert_array_equal(made["action"][i, k], 0 * action if is_zero else action)
+            np.testing.assert_array_equal(
+                computed["action"][i, k], 0 * action if is_zero else action
+            )
 
 
 def test_other_fields_stay_and_sides_can_be_left_out() -> None:
     columns = episode_columns(4)
-    made = windows(columns, history=2, history_fields=["reward"], horizon_fields=[])
-    assert set(made) == {*columns, "timestep_pad_mask"}
-    assert made["reward"].shape == (4, 2)
-    assert made["action"].shape == (4, 3)
-    made = windows(columns, horizon=5, history_fields=[])
-    assert set(made) == {*columns, "action_pad_mask"}
-    assert made["action"].shape == (4, 5, 3)
+    computed = windows(columns, history=2, history_fields=["reward"], horizon_fields=[])
+    assert set(computed) == {*columns, "timestep_pad_mask"}
+    assert computed["reward"].shape == (4, 2)
+    assert computed["action"].shape == (4, 3)
+    computed = windows(columns, horizon=5, history_fields=[])
+    assert set(computed) == {*columns, "action_pad_mask"}
+    assert computed["action"].shape == (4, 5, 3)
 
 
 def test_shapes_and_lengths_are_known_where_they_can_be() -> None:
@@ -107,9 +114,9 @@ def test_no_steps_make_no_windows() -> None:
 def test_a_long_episode_streams() -> None:
     """An episode without end: windows come while it is read."""
     steps = tf.data.Dataset.range(10**12).map(lambda i: {"observation": i, "action": i})
-    made = windows(steps, history=2, horizon=2)
-    assert len(made) == 10**12
-    (window,) = made.skip(9_999).take(1)
+    computed = windows(steps, history=2, horizon=2)
+    assert len(computed) == 10**12
+    (window,) = computed.skip(9_999).take(1)
     assert window["observation"].numpy().tolist() == [9_998, 9_999]
     assert window["action"].numpy().tolist() == [9_999, 10_000]
 

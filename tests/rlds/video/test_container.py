@@ -106,14 +106,14 @@ def test_a_truncated_file_gives_its_complete_frames(tmp_path):
 
 def test_files_with_false_tables_are_refused():
     data = bytearray(encoded())
-    for table, what in {
+    for table, message in {
         b"stsz": "'stsz' is of 4,294,967,295 samples",
         b"stts": "'stts' is of ",
     }.items():
         at = data.index(table)
         hostile = data.copy()
         hostile[at + 12 : at + 16] = b"\xff" * 4
-        with pytest.raises(SourceError, match=what):
+        with pytest.raises(SourceError, match=message):
             _ = VideoFile(bytes(hostile)).info
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"
     for junk in (b"", b"x", playlist, encoded()[4:], bytes(data[:200])):
@@ -132,9 +132,9 @@ def test_files_with_false_tables_are_refused():
 
 def test_random_damage_is_a_source_error():
     rng = np.random.default_rng(0)
-    whole = encoded()
+    intact = encoded()
     for _ in range(60):
-        data = bytearray(whole)
+        data = bytearray(intact)
         begin = int(rng.integers(len(data)))
         if rng.random() < 0.7:  # Tables are where damage hurts.
             begin = data.index(b"moov") + int(rng.integers(len(data) - data.index(b"moov") - 8))
@@ -150,8 +150,8 @@ def test_several_sample_descriptions_are_detected():
     count = data.index(b"stsd") + 8
     assert not read_tables(io.BytesIO(data), len(data), "video").have_several_descriptions
     data[count : count + 4] = (2).to_bytes(4, "big")
-    found = read_tables(io.BytesIO(data), len(data), "video")
-    assert found == PacketTables(are_in_order=False, have_several_descriptions=True)
+    actual = read_tables(io.BytesIO(data), len(data), "video")
+    assert actual == PacketTables(are_in_order=False, have_several_descriptions=True)
     if not hasattr(av.Packet, "has_sidedata"):
         with pytest.raises(SourceError, match="needs PyAV 16"):
             _ = VideoFile(bytes(data)).info
@@ -194,20 +194,20 @@ def test_what_ffmpeg_calls_a_system_error_is_damage():
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
 @pytest.mark.parametrize("name", ["h264", "h264 g=2", "av1"])
 def test_what_the_tables_say_of_packets_is_what_reading_them_finds(name, movflags):
-    whole = encoded(name, audio=True, movflags=movflags)
-    for data in (whole, whole[: len(whole) * 3 // 4])[: 1 + (movflags == "faststart")]:
-        found = []
+    intact = encoded(name, audio=True, movflags=movflags)
+    for data in (intact, intact[: len(intact) * 3 // 4])[: 1 + (movflags == "faststart")]:
+        actual = []
         for by_tables in (True, False):
             with open_video(data, "video") as (container, stream, size, tables):
                 is_in_order = name != "h264" and movflags != "frag_keyframe+empty_moov"
                 assert tables.are_in_order == is_in_order
-                asked = tables._replace(are_in_order=is_in_order and by_tables)
-                packets = read_packets(container, stream, size, asked)
-                found.append(dataclasses.asdict(packets))
-        assert found[0]["fault"] == found[1]["fault"]
-        assert bool(found[0].pop("fault")) == (data is not whole)
-        for column, values in found[0].items():
-            np.testing.assert_array_equal(values, found[1][column], err_msg=column)
+                assumed = tables._replace(are_in_order=is_in_order and by_tables)
+                packets = read_packets(container, stream, size, assumed)
+                actual.append(dataclasses.asdict(packets))
+        assert actual[0]["fault"] == actual[1]["fault"]
+        assert bool(actual[0].pop("fault")) == (data is not intact)
+        for column, values in actual[0].items():
+            np.testing.assert_array_equal(values, actual[1][column], err_msg=column)
 
 
 @pytest.mark.parametrize("name", ["h264", "h264 g=2", "h264 long"])
@@ -216,10 +216,10 @@ def test_steps_of_an_episode_are_cut_out_of_its_clip(name):
     data = encoded(name)
     episode = VideoFile(data).clip(5, 35)
     for begin, end in [(0, 30), (3, 11), (29, 30)]:
-        found = cut_clip(episode, begin, end)
-        assert found.num_frames == end - begin
-        shown = decoded(found.data)[found.first :][: end - begin]
+        actual = cut_clip(episode, begin, end)
+        assert actual.num_frames == end - begin
+        shown = decoded(actual.data)[actual.first :][: end - begin]
         np.testing.assert_array_equal(shown, decoded(data)[5 + begin : 5 + end])
-        assert packets_of(found) == VideoFile(data).packets(5 + begin, 5 + end)
+        assert packets_of(actual) == VideoFile(data).packets(5 + begin, 5 + end)
     with pytest.raises(ValueError, match="got 3, 31, expected a range of 30 frames"):
         cut_clip(episode, 3, 31)

@@ -55,8 +55,8 @@ def test_depth_keeps_its_bits():
 def test_damaged_frames_hide_no_others():
     data = bytearray(encoded("h264 g=2"))
     with av.open(io.BytesIO(bytes(data))) as container:
-        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
-    pos, size = places[20]
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    pos, size = packets[20]
     data[pos + 4 : pos + size] = bytes(size - 4)
     expected = decoded(encoded("h264 g=2"))
     with ClipReader(bytes(data), "robot.mp4") as reader:

@@ -88,7 +88,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     step = bytes(500)
     assert not background.has_time()
 
-    def rest():
+    def has_rested():
         time.sleep(0.01)
         with background.lock:
             background.finish()
@@ -97,7 +97,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     shards.may_go_on.set()
     with background.lock:
         background.put(ShardTask(lambda shards: shards.begin_episode(step), len(step), 1))
-    wait_until(rest)
+    wait_until(has_rested)
     shards.may_go_on.clear()
     shards.is_held.clear()
     with background.lock:
@@ -114,7 +114,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
         background.finish()
     assert not background.has_time()
 
-    wait_until(rest)
+    wait_until(has_rested)
     shards.may_go_on.clear()
     with background.lock:
         background.add_step(step)
@@ -132,11 +132,11 @@ def test_options_that_are_given_are_kept(options, tmp_path):
         tmp_path, writer_options=options, flush_interval=None, max_pending_bytes=1 << 22
     ) as writer:
         background = writer._background
-        first, *others = (StepData(dm_env.restart(frame), None) for frame in FRAMES)
+        first, *following_steps = (StepData(dm_env.restart(frame), None) for frame in FRAMES)
         writer.record_step(first, is_new_episode=True)
         with background.lock:  # So that the thread takes all steps at once.
             background._pacing._slack = 1.0  # As if it had rested.
-            for step in others:
+            for step in following_steps:
                 writer.record_step(step, is_new_episode=False)
         wait_until(lambda: not background._new.jobs and not background._taken.jobs)
     [steps] = tmp_path.glob("*/steps.riegeli")

@@ -61,8 +61,8 @@ def read(path):
 
 def check(path, positions):
     with riegeli.RecordReader(path) as reader:
-        found = [(reader.last_pos.numeric, record) for record in reader.read_records()]
-    assert found == list(zip(positions, RECORDS))
+        actual = [(reader.last_pos.numeric, record) for record in reader.read_records()]
+    assert actual == list(zip(positions, RECORDS))
 
 
 def fails_or(action):

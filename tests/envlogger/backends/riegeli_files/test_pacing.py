@@ -111,9 +111,9 @@ def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
 def test_a_thread_that_rests_a_third_of_the_time_has_time():
     clock, pacing = make(flush_interval=None)
     has_time = []
-    for rest in (0.0055, 0.0045, 0.0055):
+    for pause in (0.0055, 0.0045, 0.0055):
         for _ in range(500):
-            clock.now += rest
+            clock.now += pause
             do_round(clock, pacing, seconds=0.01)
         has_time.append(pacing.has_time(0, 0))
     assert has_time == [True, False, True]

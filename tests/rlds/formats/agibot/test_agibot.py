@@ -28,10 +28,10 @@ def in_place(written, part, name, fill):
     stored = arrays[f"action/{part}/{name}"]
     index = arrays[f"action/{'joint' if part == 'end' else part}/index"]
     index = range(steps) if len(stored) == steps else index
-    values, known = fill(arrays[f"state/{part}/{name}"]), [False] * steps
+    values, is_known = fill(arrays[f"state/{part}/{name}"]), [False] * steps
     for row, step in zip(stored, index, strict=bool(len(stored))):
-        values[step], known[step] = row, True
-    return values, known
+        values[step], is_known[step] = row, True
+    return values, is_known
 
 
 @pytest.mark.parametrize(("fill", "make"), [("zeros", np.zeros_like), ("state", np.copy)])
@@ -41,11 +41,11 @@ def test_rows_are_where_they_belong(folder, fill, make):
     for index, episode in enumerate(list(written.values())[:3]):
         steps = episodes[index].steps
         for part in raw_agibot.PARTS:
-            values, known = in_place(episode, *part.split("/"), make)
+            values, is_known = in_place(episode, *part.split("/"), make)
             np.testing.assert_array_equal(at(steps["action"], part), values)
-            assert at(steps["action_known"], part).tolist() == known
-            found = episodes.columns(index, [f"action/{part}"], 2, 4)
-            np.testing.assert_array_equal(at(found["action"], part), values[2:4])
+            assert at(steps["action_known"], part).tolist() == is_known
+            actual = episodes.columns(index, [f"action/{part}"], 2, 4)
+            np.testing.assert_array_equal(at(actual["action"], part), values[2:4])
 
 
 def test_all_arrays_and_metadata_are_read(folder):
@@ -148,8 +148,8 @@ def test_what_is_damaged_is_an_error_of_its_episode(tmp_path):
         with pytest.raises(SourceError, match=message):
             _ = episodes[index]
     # Without its videos, what else there is can be read.
-    found = episodes.columns(2, ["action"])["action"]["joint"]["position"]
-    assert found.any(axis=1).tolist() == [True, False, False, True]
+    actual = episodes.columns(2, ["action"])["action"]["joint"]["position"]
+    assert actual.any(axis=1).tolist() == [True, False, False, True]
     with pytest.raises(FileNotFoundError, match="has no proprio_stats/<task>/<episode>"):
         AgiBotSource(tmp_path, tasks=["3"])
     with pytest.raises(ValueError, match="fill: got 'nothing'"):

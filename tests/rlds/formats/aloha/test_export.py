@@ -24,20 +24,22 @@ def check_same_values(one, other):
     def compare(name, item):
         if name.startswith(("calibration", "notes", "compress_len")):
             return  # Not in the second file.
-        found = made[name]
+        actual = exported[name]
         for key, value in item.attrs.items():
-            np.testing.assert_array_equal(found.attrs[key], value)
-            assert found.attrs.get_id(key).dtype == item.attrs.get_id(key).dtype
+            np.testing.assert_array_equal(actual.attrs[key], value)
+            assert actual.attrs.get_id(key).dtype == item.attrs.get_id(key).dtype
         if isinstance(item, h5py.Group):
             return
         if "images/" in name and item.ndim < 4:  # Files, which are padded in other ways.
-            found, item = ([row.tobytes().rstrip(b"\0") for row in rows] for rows in (found, item))
-            assert found == item
+            actual, item = (
+                [row.tobytes().rstrip(b"\0") for row in rows] for rows in (actual, item)
+            )
+            assert actual == item
             return
-        assert found.dtype == item.dtype
-        np.testing.assert_array_equal(found, item)
+        assert actual.dtype == item.dtype
+        np.testing.assert_array_equal(actual, item)
 
-    with h5py.File(one) as raw, h5py.File(other) as made:
+    with h5py.File(one) as raw, h5py.File(other) as exported:
         compare("/", raw)
         raw.visititems(compare)
 
@@ -62,10 +64,10 @@ def test_files_hold_what_they_held(tmp_path, images):
     path = write_raw(tmp_path / "raw", images)
     options = {"colour": "bgr", "instruction": "open the lid"}
     export(path, "aloha", tmp_path / "made", source_options=options)
-    made = rlds.sources.open(tmp_path / "made")
-    assert made.metadata["aloha"]["options"] == {**options, "joint_names": None}
-    assert [episode.key for episode in made] == list(NAMES)
-    for number, episode in enumerate(made):
+    exported = rlds.sources.open(tmp_path / "made")
+    assert exported.metadata["aloha"]["options"] == {**options, "joint_names": None}
+    assert [episode.key for episode in exported] == list(NAMES)
+    for number, episode in enumerate(exported):
         check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
         np.testing.assert_array_equal(episode.metadata["calibration"]["cam_high"], np.eye(3))
         assert episode.metadata["notes"].tolist() == ["a", "ü"]
@@ -99,8 +101,8 @@ def test_episodes_of_other_formats_are_exported_with_named_fields(tmp_path):
     with pytest.raises(ValueError, match=r"no field for 'observations/qpos'.*observation/joints'"):
         export(path, "aloha", tmp_path / "made")
     fields = {"observations/qpos": "observation/joints"}
-    made = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)
-    how = {place.field: (place.place, place.how) for place in made.placements}
+    exported = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)
+    how = {placement.field: (placement.place, placement.how) for placement in exported.placements}
     assert how["steps/observation/camera"] == ("observation/images/camera", "exact")
     assert how["steps/reward"] == ("reward", "exact")
     assert how["steps/note"] == ("", "sidecar")
@@ -114,9 +116,9 @@ def test_episodes_of_other_formats_are_exported_with_named_fields(tmp_path):
         frame = file["/observations/images/camera"][2]
         np.testing.assert_array_equal(frame, raw["observation/camera"][2])
         assert len(file["/observations/images/camera"]) == len(raw["action"])
-    found = rlds.sources.open(tmp_path / "made")
-    assert found.format == "aloha"
-    for one, two in zip(rlds.sources.Episodes(NpzSource(path)), found, strict=True):
+    opened = rlds.sources.open(tmp_path / "made")
+    assert opened.format == "aloha"
+    for one, two in zip(rlds.sources.Episodes(NpzSource(path)), opened, strict=True):
         assert one.origin == two.origin
         assert list(differences(one, two)) == []
 

@@ -29,19 +29,19 @@ def check_episode(episode, path, images):
             for name in ("action", "base_action", "base_vel"):
                 assert steps[name][row].tobytes() == file[name][row].tobytes()
             for name in ("qpos", "qvel", "effort"):
-                found = steps["observation"][name]
-                assert found.dtype == np.float32
-                assert found[row].tobytes() == file["observations"][name][row].tobytes()
+                actual = steps["observation"][name]
+                assert actual.dtype == np.float32
+                assert actual[row].tobytes() == file["observations"][name][row].tobytes()
             for name in raw_aloha.CAMERAS:
-                found = steps["observation"]["images"][name][row]
+                actual = steps["observation"]["images"][name][row]
                 stored = file["observations/images"][name][row]
                 if images == "plain":
-                    np.testing.assert_array_equal(found, stored)
+                    np.testing.assert_array_equal(actual, stored)
                 elif images == "rows":
-                    assert found == stored.tobytes()
+                    assert actual == stored.tobytes()
                 else:
-                    assert found == stored[: len(found)].tobytes()
-                    assert not stored[len(found) :].any()
+                    assert actual == stored[: len(actual)].tobytes()
+                    assert not stored[len(actual) :].any()
         assert {"reward", "language_instruction"} & steps.keys() == set()
         for name in file.attrs:
             assert episode.metadata[name] == file.attrs[name]
@@ -56,11 +56,11 @@ def test_episodes_are_those_of_the_files(tmp_path, images):
     assert [episode.key for episode in episodes] == ["episode_0", "episode_2", "episode_10"]
     for episode in episodes:
         check_episode(episode, tmp_path / f"{episode.key}.hdf5", images)
-    whole = episodes.columns(2)
+    all_steps = episodes.columns(2)
     part = episodes.columns(2, ["observation/images/cam_low", "action"], 1, 3)
-    np.testing.assert_array_equal(part["action"], whole["action"][1:3])
+    np.testing.assert_array_equal(part["action"], all_steps["action"][1:3])
     frames = part["observation"]["images"]["cam_low"]
-    np.testing.assert_array_equal(frames, whole["observation"]["images"]["cam_low"][1:3])
+    np.testing.assert_array_equal(frames, all_steps["observation"]["images"]["cam_low"][1:3])
     assert frames.shape == (2, *raw_aloha.SHAPE)
     field = episodes.spec["steps"]["observation"]["images"]["cam_high"]
     assert field.encoding == ("" if images == "plain" else "jpeg")
@@ -82,17 +82,17 @@ def test_joints_are_named_and_options_are_noted(tmp_path):
     assert spec["observation"]["images"]["cam_low"].names == ("blue", "green", "red")
     assert spec["action"].names == tuple(joints)
     assert episodes[0].steps["language_instruction"].tolist() == ["open the lid"] * 4
-    said = episodes.metadata["aloha"]
-    assert said["options"] == options
-    assert said["control_frequency_hz"] == 50
+    metadata = episodes.metadata["aloha"]
+    assert metadata["options"] == options
+    assert metadata["control_frequency_hz"] == 50
 
 
 def test_unknown_attributes_become_episode_metadata(tmp_path):
     raw_aloha.write_folder(tmp_path, images="padded")
     with h5py.File(tmp_path / "episode_2.hdf5", "a") as file:
         file["action"].attrs["unit"] = "rad"
-    others = [episode.metadata["other_attributes"] for episode in rlds.sources.open(tmp_path)]
-    assert others == ["", '{"action": {"unit": {"json": "rad"}}}', ""]
+    attributes = [episode.metadata["other_attributes"] for episode in rlds.sources.open(tmp_path)]
+    assert attributes == ["", '{"action": {"unit": {"json": "rad"}}}', ""]
 
 
 def test_a_single_file_is_an_episode(tmp_path):

@@ -68,17 +68,17 @@ def check_equal(episode, expected, *, begin=0, end=None):
 def test_a_run_in_one_checkpoint_is_read(tmp_path):
     episodes = played(5, -9, 6)
     write(tmp_path, episodes)
-    found = read(tmp_path)
-    for episode, expected in zip(found, episodes, strict=True):
+    actual = read(tmp_path)
+    for episode, expected in zip(actual, episodes, strict=True):
         check_equal(episode, expected)
         assert episode.complete
-    assert [episode.key for episode in found] == ["Pong/1:0:3", "Pong/1:0:11", "Pong/1:0:23"]
-    assert [(e.origin.file, e.origin.begin, e.origin.end) for e in found] == [
+    assert [episode.key for episode in actual] == ["Pong/1:0:3", "Pong/1:0:11", "Pong/1:0:23"]
+    assert [(e.origin.file, e.origin.begin, e.origin.end) for e in actual] == [
         (PART, 3, 8),
         (PART, 11, 20),
         (PART, 23, 29),
     ]
-    assert found[1].metadata == {
+    assert actual[1].metadata == {
         "game": "Pong",
         "run": "1",
         "checkpoint": 0,
@@ -87,17 +87,17 @@ def test_a_run_in_one_checkpoint_is_read(tmp_path):
         "blank_rows": 0,
         "spans_checkpoints": False,
     }
-    assert max(abs(e.steps["reward"]).max() for e in found) == 400  # They are not clipped.
+    assert max(abs(e.steps["reward"]).max() for e in actual) == 400  # They are not clipped.
 
 
 @pytest.mark.parametrize("with_add_count", [True, False])
 def test_episodes_that_span_checkpoints_are_joined(tmp_path, with_add_count):
     episodes = played(5, 9, -6, 16)  # With padding four times 12 rows.
     write(tmp_path, episodes, capacity=12, with_add_count=with_add_count)
-    found = read(tmp_path)
-    for episode, expected in zip(found, episodes, strict=True):
+    actual = read(tmp_path)
+    for episode, expected in zip(actual, episodes, strict=True):
         check_equal(episode, expected)
-    spans = [bool(episode.metadata["spans_checkpoints"]) for episode in found]
+    spans = [bool(episode.metadata["spans_checkpoints"]) for episode in actual]
     assert spans == [False, True, True, True]
 
 
@@ -116,12 +116,12 @@ def test_episodes_that_span_checkpoints_are_joined(tmp_path, with_add_count):
 def test_episodes_are_read_wherever_the_oldest_row_is(tmp_path, kwargs):
     episodes = played(5, 9, -6, 21, 300 if kwargs["capacity"] == 300 else 4)
     write(tmp_path, episodes, **kwargs)
-    found = read(tmp_path)
-    for episode, expected in zip(found, episodes, strict=True):
+    actual = read(tmp_path)
+    for episode, expected in zip(actual, episodes, strict=True):
         check_equal(episode, expected)
         assert episode.complete
     begins = np.cumsum([3, *(len(episode.actions) + 3 for episode in episodes)])
-    assert [episode.origin.begin for episode in found] == begins[:-1].tolist()
+    assert [episode.origin.begin for episode in actual] == begins[:-1].tolist()
 
 
 @pytest.mark.slow
@@ -143,8 +143,8 @@ def test_however_a_run_is_divided_its_episodes_are_the_same(tmp_path_factory, le
 def test_the_end_of_the_last_checkpoint_cuts_an_episode(tmp_path):
     episodes = played(5, -9)
     write(tmp_path, episodes)
-    whole, cut = read(tmp_path)
-    assert whole.complete
+    complete, cut = read(tmp_path)
+    assert complete.complete
     check_equal(cut, episodes[1])
     assert cut.truncated
     assert not cut.complete
@@ -445,18 +445,18 @@ def test_a_file_that_was_cut_damages_an_episode_and_reading_goes_on(tmp_path, na
     folder = write(tmp_path, episodes, capacity=20)
     file = folder / f"$store$_{name}_ckpt.1.gz"
     file.write_bytes(file.read_bytes()[:-8])
-    first, damaged, rest, last = read(tmp_path)
+    first, damaged, tail, last = read(tmp_path)
     check_equal(first, episodes[0])
     assert isinstance(damaged, DamagedEpisode)
     assert (damaged.key, damaged.ends_part) == ("Pong/1:0:11", False)
     assert f"{PART}/$store$_{name}_ckpt.1.gz, row 0: the gzip data ends" in str(damaged.error)
-    check_equal(rest, episodes[1], begin=29)
-    assert not rest.complete
+    check_equal(tail, episodes[1], begin=29)
+    assert not tail.complete
     check_equal(last, episodes[2])
     source = AtariDqnReplaySource(tmp_path)
-    for key, keys in ((damaged.key, [rest.key, last.key]), (first.key, [damaged.key, rest.key])):
-        found = [episode.key for episode in source.episodes("train", PART, key)]
-        assert found[:2] == keys
+    for key, keys in ((damaged.key, [tail.key, last.key]), (first.key, [damaged.key, tail.key])):
+        actual = [episode.key for episode in source.episodes("train", PART, key)]
+        assert actual[:2] == keys
 
 
 def test_damage_in_the_last_checkpoint_ends_the_run(tmp_path):

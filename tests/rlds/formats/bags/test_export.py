@@ -23,29 +23,29 @@ from rlds_ecosystem.video_codec import FrameDecoder, Video
 
 def topics_of(file):
     """The log times and messages of each topic."""
-    found = {}
+    messages = {}
     with file.open("rb") as opened:
         reader = make_reader(opened, decoder_factories=[DecoderFactory()])
         for _, channel, message, it in reader.iter_decoded_messages():
-            found.setdefault(channel.topic, []).append((message.log_time, it))
-    return found
+            messages.setdefault(channel.topic, []).append((message.log_time, it))
+    return messages
 
 
 def test_numbers_text_and_pixels_become_messages(tmp_path):
     sample = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", sample)
-    made = export(path, "mcap", tmp_path / "made", rate=4.0)
-    sidecar = {place.field for place in made.placements if place.how == "sidecar"}
+    exported = export(path, "mcap", tmp_path / "made", rate=4.0)
+    sidecar = {placement.field for placement in exported.placements if placement.how == "sidecar"}
     assert sidecar == {"seed", "task", "goal"}
-    assert rlds.sources.open(made.path).format == "mcap"
+    assert rlds.sources.open(exported.path).format == "mcap"
     for number, raw in enumerate(sample.values()):
-        found = topics_of(tmp_path / "made" / f"episode_{number:06}.mcap")
-        arm = np.array([it.data for _, it in found["/action"]])
+        topics = topics_of(tmp_path / "made" / f"episode_{number:06}.mcap")
+        arm = np.array([it.data for _, it in topics["/action"]])
         assert arm.tobytes() == raw["action"].tobytes()
-        times = [time for time, _ in found["/reward"]]
+        times = [time for time, _ in topics["/reward"]]
         assert times == [row * raw_bags.SECOND // 4 for row in range(len(raw["reward"]))]
-        assert [it.data for _, it in found["/note"]] == raw["note"].tolist()
-        for (_, it), image in zip(found["/observation/camera"], raw["observation/camera"]):
+        assert [it.data for _, it in topics["/note"]] == raw["note"].tolist()
+        for (_, it), image in zip(topics["/observation/camera"], raw["observation/camera"]):
             assert (it.width, it.height, it.encoding) == (5, 4, "rgb8")
             assert bytes(it.data) == image.tobytes()
     with pytest.raises(ValueError, match="rate: got 0"):
@@ -69,18 +69,18 @@ def test_image_arrays_have_the_encodings_of_ros(tmp_path):
             episode.steps["gray"] = episode.steps["observation"]["depth"] + 1
             return episode
 
-    made = export(Robot((3,)), "mcap", tmp_path / "made")
-    (wanted,), (again,) = Episodes(Robot((3,))), rlds.sources.open(made.path)
-    assert list(differences(wanted, again)) == []
-    found = topics_of(tmp_path / "made" / "episode_000000.mcap")
+    exported = export(Robot((3,)), "mcap", tmp_path / "made")
+    (expected,), (again,) = Episodes(Robot((3,))), rlds.sources.open(exported.path)
+    assert list(differences(expected, again)) == []
+    topics = topics_of(tmp_path / "made" / "episode_000000.mcap")
     for path, name in {
         "observation/depth": "16UC1",
         "gray": "mono16",
         "observation/camera": "bgr8",
     }.items():
-        (_, message), *_ = found[f"/{path}"]
+        (_, message), *_ = topics[f"/{path}"]
         assert (message.encoding, message.step) == (name, 8 * (3 if name == "bgr8" else 2))
-        assert bytes(message.data) == dict(leaves_at(wanted.steps, None))[path][0].tobytes()
+        assert bytes(message.data) == dict(leaves_at(expected.steps, None))[path][0].tobytes()
 
 
 def test_encoded_images_stay_the_same_bytes(tmp_path):
@@ -88,27 +88,27 @@ def test_encoded_images_stay_the_same_bytes(tmp_path):
     episodes = rlds.sources.open(
         raw_bags.write_mcap(tmp_path / "a.mcap", rows), bag_config=raw_bags.CONFIG
     )
-    made = export(episodes, "mcap", tmp_path / "made")
-    (again,) = rlds.sources.open(made.path)
+    exported = export(episodes, "mcap", tmp_path / "made")
+    (again,) = rlds.sources.open(exported.path)
     assert list(differences(episodes[0], again)) == []
-    found = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/image"]
-    assert [time for time, _ in found] == again.steps["timestamp"].tolist()
-    for (_, it), image in zip(found, again.steps["observation"]["image"]):
+    actual = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/image"]
+    assert [time for time, _ in actual] == again.steps["timestamp"].tolist()
+    for (_, it), image in zip(actual, again.steps["observation"]["image"]):
         assert (it.format, bytes(it.data)) == ("png", image)
 
 
 def test_images_and_clips_become_video(tmp_path):
-    made = export(PicturedRobot((5,)), "mcap", tmp_path / "made", codec="h264")
-    encoded = {place.field for place in made.placements if place.how == "encoded"}
+    exported = export(PicturedRobot((5,)), "mcap", tmp_path / "made", codec="h264")
+    encoded = {placement.field for placement in exported.placements if placement.how == "encoded"}
     assert encoded == {"steps/observation/camera", "steps/observation/wrist"}
-    found = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/camera"]
-    assert [time for time, _ in found] == [row * raw_bags.SECOND // 10 for row in range(6)]
-    decode = FrameDecoder("h264").decode(bytes(it.data) for _, it in found)
-    for image, wanted in zip(decode, PicturedRobot((5,)).frames("camera", 0), strict=True):
-        assert psnr(image, wanted) > 30
-    assert {(it.format, it.frame_id) for _, it in found} == {("h264", "observation/camera")}
+    actual = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/camera"]
+    assert [time for time, _ in actual] == [row * raw_bags.SECOND // 10 for row in range(6)]
+    decode = FrameDecoder("h264").decode(bytes(it.data) for _, it in actual)
+    for image, expected in zip(decode, PicturedRobot((5,)).frames("camera", 0), strict=True):
+        assert psnr(image, expected) > 30
+    assert {(it.format, it.frame_id) for _, it in actual} == {("h264", "observation/camera")}
     # Their own readers decode it, and so do those of any recordings.
-    again = with_frames(rlds.sources.open(made.path)).columns(0)["observation"]
+    again = with_frames(rlds.sources.open(exported.path)).columns(0)["observation"]
     assert psnr(again["wrist"], PicturedRobot((5,)).frames("wrist", 0)) > 30
 
 
@@ -124,13 +124,13 @@ def test_packets_of_clips_stay(tmp_path):
             return episode
 
     for source in (Streamed(missing=None), ClipSource(missing=None)):  # The latter reorders frames.
-        made = export(source, "mcap", tmp_path / type(source).__name__, rate=30, codec="h264")
-        seen = with_frames(rlds.sources.open(made.path))
+        exported = export(source, "mcap", tmp_path / type(source).__name__, rate=30, codec="h264")
+        seen = with_frames(rlds.sources.open(exported.path))
         for index in range(3):
             columns = dict(leaves_at(seen.columns(index), None))
             assert psnr(columns[WRIST], pixels(index, None)[WRIST]) > 30
             if isinstance(source, Streamed):
-                wanted = with_frames(Episodes(source)).columns(index, [TOP])
-                assert np.array_equal(columns[TOP], dict(leaves_at(wanted, None))[TOP])
+                expected = with_frames(Episodes(source)).columns(index, [TOP])
+                assert np.array_equal(columns[TOP], dict(leaves_at(expected, None))[TOP])
             else:
                 assert psnr(columns[TOP], pixels(index)[TOP]) > 30

@@ -36,7 +36,7 @@ def stamp_of(it):
 
 def plain_steps(rows):
     """The steps of rows by `CONFIG`: times, joints, files of images, actions."""
-    found = []
+    steps = []
     clock = [(stamp_of(it), it) for topic, _, it in rows if topic == JOINTS]
     clock.sort(key=lambda pair: pair[0])
     for number, (time, it) in enumerate(clock):
@@ -46,8 +46,8 @@ def plain_steps(rows):
         actions = [m for topic, at, m in rows if topic == COMMANDS and time <= at < end]
         if before and actions:
             image = max(before, key=stamp_of).data.tobytes()
-            found.append((time, joints, image, actions[0].data.tolist()))
-    return found
+            steps.append((time, joints, image, actions[0].data.tolist()))
+    return steps
 
 
 def check_sample(episode, rows):
@@ -100,8 +100,8 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     path = raw_bags.write_ros2(tmp_path / "bag", rows[:9])
     more = raw_bags.write_ros2(tmp_path / "more", rows[9:])
     for number, folder in ((10, path), (2, more)):  # In natural order.
-        (found,) = folder.glob("*.db3")
-        found.rename(path / f"bag_{12 - number}.db3")
+        (part,) = folder.glob("*.db3")
+        part.rename(path / f"bag_{12 - number}.db3")
     described = path / "metadata.yaml"
     names = "  - bag_2.db3\n  - bag_10.db3\n"
     described.write_text(described.read_text().replace("  - bag.db3\n", names))
@@ -157,13 +157,13 @@ def test_policies_find_what_a_plain_search_finds(tmp_path):
         before, after = times[times <= time], times[times > time]
         expected = {"hold": before[-1:], "nearest": times[[np.argmin(abs(times - time))]]}
         expected["first"] = times[(times >= time) & (times < ends)][:1]
-        for name, found in expected.items():
-            found = [it for it in found if abs(it - time) <= age * SECOND]
-            value = values[times == found[0]][0] if found else np.nan
+        for name, stamps in expected.items():
+            stamps = [it for it in stamps if abs(it - time) <= age * SECOND]
+            value = values[times == stamps[0]][0] if stamps else np.nan
             np.testing.assert_array_equal(steps[name][step], [value], err_msg=name)
-            assert steps["stamps"][name][step] == (found[0] if found else 0)
-            wanted = (time - found[0]) / SECOND if found else np.nan
-            np.testing.assert_array_equal(steps["ages"][name][step], wanted)
+            assert steps["stamps"][name][step] == (stamps[0] if stamps else 0)
+            expected_age = (time - stamps[0]) / SECOND if stamps else np.nan
+            np.testing.assert_array_equal(steps["ages"][name][step], expected_age)
         near = len(before) and len(after) and max(time - before[-1], after[0] - time)
         value = (
             np.interp(time - BEGIN, times - BEGIN, values)
@@ -294,8 +294,8 @@ def test_markers_and_metadata_records_divide_a_recording_into_episodes(tmp_path)
     config = BagConfig(Clock(JOINTS), (POSITIONS, once), markers)
     episodes = rlds.sources.open(tmp_path / "a.mcap", bag_config=config)
     assert len(episodes) == 2
-    found = [episode.steps["observation"]["joints"].ravel().tolist() for episode in episodes]
-    assert found == [[2, 3, 4], [8, 9]]
+    actual = [episode.steps["observation"]["joints"].ravel().tolist() for episode in episodes]
+    assert actual == [[2, 3, 4], [8, 9]]
     assert [episode.key for episode in episodes] == ["a:0", "a:1"]
     assert [episode.complete for episode in episodes] == [True, False]
     assert episodes[1].steps["once"].tolist() == ["calibrated"] * 2  # From before the episode.
@@ -313,8 +313,8 @@ def test_the_next_state_can_be_the_action(tmp_path):
     assert steps["action"].ravel().tolist() == [1, 2, 0]
     assert steps["discount"].tolist() == [1, 1, 0]
     assert episodes[0].final_observation_known
-    said = episodes.metadata["mcap"]["config"]["fields"][1]
-    assert said["policy"] == "next_state"
+    field = episodes.metadata["mcap"]["config"]["fields"][1]
+    assert field["policy"] == "next_state"
 
 
 def test_raw_images_and_vectors_of_several_values_are_read(tmp_path):
@@ -393,9 +393,9 @@ def test_compressed_depths_come_back_in_their_unit(tmp_path):
         **{"inverse": "m", "plain": "mm", "depth": "m", "heat": None}
     }
     images = episodes.columns(0)["observation"]["images"]
-    for row, (_, wanted) in enumerate(sent):
-        np.testing.assert_array_equal(images["inverse"][row, ..., 0], wanted)
-        np.testing.assert_allclose(wanted[truth < 10], truth[truth < 10], rtol=0.02)
+    for row, (_, expected) in enumerate(sent):
+        np.testing.assert_array_equal(images["inverse"][row, ..., 0], expected)
+        np.testing.assert_allclose(expected[truth < 10], truth[truth < 10], rtol=0.02)
     np.testing.assert_array_equal(images["plain"][0], codes)
     np.testing.assert_array_equal(images["depth"][0, ..., 0], truth)
     odd = BagConfig(Clock("/tick"), (FieldOf("x", "/odd"),))
@@ -467,9 +467,9 @@ def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
     assert (video["first"], video["frames"].tolist()) == (2, [2, 3, 5, 7])
     with ClipReader(video["clip"]) as clip:
         assert len(clip) == 8  # From the keyframe 5 to 12.
-        found = clip.frames(0, 8)
-    with ClipReader(clip_of(packets, "h264")) as whole:
-        np.testing.assert_array_equal(found, whole.frames(5, 13))
+        actual = clip.frames(0, 8)
+    with ClipReader(clip_of(packets, "h264")) as reader:
+        np.testing.assert_array_equal(actual, reader.frames(5, 13))
     assert "camera" not in episodes.spec["steps"]
     assert episodes[0].steps["stamps"]["camera"][0] == BEGIN + 7 * SECOND // 10
     lost = raw_bags.write_json_mcap(tmp_path / "b.mcap", rows[6:])
@@ -491,11 +491,11 @@ def test_truncated_files_are_read_up_to_the_cut_or_say_what_to_do(tmp_path):
         expected = plain_steps(rows)[: episode.num_steps]
         assert episode.steps["timestamp"].tolist() == [step[0] for step in expected]
         assert list(episode.steps["observation"]["image"]) == [step[2] for step in expected]
-    others = {
+    advice = {
         raw_bags.write_ros1(tmp_path / "a.bag", raw_bags.sample(150, ros1=True)): "reindex|index",
         next(raw_bags.write_ros2(tmp_path / "bag", rows).glob("*.db3")): "malformed",
     }
-    for path, words in others.items():
+    for path, words in advice.items():
         path.write_bytes(path.read_bytes()[: int(0.6 * path.stat().st_size)])
         with pytest.raises(SourceError, match=words):
             rlds.sources.open(path, bag_config=CONFIG)
@@ -657,10 +657,10 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     assert spec["observation"]["joint_states"].names == ("a", "b", "c")
     assert spec["observation"]["images"]["camera"].encoding == "png"
     assert spec["action"].shape == (2,)
-    found = episodes.metadata["mcap"]
-    assert found["config_is"] == "proposed"
-    assert found["config"]["clock"] == {"topic": JOINTS}
-    assert found["topics"][CAMERA]["type"] == "sensor_msgs/msg/CompressedImage"
+    actual = episodes.metadata["mcap"]
+    assert actual["config_is"] == "proposed"
+    assert actual["config"]["clock"] == {"topic": JOINTS}
+    assert actual["topics"][CAMERA]["type"] == "sensor_msgs/msg/CompressedImage"
     text = episodes.source.config.to_toml()
     assert BagConfig.from_toml(text) == episodes.source.config
     (tmp_path / "arm.toml").write_text(text)

@@ -43,17 +43,20 @@ def test_overlapping_annotations_are_all_kept(tmp_path):
     episodes = rlds.sources.open(path, "training")
     written = raw_calvin.annotations(raw_calvin.WINDOWS["training"])
     for episode, rows in zip(episodes, ([0, 1], [2])):
-        found = episode.metadata["annotations"]
+        actual = episode.metadata["annotations"]
         first = episode.origin.begin
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             begin, end = raw_calvin.WINDOWS["training"][row]
-            assert (found["begin"][place], found["end"][place]) == (begin - first, end - first + 1)
-            assert found["text"][place] == written["language"]["ann"][row]
-            assert found["task"][place] == written["language"]["task"][row]
-            np.testing.assert_array_equal(
-                found["embedding"][place], written["language"]["emb"][row, 0]
+            assert (actual["begin"][position], actual["end"][position]) == (
+                begin - first,
+                end - first + 1,
             )
-        assert len(found["text"]) == len(rows)
+            assert actual["text"][position] == written["language"]["ann"][row]
+            assert actual["task"][position] == written["language"]["task"][row]
+            np.testing.assert_array_equal(
+                actual["embedding"][position], written["language"]["emb"][row, 0]
+            )
+        assert len(actual["text"]) == len(rows)
     assert [e.metadata["scene"] for e in episodes] == ["calvin_scene_A", "calvin_scene_B"]
     faults = [str(fault) for fault in episodes.source.can.faults("training")]
     assert len(faults) == 3
@@ -62,9 +65,9 @@ def test_overlapping_annotations_are_all_kept(tmp_path):
     assert (
         "episode_0000064.npz: the step is outside all ranges of ep_start_end_ids.npy" in faults[2]
     )
-    said = episodes.metadata["calvin"]["training"]
-    assert said["statistics.yaml"].startswith("robot_obs:")
-    assert said["scene_info"] == {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
+    metadata = episodes.metadata["calvin"]["training"]
+    assert metadata["statistics.yaml"].startswith("robot_obs:")
+    assert metadata["scene_info"] == {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
     (alone,) = rlds.sources.open(path / "validation")
     assert alone.metadata["annotations"]["text"].tolist() == []
 

@@ -38,18 +38,21 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
     path = raw_d3rlpy.write(tmp_path / "a.h5", parts=parts, discrete=bool(parts))
     episodes = rlds.sources.open(path)
     assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
-    for index, found in enumerate(pickle.loads(pickle.dumps(episodes))):
+    for index, episode in enumerate(pickle.loads(pickle.dumps(episodes))):
         raw = raw_d3rlpy.episode(index, parts=parts, discrete=bool(parts))
         terminated = bool(raw["terminated"])
         rows = len(raw["actions"])
         transitions = rows if terminated else rows - 1
-        assert found.num_steps == rows
-        assert (found.truncated, found.final_observation_known) == (not terminated, not terminated)
-        assert found.steps["is_terminal"].tolist() == [False] * (rows - 1) + [terminated]
+        assert episode.num_steps == rows
+        assert (episode.truncated, episode.final_observation_known) == (
+            not terminated,
+            not terminated,
+        )
+        assert episode.steps["is_terminal"].tolist() == [False] * (rows - 1) + [terminated]
         for row in range(transitions):
-            np.testing.assert_array_equal(found.steps["action"][row], raw["actions"][row])
-            assert found.steps["reward"][row] == raw["rewards"][row, 0]
-        observation = found.steps["observation"]
+            np.testing.assert_array_equal(episode.steps["action"][row], raw["actions"][row])
+            assert episode.steps["reward"][row] == raw["rewards"][row, 0]
+        observation = episode.steps["observation"]
         pairs = (
             [(observation[str(part)], raw["observations"][part]) for part in range(parts)]
             if parts
@@ -57,7 +60,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
         )
         for column, values in pairs:
             np.testing.assert_array_equal(column, values)
-        assert reading.outline(episodes.source, "train", index) == found.outline
+        assert reading.outline(episodes.source, "train", index) == episode.outline
     last = episodes[1].metadata["last_row"]
     np.testing.assert_array_equal(
         last["action"], raw_d3rlpy.episode(1, parts=parts, discrete=bool(parts))["actions"][-1]
@@ -82,8 +85,8 @@ def test_files_of_d3rlpy_1_are_read(tmp_path, monkeypatch, discrete):
         np.testing.assert_array_equal(
             episode.steps["reward"][:real], np.float32(range(begin, begin + real)) / 10
         )
-    made = rlds.sources.export(path, "d3rlpy", tmp_path / "b.h5")
-    with h5py.File(path) as one, h5py.File(made.path) as two:
+    exported = rlds.sources.export(path, "d3rlpy", tmp_path / "b.h5")
+    with h5py.File(path) as one, h5py.File(exported.path) as two:
         for name in ("observations", "actions", "rewards"):
             rows = np.concatenate([two[f"{name}_{index}"][()] for index in range(3)])
             np.testing.assert_array_equal(rows, one[name][()].reshape(12, -1))
@@ -107,9 +110,9 @@ with open(sys.argv[1], "rb") as file:
 lengths = [[e.transition_count, bool(e.terminated)] for e in found]
 print(json.dumps([lengths, [e.observations.tolist() for e in found]]))
 """
-    found = foreign_readers.run("d3rlpy.dataset", script, path)
+    actual = foreign_readers.run("d3rlpy.dataset", script, path)
     episodes = rlds.sources.open(path)
-    assert found == [
+    assert actual == [
         [[e.outline.num_transitions, not e.truncated] for e in episodes],
         [e.steps["observation"].tolist() for e in episodes],
     ]
@@ -133,7 +136,9 @@ def sample(tmp_path):
 def test_d3rlpy_reads_an_exported_file(tmp_path):
     raw = sample(tmp_path)
     episodes = rlds.sources.open(raw)
-    made = rlds.sources.export(raw, "d3rlpy", tmp_path / "a.h5", observation="observation/joints")
+    exported = rlds.sources.export(
+        raw, "d3rlpy", tmp_path / "a.h5", observation="observation/joints"
+    )
     script = """
 import json, sys
 from d3rlpy.dataset import io, components
@@ -144,22 +149,22 @@ print(json.dumps([
     for e in found
 ]))
 """
-    found = foreign_readers.run("d3rlpy.dataset", script, made.path)
-    for (count, terminated, total, observations), episode in zip(found, episodes, strict=True):
+    actual = foreign_readers.run("d3rlpy.dataset", script, exported.path)
+    for (count, terminated, total, observations), episode in zip(actual, episodes, strict=True):
         steps = episode.steps
         assert terminated == steps["is_terminal"][-1]
-        known = episode.final_observation_known
-        real = episode.num_steps - known
+        is_final_known = episode.final_observation_known
+        real = episode.num_steps - is_final_known
         # Without a terminal state, the last observation that is there is the final one to d3rlpy.
-        assert count == (real if terminated or known else real - 1)
+        assert count == (real if terminated or is_final_known else real - 1)
         joints = steps["observation"]["joints"]
-        kept = len(joints) - (terminated and known)
-        np.testing.assert_array_equal(np.float32(observations), joints[:kept])
+        num_rows = len(joints) - (terminated and is_final_known)
+        np.testing.assert_array_equal(np.float32(observations), joints[:num_rows])
         assert total == pytest.approx(float(steps["reward"].sum()))
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"),
+    ("name", "value", "message"),
     [
         ("version", "2.0", "version '2.0', expected '2.1'"),
         ("num_episodes", 10**9, "1000000000 episodes, but"),
@@ -168,13 +173,13 @@ print(json.dumps([
         ("observations_1", None, "'observations_1': missing"),
     ],
 )
-def test_damaged_files_are_refused(tmp_path, name, value, what):
+def test_damaged_files_are_refused(tmp_path, name, value, message):
     path = raw_d3rlpy.write(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:
         del file[name]
         if value is not None:
             file[name] = value
-    with pytest.raises(SourceError, match=what):
+    with pytest.raises(SourceError, match=message):
         D3rlpySource(path).read("train", 1)
 
 

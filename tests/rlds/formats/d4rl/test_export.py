@@ -29,21 +29,21 @@ def values_of(path):
 
 
 def assert_same_values(path, expected):
-    found, expected = values_of(path), values_of(expected)
+    actual, expected = values_of(path), values_of(expected)
     if "next_observations" not in expected:
-        found.pop("next_observations", None)
-    assert found.keys() == expected.keys()
+        actual.pop("next_observations", None)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, strict=True, err_msg=name)
+        np.testing.assert_array_equal(actual[name], value, strict=True, err_msg=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(3, raw_d4rl.FAMILIES))
 def test_all_values_of_a_family_come_back(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
-    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
-    assert_same_values(made, path)
-    for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+    exported = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(exported, path)
+    for one, two in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
         assert not [*differences(one, two)]
 
 
@@ -52,10 +52,10 @@ def test_all_values_of_a_family_come_back(tmp_path, name):
 def test_files_come_back_however_they_are_divided(tmp_path, options):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
     episodes = rlds.sources.open(path, **options)
-    made = rlds.sources.export(episodes, "d4rl", tmp_path / "made.hdf5").path
-    assert_same_values(made, path)
-    assert len(rlds.sources.open(made)) == len(episodes)
-    assert len(rlds.sources.open(made, format="d4rl", boundary="flags")) == 3
+    exported = rlds.sources.export(episodes, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(exported, path)
+    assert len(rlds.sources.open(exported)) == len(episodes)
+    assert len(rlds.sources.open(exported, format="d4rl", boundary="flags")) == 3
 
 
 def test_unusual_values_come_back(tmp_path):
@@ -77,8 +77,8 @@ def test_unusual_values_come_back(tmp_path):
         file["metadata"].attrs["seed"] = np.int8(5)
         file["metadata"].attrs["tags"] = ["a", "b"]
         file["observations"].attrs["unit"] = np.bytes_("m")
-    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
-    assert_same_values(made, path)
+    exported = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    assert_same_values(exported, path)
 
 
 def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
@@ -94,18 +94,18 @@ def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
         steps = {"observation": np.eye(4)[:3], "action": np.ones((2, 1)), "notes": np.eye(100)}
         np.savez(other / f"{number}.npz", **steps, first=np.full(20_000, number))
     for path, length in ((plain, 9), (other, 6)):
-        made = rlds.sources.export(path, "d4rl", tmp_path / f"{path.name}.made.hdf5").path
-        found = {}
-        with h5py.File(made) as file:
+        exported = rlds.sources.export(path, "d4rl", tmp_path / f"{path.name}.made.hdf5").path
+        actual = {}
+        with h5py.File(exported) as file:
             file.visititems(
-                lambda name, item, found=found: (
-                    found.update({name: item[:]}) if isinstance(item, h5py.Dataset) else None
+                lambda name, item, actual=actual: (
+                    actual.update({name: item[:]}) if isinstance(item, h5py.Dataset) else None
                 )
             )
-        rows = [{name: values[row] for name, values in found.items()} for row in range(length)]
-        assert {len(values) for values in found.values()} == {length}
+        rows = [{name: values[row] for name, values in actual.items()} for row in range(length)]
+        assert {len(values) for values in actual.values()} == {length}
         assert all(np.shape(row["rewards"]) == () for row in rows)
-        for one, two in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+        for one, two in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
             assert not [*differences(one, two)]
 
 
@@ -114,8 +114,8 @@ def test_exported_episodes_are_read_by_the_qlearning_dataset_of_d4rl(tmp_path):
     """As `qlearning_dataset` of D4RL does it: transitions but for the last ones before a cut."""
     path = write_pybullet(tmp_path / "a.hdf5", [3, 5], cut=True)
     episodes = [*rlds.sources.open(path)]
-    made = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
-    with h5py.File(made) as file:
+    exported = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
+    with h5py.File(exported) as file:
         ends = [int(end) for end in np.flatnonzero(file["terminals"][:] | file["timeouts"][:]) + 1]
         assert len(ends) == len(episodes)
         for episode, begin, end in zip(episodes, [0, *ends], ends):

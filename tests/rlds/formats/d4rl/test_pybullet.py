@@ -61,16 +61,16 @@ def test_episodes_end_by_terminals_time_limits_or_the_end_of_the_file(tmp_path):
 
 def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 3], cut=True)
-    whole = episodes(D4rlPybulletSource(path))
+    intact = episodes(D4rlPybulletSource(path))
     with h5py.File(path, "a") as file:
         rows = file.pop("observations")[:]
         file.create_dataset("observations", data=rows, chunks=rows.shape, fletcher32=True)
-        place = file["observations"].id.get_chunk_info(0)
+        chunk = file["observations"].id.get_chunk_info(0)
     content = bytearray(path.read_bytes())
-    content[place.byte_offset] ^= 1
+    content[chunk.byte_offset] ^= 1
     path.write_bytes(content)
     source = D4rlPybulletSource(path)
-    for index, episode in enumerate(whole):
+    for index, episode in enumerate(intact):
         for field in ("action", "reward", "discount", "terminals", "is_last", "is_terminal"):
             steps = reading.read_steps(source, "train", index, [field])
             assert list(steps) == [field]

@@ -91,12 +91,12 @@ def test_all_families_are_tested():
 @pytest.mark.parametrize("name", EPISODES)
 def test_episodes_of_every_family_have_their_bounds_and_endings(tmp_path, name):
     bounds, ends = EPISODES[name]
-    found = episodes(D4rlSource(raw_d4rl.write_family(tmp_path, name)))
-    assert [e.origin.begin for e in found] == bounds[:-1]
-    assert [e.origin.end for e in found] == bounds[1:]
-    assert [e.complete for e in found] == [end != "i" for end in ends]
-    assert [e.truncated for e in found] == [end != "t" for end in ends]
-    assert [bool(e.steps["is_terminal"][-1]) for e in found] == [end == "t" for end in ends]
+    actual = episodes(D4rlSource(raw_d4rl.write_family(tmp_path, name)))
+    assert [e.origin.begin for e in actual] == bounds[:-1]
+    assert [e.origin.end for e in actual] == bounds[1:]
+    assert [e.complete for e in actual] == [end != "i" for end in ends]
+    assert [e.truncated for e in actual] == [end != "t" for end in ends]
+    assert [bool(e.steps["is_terminal"][-1]) for e in actual] == [end == "t" for end in ends]
 
 
 @pytest.mark.slow
@@ -167,15 +167,15 @@ def test_large_files_are_read_as_they_are(tmp_path):
         tmp_path / "large.hdf5", rows=20_500, next_observations=True, infos=True
     )
     arrays, source = read_arrays(path), D4rlSource(path)
-    found = [
+    actual = [
         e
         for part in reading.parts(source, "train")
         for e in reading.episodes(source, "train", part)
     ]
-    assert [episode.num_steps for episode in found] == [1001] * 20 + [501]
-    assert [episode.truncated for episode in found] == [False, True] * 10 + [True]
+    assert [episode.num_steps for episode in actual] == [1001] * 20 + [501]
+    assert [episode.truncated for episode in actual] == [False, True] * 10 + [True]
     for key in ("observations", "actions", "rewards", "infos/qpos"):
-        read = np.concatenate([column_of(episode.steps, key)[:-1] for episode in found])
+        read = np.concatenate([column_of(episode.steps, key)[:-1] for episode in actual])
         np.testing.assert_array_equal(read, arrays[key], strict=True)
 
 
@@ -201,9 +201,9 @@ def test_rollouts_of_hopper_keep_their_observations(tmp_path):
     )
     source = D4rlSource(path)
     assert "next_observation" not in source.fields.steps
-    found = episodes(source)
-    assert {episode.truncated for episode in found} == {True, False}
-    for episode in found:
+    actual = episodes(source)
+    assert {episode.truncated for episode in actual} == {True, False}
+    for episode in actual:
         # What Hopper observes: its joints, but for the position. It is over when it falls.
         observed, joints = episode.steps["observation"], episode.steps["infos"]["qpos"]
         np.testing.assert_array_equal(observed[:-1, :5], joints[:-1, 1:].astype(np.float32))
@@ -284,8 +284,8 @@ def test_flags_divide_rows(tmp_path_factory, rows):
             ended = bool(terminals[row] or timeouts[row])
             expected.append((begin, row + 1, not terminals[row], ended))
             begin = row + 1
-    found = episodes(D4rlSource(path))
-    assert [(e.origin.begin, e.origin.end, e.truncated, e.complete) for e in found] == expected
+    actual = episodes(D4rlSource(path))
+    assert [(e.origin.begin, e.origin.end, e.truncated, e.complete) for e in actual] == expected
 
 
 @pytest.mark.parametrize(
@@ -324,9 +324,9 @@ def test_next_observations_are_stored_if_a_single_one_differs(tmp_path):
     assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 1
     first, second, _ = episodes(source)
     for episode, rows in ((first, slice(0, 4)), (second, slice(4, 9))):
-        kept = episode.steps["next_observation"]
-        np.testing.assert_array_equal(kept[:-1], arrays["next_observations"][rows])
-        assert not kept[-1].any()
+        stored = episode.steps["next_observation"]
+        np.testing.assert_array_equal(stored[:-1], arrays["next_observations"][rows])
+        assert not stored[-1].any()
     assert bounds(D4rlSource(path, ["flags", "observation_jump"])) == [
         (0, 4),
         (4, 7),
@@ -496,13 +496,13 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
 
 def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
     path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
-    whole = episodes(D4rlSource(path))[1].steps
+    intact = episodes(D4rlSource(path))[1].steps
     for name, field in (("actions", "action"), ("observations", "observation")):
         damage_chunk(path, name, 1)
         opened = Episodes(D4rlSource(path))
         columns = opened.columns(1, ["reward", "is_terminal", "discount"])
         for other, column in columns.items():
-            np.testing.assert_array_equal(column, whole[other], strict=True)
+            np.testing.assert_array_equal(column, intact[other], strict=True)
         with pytest.raises(SourceError, match=f"row 8, field '{name}': the rows 8 to 16"):
             opened.columns(1, [field])
 
@@ -600,7 +600,7 @@ def test_files_of_an_object_store_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(hdf5_access, "open_binary", open_and_note)
     remote = D4rlSource(path)
     for index, episode in enumerate(expected):
-        found = remote.read("train", index)
-        np.testing.assert_array_equal(found.steps["observation"], episode.steps["observation"])
+        episodes = remote.read("train", index)
+        np.testing.assert_array_equal(episodes.steps["observation"], episode.steps["observation"])
     assert opened
     assert all(file.closed for file in opened)

@@ -33,26 +33,26 @@ def test_all_arrays_are_there(folder):
     }
     for index, number in enumerate(ORDER):
         episode = episodes[index]
-        found = dict(leaves_at(episode.steps, None))
+        actual = dict(leaves_at(episode.steps, None))
         for name, values in arrays[index].items():
-            np.testing.assert_array_equal(found.pop(name), values)
-        assert found.keys() == {
+            np.testing.assert_array_equal(actual.pop(name), values)
+        assert actual.keys() == {
             *("is_first", "is_last", "is_terminal"),
             *("discount", "language_instruction"),
         }
-        assert set(found["language_instruction"]) == {f"Put {number} in the bowl ü"}
-        assert not found["is_terminal"].any()
+        assert set(actual["language_instruction"]) == {f"Put {number} in the bowl ü"}
+        assert not actual["is_terminal"].any()
         assert (episode.truncated, episode.final_observation_known) == (True, False)
         assert episode.key == f"LAB+000{number}+2023-07-07"
         assert episode.metadata["success"] == (number % 2 == 0)
         assert json.loads(episode.metadata["metadata"])["uuid"] == episode.key
         attributes = {"success": True, "user": f"user {number}"}
         assert json.loads(episode.metadata["attributes"]) == attributes
-        for place, camera in enumerate(("wrist", "ext1")):
+        for position, camera in enumerate(("wrist", "ext1")):
             length = episode.num_steps
             frames = length - (number == 2)
             clip = at(episode.metadata, f"video/observation/images/{camera}")
-            assert clip["clip"] == encoded("h264", frames, seed=2 * number + place, fps=15)
+            assert clip["clip"] == encoded("h264", frames, seed=2 * number + position, fps=15)
             assert clip["frames"].tolist() == [*range(frames), *[-1] * (length - frames)]
     field = episodes.spec["steps"]["action"]["cartesian_position"]
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw")
@@ -68,8 +68,8 @@ def test_frames_of_the_video_are_the_images(folder):
     assert images["wrist_known"].tolist() == [True] * 5 + [False]
     with pytest.raises(SourceError, match=r"row 5: the video has no frame .*wrist_known'"):
         episodes.columns(2, ["observation/images/wrist"])
-    found = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
-    np.testing.assert_array_equal(found["observation"]["images"]["wrist"], expected[2:4])
+    actual = episodes.columns(2, ["observation/images/wrist", "action/gripper_position"], 2, 4)
+    np.testing.assert_array_equal(actual["observation"]["images"]["wrist"], expected[2:4])
 
 
 def test_a_row_less_in_the_first_episode_is_damage_of_that_one(tmp_path):

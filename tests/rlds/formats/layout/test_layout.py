@@ -127,10 +127,10 @@ episode: {{task: task}}
         assert episode.final_observation_known
         assert episode.truncated == (len(reward) == 4)
         assert episode.metadata["task"] == "pick"
-        kept = reward[1:] if order == "rsa" else reward[:-1]
-        np.testing.assert_array_equal(steps["action"][:-1, 0], kept.astype(np.float32))
-        kept = reward[:-1] if order == "sar" else reward[1:]
-        np.testing.assert_array_equal(steps["reward"][:-1], kept)
+        expected = reward[1:] if order == "rsa" else reward[:-1]
+        np.testing.assert_array_equal(steps["action"][:-1, 0], expected.astype(np.float32))
+        expected = reward[:-1] if order == "sar" else reward[1:]
+        np.testing.assert_array_equal(steps["reward"][:-1], expected)
         left = {name: float(np.ravel(it)[0]) for name, it in episode.metadata["leftover"].items()}
         first, last = reward[0].astype(np.float32), reward[-1].astype(np.float32)
         assert left["action"] == (first if order == "rsa" else last)
@@ -160,8 +160,8 @@ episode: {instruction: text}
     assert [episode.truncated for episode in opened] == [True, True, False]
     assert [episode.metadata["instruction"] for episode in opened] == ["task 0", "task 1", "task 2"]
     np.testing.assert_array_equal(opened[1].steps["action"][:-1], ACT[parts()[1]][:-1])
-    made = rlds.sources.export(opened, "webdataset", tmp_path / "made").path
-    for one, two in zip(opened, rlds.sources.open(made), strict=True):
+    exported = rlds.sources.export(opened, "webdataset", tmp_path / "made").path
+    for one, two in zip(opened, rlds.sources.open(exported), strict=True):
         assert not [*differences(one, two)]
 
 
@@ -394,8 +394,8 @@ def test_a_layout_reads_what_the_reader_of_a_format_reads(tmp_path, format):
     expected = rlds.sources.open(
         path, format=format, **({"time_limit": 10} if format == "d4rl_pybullet" else {})
     )
-    found = rlds.sources.open(path, layout=f"layout: 1\n{SAME[format]}")
-    for one, two in zip(expected, found, strict=True):
+    opened = rlds.sources.open(path, layout=f"layout: 1\n{SAME[format]}")
+    for one, two in zip(expected, opened, strict=True):
         facts = ("truncated", "complete", "final_observation_known", "outline")
         assert [getattr(one, fact) for fact in facts] == [getattr(two, fact) for fact in facts]
         for name in two.steps:

@@ -18,8 +18,8 @@ CAMERA = "video/observation/front"
 
 
 def _clip_of(episode):
-    found = episode.metadata["video"]["observation"]["front"]
-    return Clip(found["clip"], int(found["first"]))
+    clip = episode.metadata["video"]["observation"]["front"]
+    return Clip(clip["clip"], int(clip["first"]))
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ def _clip_of(episode):
 )
 def test_clips_stay_what_they_are(tmp_path, version, codec, numbers):
     source = FilmedSource(tmp_path, codec)
-    made = export(source, "lerobot", tmp_path / "made", version=version)
-    places = {place.field: place for place in made.placements}
-    assert places[f"{CAMERA}/clip"].place == "videos/observation.front/clip"
-    assert {place.how for place in made.placements} == {"exact", "sidecar"}
-    again = rlds.sources.open(made.path)
+    exported = export(source, "lerobot", tmp_path / "made", version=version)
+    placements = {placement.field: placement for placement in exported.placements}
+    assert placements[f"{CAMERA}/clip"].place == "videos/observation.front/clip"
+    assert {placement.how for placement in exported.placements} == {"exact", "sidecar"}
+    again = rlds.sources.open(exported.path)
     cut = {f"{CAMERA}/{part}" for part in ("clip", "first")}
     for one, two in zip(Episodes(source), again, strict=True):
         assert list(differences(one, two, cut)) == []
@@ -43,9 +43,9 @@ def test_clips_stay_what_they_are(tmp_path, version, codec, numbers):
     assert [VideoFile(file).info.num_frames for file in sorted(videos)] == numbers
     check_layout(tmp_path / "made")
     info = json.loads((tmp_path / "made/meta/info.json").read_text())
-    said = info["features"]["observation.front"]
+    feature = info["features"]["observation.front"]
     codec = "av1" if codec == "av1" else "h264"
-    assert (said["dtype"], said["shape"], said["info"]["video.codec"]) == (
+    assert (feature["dtype"], feature["shape"], feature["info"]["video.codec"]) == (
         "video",
         [32, 48, 3],
         codec,
@@ -60,8 +60,10 @@ def test_clips_that_lerobot_could_not_read_are_refused_or_kept_in_the_sidecar(tm
         export(source, "lerobot", tmp_path / "made", fps=12.0)
     with pytest.raises(ValueError, match=r"after the last keyframe. Only version 3\.0"):
         export(source, "lerobot", tmp_path / "made", version="v2.1")
-    kept = export(source, "lerobot", tmp_path / "kept", fps=12.0, to_sidecar=[CAMERA])
-    assert {place.how for place in kept.placements if place.field[:5] == "video"} == {"sidecar"}
+    exported = export(source, "lerobot", tmp_path / "kept", fps=12.0, to_sidecar=[CAMERA])
+    assert {
+        placement.how for placement in exported.placements if placement.field[:5] == "video"
+    } == {"sidecar"}
 
 
 _READ = """
@@ -82,8 +84,8 @@ def test_lerobot_reads_the_frames(tmp_path):
     export(source, "lerobot", tmp_path / "made")
     shape = foreign_readers.run("lerobot", _READ, tmp_path / "made", tmp_path / "read.npy")
     assert shape == [3, 1, 1]
-    found = np.load(tmp_path / "read.npy")
+    actual = np.load(tmp_path / "read.npy")
     with ClipReader(str(source.film)) as reader:
         frames = reader.frames(0, 17)
     rows = [*range(5), *range(6, 10), *range(10, 16)]
-    assert np.array_equal(np.round(found * 255), frames[rows].transpose(0, 3, 1, 2))
+    assert np.array_equal(np.round(actual * 255), frames[rows].transpose(0, 3, 1, 2))

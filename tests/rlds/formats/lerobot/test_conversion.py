@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 def test_a_conversion_keeps_the_metadata(tmp_path):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
     raw.write_extras(path)
-    made = conversions.check_conversion(
+    builder = conversions.check_conversion(
         lambda: LeRobotSource(path), tmp_path, builder=tfds_builders.RldsLerobot, path=path
     )
-    assert made.info.metadata["lerobot"] == LeRobotSource(path).about.metadata["lerobot"]
+    assert builder.info.metadata["lerobot"] == LeRobotSource(path).about.metadata["lerobot"]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,11 @@ def test_a_conversion_keeps_units_names_and_quantisation(tmp_path, video):
     builder.download_and_prepare()
     before, after = rlds.sources.open(path, video=video), rlds.sources.open(builder.data_dir)
     fields = [dict(leaves_at(episodes.spec, None)) for episodes in (before, after)]
-    said, again = ({p: f.meaning for p, f in found.items() if f.meaning} for found in fields)
-    assert said == again
-    assert said["steps/action"] == {"names": tuple(raw.JOINTS)}
+    meanings, again = (
+        {p: f.meaning for p, f in by_path.items() if f.meaning} for by_path in fields
+    )
+    assert meanings == again
+    assert meanings["steps/action"] == {"names": tuple(raw.JOINTS)}
     if video == "packets":
         before, after = with_frames(before), with_frames(after)
     depths = [episodes.columns(0)["observation"]["images"]["depth"] for episodes in (before, after)]

@@ -30,8 +30,8 @@ SOURCES = {
 def packets(episode):
     about = dict(leaves_at(episode.metadata, None))
     clips = [path.removesuffix("/clip") for path in about if path.endswith("/clip")]
-    found = [Clip(about[f"{clip}/clip"], int(about[f"{clip}/first"])) for clip in clips]
-    return [packets_of(clip) for clip in found]
+    parts = [Clip(about[f"{clip}/clip"], int(about[f"{clip}/first"])) for clip in clips]
+    return [packets_of(clip) for clip in parts]
 
 
 def in_tables(path):
@@ -61,8 +61,8 @@ def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
             ("edited", [Delete(episodes=[1]), Describe("license", "MIT")]),
             ("again", [Delete(episodes=[0])]),
         ):
-            found = path if name == "edited" else tmp_path / "edited"
-            rlds.edit(found, *operations, to=tmp_path / name, target_options=target)
+            input_path = path if name == "edited" else tmp_path / "edited"
+            rlds.edit(input_path, *operations, to=tmp_path / name, target_options=target)
     before, after = rlds.sources.open(path), rlds.sources.open(tmp_path / "edited")
     assert (after.source.about.license, len(after)) == ("MIT", 2)
     for old, new in zip([before[0], before[2]], after, strict=True):
@@ -70,8 +70,8 @@ def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
     check_layout(tmp_path / "edited")
     tables = in_tables(path)
     assert in_tables(tmp_path / "edited") == [tables[0], tables[2]]
-    said = [json.loads((p / "meta/info.json").read_text()) for p in (path, tmp_path / "edited")]
-    assert said[0]["features"] == said[1]["features"]
+    infos = [json.loads((p / "meta/info.json").read_text()) for p in (path, tmp_path / "edited")]
+    assert infos[0]["features"] == infos[1]["features"]
     [last] = rlds.sources.open(tmp_path / "again")
     assert_same(before[2], last)
 
@@ -89,9 +89,9 @@ def test_episodes_that_change_are_written_beside_copies(tmp_path, kind):
             assert_same(old, new)
             continue
         columns = zip(leaves_at(old.steps, None), leaves_at(new.steps, None), strict=True)
-        for (name, values), (_, kept) in columns:
+        for (name, values), (_, trimmed) in columns:
             if name.startswith("observation/"):  # The last transition is gone.
-                np.testing.assert_array_equal(values[1:3], kept, err_msg=name)
+                np.testing.assert_array_equal(values[1:3], trimmed, err_msg=name)
     assert {len(episode) for episode in after} == {2, *map(len, before)} - {6}
 
 

@@ -36,8 +36,12 @@ CAMERAS = ("camera", "wrist")
 )
 def test_images_become_video(tmp_path, options, codec, quality):
     source = PicturedRobot((5, 3, 7))
-    made = export(source, "lerobot", tmp_path / "made", **options)
-    encoded = {place.field: str(place) for place in made.placements if place.how == "encoded"}
+    exported = export(source, "lerobot", tmp_path / "made", **options)
+    encoded = {
+        placement.field: str(placement)
+        for placement in exported.placements
+        if placement.how == "encoded"
+    }
     assert encoded == {
         f"steps/observation/{name}": f"steps/observation/{name} -> videos/observation.{name} "
         f"(encoded: {codec}, quality {quality})"
@@ -46,9 +50,9 @@ def test_images_become_video(tmp_path, options, codec, quality):
     # Greys and depths are images; all else is as it was.
     check_layout(tmp_path / "made")
     info = json.loads((tmp_path / "made/meta/info.json").read_text())
-    kinds = {name: said["dtype"] for name, said in info["features"].items()}
+    kinds = {name: feature["dtype"] for name, feature in info["features"].items()}
     assert kinds["observation.depth"] == "image"
-    again = rlds.sources.open(made.path)
+    again = rlds.sources.open(exported.path)
     fields = {f"steps/observation/{name}" for name in CAMERAS}
     clips = {f"video/observation/{name}/{part}" for name in CAMERAS for part in ("clip", "first")}
     seen = with_frames(again)
@@ -60,9 +64,9 @@ def test_images_become_video(tmp_path, options, codec, quality):
             for frame, image in zip(columns[name], source.frames(name, index), strict=True):
                 assert psnr(frame, image) > 25
     for name in CAMERAS:
-        said = info["features"][f"observation.{name}"]
-        assert (said["dtype"], said["shape"]) == ("video", list(SHAPES[name]))
-        assert said["info"]["video.codec"] == codec
+        feature = info["features"][f"observation.{name}"]
+        assert (feature["dtype"], feature["shape"]) == ("video", list(SHAPES[name]))
+        assert feature["info"]["video.codec"] == codec
         videos = sorted((tmp_path / "made/videos").rglob("*.mp4"))
         files = [file for file in videos if f"observation.{name}" in os.fspath(file)]
         assert len(files) == (3 if options.get("version") else 1)
@@ -77,31 +81,31 @@ def test_images_become_video(tmp_path, options, codec, quality):
 def test_statistics_are_those_of_the_images(tmp_path):
     source = PicturedRobot((9,))
     path = export(source, "lerobot", tmp_path / "made", codec="h264", quality=10).path
-    found = json.loads((tmp_path / "made/meta/stats.json").read_text())
+    actual = json.loads((tmp_path / "made/meta/stats.json").read_text())
     images = source.frames("camera", 0)[:9] / 255
-    stats = found["observation.camera"]
+    stats = actual["observation.camera"]
     assert stats["count"] == [9]
     assert np.allclose(np.squeeze(stats["mean"]), images.mean((0, 1, 2)), atol=0.01)
     assert np.allclose(np.squeeze(stats["q90"]), np.quantile(images, 0.9, (0, 1, 2)), atol=0.02)
     # What is LeRobot's already, and video, stays what it is.
     again = export(path, "lerobot", tmp_path / "again", codec="h264")
-    assert {place.how for place in again.placements} == {"exact", "sidecar"}
+    assert {placement.how for placement in again.placements} == {"exact", "sidecar"}
 
 
 def test_clips_that_lack_frames_of_steps_are_encoded_again(tmp_path):
     source = ClipSource(missing=None)
-    made = export(source, "lerobot", tmp_path / "made", codec="h264", fps=30, quality=10)
-    places = {place.field: place.how for place in made.placements}
-    assert (places[f"steps/{WRIST}"], places[f"video/{TOP}/clip"]) == ("encoded", "exact")
-    seen = with_frames(rlds.sources.open(made.path))
+    exported = export(source, "lerobot", tmp_path / "made", codec="h264", fps=30, quality=10)
+    placements = {placement.field: placement.how for placement in exported.placements}
+    assert (placements[f"steps/{WRIST}"], placements[f"video/{TOP}/clip"]) == ("encoded", "exact")
+    seen = with_frames(rlds.sources.open(exported.path))
     for index in range(3):
         columns = dict(leaves_at(seen.columns(index), None))
         assert np.array_equal(columns[TOP], pixels(index)[TOP])
         assert psnr(columns[WRIST], pixels(index, None)[WRIST]) > 30
-    kept = LeRobotExport(
+    in_sidecar = LeRobotExport(
         Episodes(source), codec="h264", fps=30, to_sidecar=[f"video/{WRIST}"]
     ).placements()
-    assert {place.how for place in kept} == {"exact", "sidecar"}
+    assert {placement.how for placement in in_sidecar} == {"exact", "sidecar"}
 
 
 def test_images_of_varying_size_cannot_become_video(tmp_path):
@@ -129,8 +133,8 @@ def test_images_of_varying_size_cannot_become_video(tmp_path):
     with pytest.raises(ValueError, match=match):
         export(source, "lerobot", tmp_path / "made", codec="h264")
     to_sidecar = ["video/observation/wrist"]  # As the error says.
-    kept = export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=to_sidecar)
-    assert "encoded" not in {place.how for place in kept.placements}
+    exported = export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=to_sidecar)
+    assert "encoded" not in {placement.how for placement in exported.placements}
     source.bad = 0
     with pytest.raises(SourceError, match="robot 0"):
         export(source, "lerobot", tmp_path / "other", codec="h264")
@@ -189,8 +193,8 @@ def test_the_modality_file_follows_renamed_and_dropped_cameras(tmp_path):
         ("dropped", Drop(f"video/{path}"), {}),
     ):
         rlds.edit(tmp_path / "raw", operation, to=tmp_path / name)
-        found = json.loads((tmp_path / name / "meta/modality.json").read_text())
-        assert found == {**raw.MODALITY, "video": video}
+        actual = json.loads((tmp_path / name / "meta/modality.json").read_text())
+        assert actual == {**raw.MODALITY, "video": video}
 
 
 _READ = """
@@ -215,13 +219,13 @@ print(json.dumps([dataset.num_episodes, item["task"], deleted.num_frames]))
 @pytest.mark.parametrize("codec", ["av1", "h264"])
 def test_lerobot_reads_encoded_images(tmp_path, codec):
     source = PicturedRobot((5, 3, 7))
-    others = ["observation/grid", "observation/depth"]  # Which lerobot does not delete from.
-    export(source, "lerobot", tmp_path / "made", codec=codec, to_sidecar=others)
+    image_fields = ["observation/grid", "observation/depth"]  # Which lerobot does not delete from.
+    export(source, "lerobot", tmp_path / "made", codec=codec, to_sidecar=image_fields)
     paths = tmp_path / "made", tmp_path / "read.npz", tmp_path / "less"
     assert foreign_readers.run("lerobot", _READ, *paths) == [3, "place", 10]
     for name, frames in np.load(tmp_path / "read.npz").items():
         images = [source.frames(name, index)[:n] for index, n in enumerate(source.lengths)]
-        wanted = np.concatenate(images)
+        expected = np.concatenate(images)
         assert frames.shape == (15, 3, *SHAPES[name][:2])
-        for frame, image in zip(frames, wanted, strict=True):
+        for frame, image in zip(frames, expected, strict=True):
             assert psnr(np.moveaxis(frame * 255, 0, -1), image) > 25

@@ -61,16 +61,16 @@ def test_rows_are_those_of_the_source(tmp_path, version):
     path = exported(tmp_path / "made", version=version, robot_type="arm")
     episodes = check_layout(path)
     assert len(episodes) == 3
-    for index, found in enumerate(episodes):
+    for index, actual in enumerate(episodes):
         for name, column in expected(source, index).items():
-            rows = found[name]
+            rows = actual[name]
             if isinstance(rows[0], dict):
                 rows = [row["bytes"] for row in rows]
                 if column.dtype != object:
                     rows = [np.array(Image.open(io.BytesIO(data))) for data in rows]
             assert np.array_equal(np.reshape(rows, column.shape), column), name
         always = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
-        assert found.keys() - expected(source, index).keys() == always
+        assert actual.keys() - expected(source, index).keys() == always
     info = json.loads((path / "meta/info.json").read_text())
     assert (info["fps"], info["robot_type"], info["splits"]) == (10, "arm", {"train": "0:3"})
     features = info["features"]
@@ -97,12 +97,14 @@ def test_an_export_of_an_export_has_the_same_rate(tmp_path):
 
 def test_another_field_or_none_can_be_the_task(tmp_path):
     source = RobotSource((3,))
-    [found] = check_layout(exported(tmp_path / "of_episode", source, task="operator"))
-    assert found["task"] == ["operator 0"] * 3
-    assert found["observation.note"] == ["", "row 1", ""]
-    assert found["language_instruction"] == ["pick"] * 3
-    [found] = check_layout(exported(tmp_path / "none", source, to_sidecar=["language_instruction"]))
-    assert found["task"] == ["pick"] * 3
+    [actual] = check_layout(exported(tmp_path / "of_episode", source, task="operator"))
+    assert actual["task"] == ["operator 0"] * 3
+    assert actual["observation.note"] == ["", "row 1", ""]
+    assert actual["language_instruction"] == ["pick"] * 3
+    [actual] = check_layout(
+        exported(tmp_path / "none", source, to_sidecar=["language_instruction"])
+    )
+    assert actual["task"] == ["pick"] * 3
 
 
 def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
@@ -120,25 +122,28 @@ def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
             steps[self.name] = steps.pop("language_instruction")
             return dataclasses.replace(episode, steps=steps)
 
-    [found] = check_layout(exported(tmp_path / "made", Renamed((3,))))
-    assert found["task"] == ["pick"] * 3
+    [actual] = check_layout(exported(tmp_path / "made", Renamed((3,))))
+    assert actual["task"] == ["pick"] * 3
     source = Renamed((3,))
     source.name = "words"
     export = LeRobotExport(Episodes(source))
-    places = {place.field: place for place in export.placements()}
-    assert places["steps/words"].why.startswith("if it is the text of the task, pass task='words'")
+    placements = {placement.field: placement for placement in export.placements()}
+    assert placements["steps/words"].why.startswith(
+        "if it is the text of the task, pass task='words'"
+    )
     export.write(tmp_path / "other")
-    [found] = check_layout(tmp_path / "other")
-    assert (found["task"], found["words"]) == ([""] * 3, ["pick"] * 3)
+    [actual] = check_layout(tmp_path / "other")
+    assert (actual["task"], actual["words"]) == ([""] * 3, ["pick"] * 3)
 
 
 def test_placements_say_where_each_field_goes():
     placements = {
-        place.field: place for place in LeRobotExport(Episodes(RobotSource())).placements()
+        placement.field: placement
+        for placement in LeRobotExport(Episodes(RobotSource())).placements()
     }
     assert placements["steps/reward"].place == "next.reward"
     assert placements["steps/language_instruction"].place == "task"
-    assert {place.how for place in placements.values()} == {"exact", "sidecar"}
+    assert {placement.how for placement in placements.values()} == {"exact", "sidecar"}
     assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
 
     class Untold(RobotSource):
@@ -154,9 +159,9 @@ def test_placements_say_where_each_field_goes():
 
     # Which texts may be the task: neither bytes nor video.
     hinted = {
-        place.field
-        for place in LeRobotExport(Episodes(Untold())).placements()
-        if "pass task=" in place.why
+        placement.field
+        for placement in LeRobotExport(Episodes(Untold())).placements()
+        if "pass task=" in placement.why
     }
     assert hinted == {"operator", "steps/observation/note"}
     assert placements["steps/observation/blob"].why == "LeRobot has no columns of bytes"
@@ -212,9 +217,9 @@ def test_long_episodes_warn_of_times_that_old_readers_refuse(tmp_path):
 
 
 def _png(image):
-    made = io.BytesIO()
-    Image.fromarray(image).save(made, "PNG")
-    return made.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 _READ_30 = """
@@ -235,7 +240,7 @@ print(json.dumps({"fps": dataset.fps, "stats": sorted(dataset.meta.stats)}))
 
 def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
     foreign_readers.run("lerobot", script, path, tmp_path / "read.npz", *arguments)
-    found = np.load(tmp_path / "read.npz")
+    actual = np.load(tmp_path / "read.npz")
     parts = [expected(source, index) for index in range(len(source.lengths))]
     for name in parts[0]:
         columns = [part[name] for part in parts]
@@ -244,16 +249,16 @@ def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
                 np.array([np.array(Image.open(io.BytesIO(data))) for data in column])
                 for column in columns
             ]
-        wanted = np.concatenate(columns)
+        expected_column = np.concatenate(columns)
         if name in ("observation.camera", "observation.wrist"):
-            wanted = (wanted.astype(np.float32) / 255).transpose(0, 3, 1, 2)
+            expected_column = (expected_column.astype(np.float32) / 255).transpose(0, 3, 1, 2)
         elif name == "observation.depth":
-            wanted = wanted.transpose(0, 3, 1, 2)
-        elif wanted.dtype == object:
-            wanted = wanted.astype(str)
-        elif wanted.dtype == np.float64:
-            wanted = wanted.astype(np.float32)  # torch makes Python's numbers so.
-        assert np.array_equal(found[name], wanted), name
+            expected_column = expected_column.transpose(0, 3, 1, 2)
+        elif expected_column.dtype == object:
+            expected_column = expected_column.astype(str)
+        elif expected_column.dtype == np.float64:
+            expected_column = expected_column.astype(np.float32)  # torch makes Python's numbers so.
+        assert np.array_equal(actual[name], expected_column), name
 
 
 @pytest.mark.slow

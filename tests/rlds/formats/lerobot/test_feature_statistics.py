@@ -34,7 +34,7 @@ IMAGES = [
 def test_statistics_of_columns_are_exact(name):
     column = COLUMNS[name]
     rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(float)
-    found = of_column(column)
+    actual = of_column(column)
     for kind, expected in (
         ("min", rows.min(0)),
         ("max", rows.max(0)),
@@ -45,28 +45,28 @@ def test_statistics_of_columns_are_exact(name):
             for q, share in QUANTILES.items()
         ),
     ):
-        np.testing.assert_allclose(found[kind], expected, rtol=1e-12, err_msg=kind)
-    assert found["count"].tolist() == [len(column)]
+        np.testing.assert_allclose(actual[kind], expected, rtol=1e-12, err_msg=kind)
+    assert actual["count"].tolist() == [len(column)]
 
 
 def test_nan_spoils_the_statistics_of_its_own_element_only():
-    found = of_column(np.array([[1, np.nan], [3, 2]]))
-    assert found["min"][0] == 1
-    assert np.isnan([found[name][1] for name in ("min", "max", "mean", "std")]).all()
+    actual = of_column(np.array([[1, np.nan], [3, 2]]))
+    assert actual["min"][0] == 1
+    assert np.isnan([actual[name][1] for name in ("min", "max", "mean", "std")]).all()
 
 
 @pytest.mark.parametrize("images", IMAGES)
 def test_statistics_of_images_are_those_of_their_pixels(images):
-    found = of_images(images)
+    actual = of_images(images)
     step = 2 if images.shape[1] > 300 else 1
     pixels = images[:, ::step, ::step].reshape(-1, 3) / 255
-    assert found["mean"].shape == (3, 1, 1)
-    np.testing.assert_allclose(found["mean"].reshape(-1), pixels.mean(0))
-    np.testing.assert_allclose(found["std"].reshape(-1), pixels.std(0))
+    assert actual["mean"].shape == (3, 1, 1)
+    np.testing.assert_allclose(actual["mean"].reshape(-1), pixels.mean(0))
+    np.testing.assert_allclose(actual["std"].reshape(-1), pixels.std(0))
     for name, share in {"min": 0, "max": 1, **QUANTILES}.items():
         expected = np.quantile(pixels, share, 0, method="inverted_cdf")
-        np.testing.assert_allclose(found[name].reshape(-1), expected, err_msg=name)
-    assert found["count"].tolist() == [len(images)]
+        np.testing.assert_allclose(actual[name].reshape(-1), expected, err_msg=name)
+    assert actual["count"].tolist() == [len(images)]
     deep = of_images(images[..., :1].astype(np.uint16) * 100)
     np.testing.assert_allclose(deep["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
     depths = np.linspace(0.5, 9, 256).astype(np.float32)  # Of codes.
@@ -82,18 +82,18 @@ def test_totals_are_the_statistics_of_all_rows():
     for part in parts:
         total.add({"state": of_column(part)}, {"state": part})
         before = before or copy.deepcopy(total)
-    found, whole = total.features["state"], of_column(COLUMNS["state"])
+    actual, direct = total.features["state"], of_column(COLUMNS["state"])
     for name in ("min", "max", "mean", "std", "count"):
-        np.testing.assert_allclose(found[name], whole[name])
+        np.testing.assert_allclose(actual[name], direct[name])
     for name, share in QUANTILES.items():
         expected = np.quantile(COLUMNS["state"].astype(float), share, 0)
-        np.testing.assert_allclose(found[name], expected)
+        np.testing.assert_allclose(actual[name], expected)
     assert before.features["state"]["count"].tolist() == [5]
     again = Total(total.features)
     assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
     for part in parts:
         again.add_quantiles({"state": of_column(part)}, {"state": part})
-    np.testing.assert_array_equal(again.features["state"]["q90"], found["q90"])
+    np.testing.assert_array_equal(again.features["state"]["q90"], actual["q90"])
 
 
 def test_quantiles_of_many_rows_are_exact_in_any_division():
@@ -104,11 +104,11 @@ def test_quantiles_of_many_rows_are_exact_in_any_division():
     rows, total = np.stack(columns, axis=1), Total()
     for part in np.split(rows, 50):
         total.add({"state": of_column(part)}, {"state": part})
-    found, others = (copy.deepcopy(total).selections()["state"] for _ in range(2))
+    actual, second = (copy.deepcopy(total).selections()["state"] for _ in range(2))
     for number, part in enumerate(np.split(rows, 20)):
-        (found if number % 3 else others).add(part)
-    found.merge(others)
-    total.select({"state": found})
+        (actual if number % 3 else second).add(part)
+    actual.merge(second)
+    total.select({"state": actual})
     for name, share in QUANTILES.items():
         with np.errstate(invalid="ignore"):
             expected = np.quantile(rows, share, 0)
@@ -123,11 +123,11 @@ def test_image_quantiles_are_those_of_all_pixels():
     for pixels, number in ((dark, 8), (bright, 2)):
         total.add({"top": of_images([pixels.reshape(50, 50, 1)] * number)}, {})
     pixels = np.concatenate([dark] * 8 + [bright] * 2) / 255
-    found = total.features["top"]
-    assert found["q99"].shape == (1, 1, 1)
+    actual = total.features["top"]
+    assert actual["q99"].shape == (1, 1, 1)
     for name, share in QUANTILES.items():
         expected = np.quantile(pixels, share, method="inverted_cdf")
-        np.testing.assert_allclose(found[name].reshape(-1), expected, atol=0.01, err_msg=name)
+        np.testing.assert_allclose(actual[name].reshape(-1), expected, atol=0.01, err_msg=name)
 
 
 _LEROBOT = """
@@ -171,23 +171,23 @@ def test_statistics_are_those_that_lerobot_computes(tmp_path):
     for part in (slice(0, 20), slice(20, 57)):
         names = [name for name in COLUMNS if name != "single"]
         total.add({name: of_column(COLUMNS[name][part]) for name in names}, {})
-    for found, expected in ((ours, theirs["one"]), (total.features, theirs["all"])):
-        assert found.keys() == expected.keys()
+    for actual, expected in ((ours, theirs["one"]), (total.features, theirs["all"])):
+        assert actual.keys() == expected.keys()
         for name, kinds in expected.items():
-            assert found[name].keys() == kinds.keys()
+            assert actual[name].keys() == kinds.keys()
             span = np.asarray(kinds["max"]) - np.asarray(kinds["min"])
             for kind, value in kinds.items():
                 value = np.asarray(value)
-                assert found[name][kind].shape == value.shape, (name, kind)
+                assert actual[name][kind].shape == value.shape, (name, kind)
                 # Theirs are of 32 bits, and their quantiles of 5000 bins.
                 if kind in QUANTILES and expected is theirs["all"]:
                     continue  # LeRobot takes the mean of those of the episodes.
                 if kind in QUANTILES and len(COLUMNS.get(name, "several")) > 1:
-                    assert (abs(found[name][kind] - value) <= 1.01 * span / 5000 + 1e-5).all()
+                    assert (abs(actual[name][kind] - value) <= 1.01 * span / 5000 + 1e-5).all()
                 elif kind in ("mean", "std"):
-                    assert (abs(found[name][kind] - value) <= 1e-3 * span + 1e-3).all(), (
+                    assert (abs(actual[name][kind] - value) <= 1e-3 * span + 1e-3).all(), (
                         name,
                         kind,
                     )
                 elif kind not in QUANTILES:
-                    np.testing.assert_allclose(found[name][kind], value, rtol=1e-6)
+                    np.testing.assert_allclose(actual[name][kind], value, rtol=1e-6)

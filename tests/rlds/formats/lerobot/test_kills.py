@@ -24,10 +24,10 @@ def killed(kind, path, seconds):
     """Returns the last episode that has to be there."""
     command = [sys.executable, killed_cameras.__file__, kind, path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        said = process.stdout.readline()
+        output = process.stdout.readline()
         time.sleep(seconds)
         process.kill()
-        return int((said + process.stdout.read()).split()[-1])
+        return int((output + process.stdout.read()).split()[-1])
 
 
 def mended(kind, path):

@@ -43,21 +43,21 @@ def persistent():
 
 def events(row):
     names = ("role", "content", "style", "camera")
-    said = [dict(zip(names, event)) for event in EVENTS.get(row, ())]
-    return [{**each, "tool_calls": None if each["style"] else [CALL]} for each in said]
+    lines = [dict(zip(names, event)) for event in EVENTS.get(row, ())]
+    return [{**each, "tool_calls": None if each["style"] else [CALL]} for each in lines]
 
 
 def rewrite(path, change):
     """Has a function change the table of each data file; declares its columns."""
     info = path / "meta/info.json"
-    said = json.loads(info.read_text())
+    contents = json.loads(info.read_text())
     for file in sorted((path / "data").rglob("*.parquet")):
         table = change(pq.read_table(file))
         pq.write_table(table.replace_schema_metadata(), file)
-    for name in {*table.column_names} - {*said["features"]}:
+    for name in {*table.column_names} - {*contents["features"]}:
         dtype = "language" if name.startswith("language") else "int64"
-        said["features"][name] = {"dtype": dtype, "shape": [1], "names": None}
-    info.write_text(json.dumps(said))
+        contents["features"][name] = {"dtype": dtype, "shape": [1], "names": None}
+    info.write_text(json.dumps(contents))
     return path
 
 
@@ -67,17 +67,17 @@ def annotated(path):
     def change(table):
         rows = table["frame_index"].to_pylist()
         table = table.append_column("language_persistent", pa.array([persistent()] * len(rows)))
-        said = pa.array([events(row) for row in rows], frames.type)
-        return table.append_column("language_events", said)
+        column = pa.array([events(row) for row in rows], frames.type)
+        return table.append_column("language_events", column)
 
     return rewrite(raw.write_v3(path, codecs={raw.TOP: "h264"}), change)
 
 
 def holding(style, time):
     """The lines that were said last at a time, by a plain loop."""
-    said = [row for row in SAID if row[2] == style and row[3] <= time + 1e-6]
-    last = max((row[3] for row in said), default=None)
-    return "\n".join(row[1] for row in said if row[3] == last)
+    lines = [row for row in SAID if row[2] == style and row[3] <= time + 1e-6]
+    last = max((row[3] for row in lines), default=None)
+    return "\n".join(row[1] for row in lines if row[3] == last)
 
 
 def test_columns_of_language_are_texts_of_steps(tmp_path):
@@ -98,18 +98,20 @@ def test_edits_keep_the_language_of_each_step(tmp_path):
     """Of trimmed episodes, the times are counted from the first step that stays, as all are."""
     path = annotated(tmp_path / "raw")
     before = list(rlds.sources.open(path))
-    told = Set("steps/language/plan", "just do it", where="index = 1")
-    rlds.edit(path, Delete(episodes=[0]), Trim(3, 6, where="index = 2"), told, to=tmp_path / "made")
+    set_plan = Set("steps/language/plan", "just do it", where="index = 1")
+    rlds.edit(
+        path, Delete(episodes=[0]), Trim(3, 6, where="index = 2"), set_plan, to=tmp_path / "made"
+    )
     for old, new, rows in zip(before[1:], rlds.sources.open(tmp_path / "made"), [(0, 5), (3, 6)]):
         assert len(new) == rows[1] - rows[0]
         for style, texts in old.steps["language"].items():
             if style == "plan" and rows == (0, 5):
                 texts = np.array(["just do it"] * 5)
             assert new.steps["language"][style].tolist() == texts[slice(*rows)].tolist()
-    said = json.loads(new.steps["language_persistent"][0])
-    found = [(row["style"], round(row["timestamp"], 6)) for row in said]
+    lines = json.loads(new.steps["language_persistent"][0])
+    actual = [(row["style"], round(row["timestamp"], 6)) for row in lines]
     styles = ["task_aug", "task_aug", "plan", "subtask"]
-    assert found == [*((style, 0.0) for style in styles), ("subtask", 0.2), ("memory", 0.2)]
+    assert actual == [*((style, 0.0) for style in styles), ("subtask", 0.2), ("memory", 0.2)]
 
 
 def subtasks(path, names=("reach", "grasp")):
@@ -128,16 +130,16 @@ def subtasks(path, names=("reach", "grasp")):
 def test_numbers_of_subtasks_are_texts(tmp_path):
     path = subtasks(tmp_path / "raw")
     rlds.edit(path, Delete(episodes=[1]), to=tmp_path / "made")
-    for place in (path, tmp_path / "made"):
-        texts = rlds.sources.open(place)[0].steps["language"]["subtask"]
+    for folder in (path, tmp_path / "made"):
+        texts = rlds.sources.open(folder)[0].steps["language"]["subtask"]
         assert texts.tolist() == [["reach", "grasp"][row > 2] for row in range(len(texts))]
     other = subtasks(tmp_path / "other", ("lift", "reach"))
     rlds.edit(tmp_path / "made", Merge([other]), Delete(episodes=[3]))
-    found = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
-    assert [row["subtask"] for row in found] == ["reach", "grasp", "lift"]
+    actual = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
+    assert [row["subtask"] for row in actual] == ["reach", "grasp", "lift"]
     for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
         texts, numbers = episode.steps["language"]["subtask"], episode.steps["subtask_index"]
-        assert texts.tolist() == [found[index]["subtask"] for index in numbers]  # As LeRobot does.
+        assert texts.tolist() == [actual[index]["subtask"] for index in numbers]  # As LeRobot does.
         assert texts[[0, 3]].tolist() == (["reach", "grasp"] if number < 2 else ["lift", "reach"])
     rlds.edit(path, Merge([other]), Drop("steps/subtask_index"), Drop("steps/language"))
     assert len(rlds.sources.open(path)) == 6
@@ -163,10 +165,10 @@ def add_labels(path):
 def test_labels_become_a_column_of_language(tmp_path, write):
     """In data that came from LeRobot. Texts of other styles stay."""
     before = add_labels(write(tmp_path / "raw"))
-    made = export(before, "lerobot", tmp_path / "made")
-    places = {place.field: place.place for place in made.placements}
-    assert places["steps/label/subtask"] == "language_persistent"
-    assert places["steps/label/slip"] == "label.slip"
+    exported = export(before, "lerobot", tmp_path / "made")
+    placements = {placement.field: placement.place for placement in exported.placements}
+    assert placements["steps/label/subtask"] == "language_persistent"
+    assert placements["steps/label/slip"] == "label.slip"
     assert not (tmp_path / "made/.rlds/columns").exists()
     for old, new in zip(before, rlds.sources.open(tmp_path / "made"), strict=True):
         texts = new.steps["language"]
@@ -214,8 +216,8 @@ def test_lerobot_finds_the_same_subtasks(tmp_path):
     rlds.edit(path, Trim(3, 6, where="index = 2"), to=tmp_path / "cut")
     export(ClipSource(), "zarr", tmp_path / "zarr", allow_loss=True)
     export(add_labels(tmp_path / "zarr"), "lerobot", tmp_path / "other", fps=30)
-    for made in (path, *(tmp_path / name for name in ("labelled", "cut", "other"))):
-        episodes = Episodes(LeRobotSource(made))
+    for folder in (path, *(tmp_path / name for name in ("labelled", "cut", "other"))):
+        episodes = Episodes(LeRobotSource(folder))
         texts = [episode.steps["language"]["subtask"] for episode in episodes]
-        found = foreign_readers.run("lerobot", _ACTIVE, made)
-        assert found == np.concatenate(texts).tolist()
+        actual = foreign_readers.run("lerobot", _ACTIVE, folder)
+        assert actual == np.concatenate(texts).tolist()

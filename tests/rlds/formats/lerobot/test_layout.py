@@ -140,10 +140,10 @@ def test_lerobot_reads_what_is_written(tmp_path):
     paths = [raw.write_v3(tmp_path / "images")]
     paths += [raw.write_v3(tmp_path / name, codecs={raw.TOP: name}) for name in codecs]
     paths += [raw.write_v3(tmp_path / "depth", codecs={raw.DEPTH: "depth"})]
-    found = foreign_readers.run("lerobot", _READ, *paths)
+    actual = foreign_readers.run("lerobot", _READ, *paths)
     expected = [raw.TASKS[task] for data in raw.episodes() for task in data["task_index"]]
-    for number, tasks, shapes in found:
+    for number, tasks, shapes in actual:
         assert (number, tasks) == (sum(raw.LENGTHS), expected)
         assert shapes[raw.IMAGE] == [3, 4, 6]
-    assert [found[i][2][raw.TOP] for i in (1, 2, 3)] == [[3, 32, 48]] * 3
-    assert found[4][2][raw.DEPTH] == [1, 32, 48]
+    assert [actual[i][2][raw.TOP] for i in (1, 2, 3)] == [[3, 32, 48]] * 3
+    assert actual[4][2][raw.DEPTH] == [1, 32, 48]

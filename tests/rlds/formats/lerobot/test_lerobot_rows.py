@@ -51,25 +51,25 @@ def assert_same(one, other):
         for name, column in leaves_at(episode.steps, None):
             assert np.array_equal(column, at(again.steps, name)), name
             assert column.dtype == at(again.steps, name).dtype
-        about, about_again = (dict(leaves_at(found.metadata, None)) for found in (episode, again))
+        about, about_again = (dict(leaves_at(each.metadata, None)) for each in (episode, again))
         assert about.keys() == about_again.keys()
         for name, value in about.items():
             if name.endswith("/clip"):
-                first, more = (packets(found[name]) for found in (about, about_again))
+                first, more = (packets(each[name]) for each in (about, about_again))
                 assert first == more
             elif name != "lerobot/row":
                 assert np.array_equal(value, about_again[name]), name
         stats, again = statistics(about), statistics(about_again)
         assert stats == {name: again[name] for name in stats}
-    said = [rlds.sources.open(path, "all").metadata["lerobot"] for path in (one, other)]
-    assert said[0]["fields"] == said[1]["fields"]
-    tasks = [sorted((row["task_index"], row["task"]) for row in found["tasks"]) for found in said]
+    metadata = [rlds.sources.open(path, "all").metadata["lerobot"] for path in (one, other)]
+    assert metadata[0]["fields"] == metadata[1]["fields"]
+    tasks = [sorted((row["task_index"], row["task"]) for row in each["tasks"]) for each in metadata]
     assert tasks[0] == tasks[1]
-    for info in (found["info"] for found in said):
+    for info in (each["info"] for each in metadata):
         assert info.pop("codebase_version")
         assert info.pop("data_path")
         info.pop("video_path")
-    assert said[0]["info"].items() <= said[1]["info"].items()
+    assert metadata[0]["info"].items() <= metadata[1]["info"].items()
     check_layout(other)
 
 
@@ -85,13 +85,15 @@ def write_all(path):
 @pytest.mark.slow
 def test_datasets_of_version_3_come_back(tmp_path):
     path = write_all(tmp_path / "raw")
-    made = export(path, "lerobot", tmp_path / "made")
+    exported = export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
-    assert {place.how for place in made.placements} == {"exact", "renumbered"}
+    assert {placement.how for placement in exported.placements} == {"exact", "renumbered"}
     for name in ("meta/modality.json", "extras/episode_2/states.npz", "README.md"):
         assert (tmp_path / "made" / name).read_bytes() == (path / name).read_bytes()
-    [place] = [place for place in made.placements if place.field.endswith("top/clip")]
-    assert place.place == f"videos/{raw.TOP}"
+    [placement] = [
+        placement for placement in exported.placements if placement.field.endswith("top/clip")
+    ]
+    assert placement.place == f"videos/{raw.TOP}"
 
 
 def test_cameras_with_other_paths_are_exported_unchanged(tmp_path):
@@ -121,7 +123,7 @@ def test_datasets_of_version_2_come_back(tmp_path, version):
 
 def rows_and_frames(path, number=None):
     """The rows of each episode with the task, and the frames of its videos."""
-    found = []
+    rows = []
     for episode in itertools.islice(rlds.sources.open(path), number):
         steps = {**episode.steps}
         clips = episode.metadata.get("video", {"observation": {"images": {}}})
@@ -130,8 +132,8 @@ def rows_and_frames(path, number=None):
             with ClipReader(clip["clip"]) as reader:
                 first = int(clip["first"])
                 frames[name] = reader.frames(first, first + episode.num_steps)
-        found.append((steps, frames))
-    return found
+        rows.append((steps, frames))
+    return rows
 
 
 def assert_same_rows(one, other, *, but=()):
@@ -149,7 +151,7 @@ def test_rows_and_frames_survive_both_versions(tmp_path):
     path = write_all(tmp_path / "raw")
     old = export(path, "lerobot", tmp_path / "old", version="v2.1")
     numbers = {"steps/episode_index", "steps/index", "steps/task_index"}
-    assert {place.field for place in old.placements if place.how != "exact"} == numbers
+    assert {placement.field for placement in old.placements if placement.how != "exact"} == numbers
     check_layout(tmp_path / "old")
     export(old.path, "lerobot", tmp_path / "new", version="v3.0")
     check_layout(tmp_path / "new")
@@ -163,9 +165,9 @@ def test_rows_and_frames_survive_both_versions(tmp_path):
     stats = json.loads((tmp_path / "new/meta/stats.json").read_text())
     expected = json.loads((path / "meta/stats.json").read_text())
     assert stats.keys() == expected.keys()
-    for feature, found in expected.items():
+    for feature, kinds in expected.items():
         for kind in ("min", "max", "mean", "std", "count"):
-            np.testing.assert_allclose(stats[feature][kind], found[kind], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(stats[feature][kind], kinds[kind], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -183,8 +185,8 @@ def test_additional_entries_of_info_and_episodes_are_kept(tmp_path):
     path = raw.write_v2(tmp_path / "raw", info={"site": "lab 3"})
     file = path / "meta/episodes.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    said = [{"operator": None}, {"operator": "Ada", "grade": 0.5}, {}]
-    lines = [{**line, **others} for line, others in zip(lines, said)]
+    entries = [{"operator": None}, {"operator": "Ada", "grade": 0.5}, {}]
+    lines = [{**line, **added} for line, added in zip(lines, entries)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     export(path, "lerobot", tmp_path / "new", version="v3.0")
     export(tmp_path / "new", "lerobot", tmp_path / "some", version="v3.0", split="train[1:]")
@@ -210,8 +212,8 @@ def test_damaged_episodes_are_refused_or_left_out(tmp_path):
     with pytest.raises(SourceError, match=r"file-001\.parquet, episode episode_000002"):
         export(path, "lerobot", tmp_path / "made")
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = export(path, "lerobot", tmp_path / "made", skip_damaged=True)
-    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+        exported = export(path, "lerobot", tmp_path / "made", skip_damaged=True)
+    assert (exported.num_episodes, len(exported.left_out)) == (2, 1)
     assert len(check_layout(tmp_path / "made")) == 2
     assert_same_rows(rows_and_frames(path, 2), rows_and_frames(tmp_path / "made"))
 
@@ -232,8 +234,8 @@ def test_rows_damaged_behind_copied_ones_are_found(tmp_path, name):
     raw.write_v3(tmp_path / "data", files=((*range(len(raw.LENGTHS)),),), codecs=VIDEOS)
     [file] = (tmp_path / "data/data").rglob("*.parquet")
     row, last = without_last_value(file, name), len(raw.LENGTHS) - 1
-    made = rlds.edit(tmp_path / "data", Delete(episodes=[last]), to=tmp_path / "made")
-    assert made.num_episodes == last
+    edited = rlds.edit(tmp_path / "data", Delete(episodes=[last]), to=tmp_path / "made")
+    assert edited.num_episodes == last
     damaged = f"episode_{last:06}, row {row}, field '{name}': no value"
     with pytest.raises(SourceError, match=damaged):
         rlds.edit(tmp_path / "data", Delete(episodes=[0]), to=tmp_path / "again")
@@ -320,18 +322,18 @@ def test_an_edit_keeps_packets_statistics_and_files(tmp_path, monkeypatch):
         patched.delattr(LeRobotSource, "_steps")
         assert write_export(prepared, tmp_path / "made").num_steps == 13
     check_layout(tmp_path / "made")
-    before, after = (list(rlds.sources.open(place)) for place in (path, tmp_path / "made"))
+    before, after = (list(rlds.sources.open(folder)) for folder in (path, tmp_path / "made"))
     for old, new in zip([before[2], before[0]], after, strict=True):
         for camera in ("top", "depth"):
             clips = [e.metadata["video"]["observation"]["images"][camera] for e in (old, new)]
             ours = [packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips]
             assert ours[0] == ours[1]
-        kept, found = (
+        old_statistics, new_statistics = (
             statistics(dict(leaves_at(episode.metadata, None))) for episode in (old, new)
         )
-        for name, value in kept.items():
+        for name, value in old_statistics.items():
             if name.split("/")[1] not in ("episode_index", "index", "task_index"):
-                assert found[name] == value, name
+                assert new_statistics[name] == value, name
     assert np.allclose(spans(tmp_path / "made"), [(0, 0.0, 0.6), (0, 0.6, 1.3)], atol=1e-12)
     assert len(video_files(tmp_path / "made")) == 1
     assert json.loads(after[0].metadata["lerobot"]["row"])["stats/index/max"] == [5]
@@ -369,8 +371,8 @@ def test_videos_of_different_codecs_are_merged_into_separate_files(tmp_path):
     one = raw.write_v3(tmp_path / "one", codecs={raw.TOP: "h264"})
     raw.write_v3(tmp_path / "other", codecs={raw.TOP: "av1"}, lengths=(4, 4, 4))
     rlds.edit(one, Merge([tmp_path / "other"]), to=tmp_path / "made")
-    found = spans(tmp_path / "made")
-    assert [file for file, _, _ in found] == [0, 0, 0, 1, 1, 1]
+    actual = spans(tmp_path / "made")
+    assert [file for file, _, _ in actual] == [0, 0, 0, 1, 1, 1]
     expected = rows_and_frames(one) + rows_and_frames(tmp_path / "other")
     but = ("episode_index", "index")
     assert_same_rows(expected, rows_and_frames(tmp_path / "made"), but=but)
@@ -391,8 +393,8 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(DatasetFiles, "finish", damage)
     with pytest.raises(ValueError, match=r"episode 0: what is read back differs"):
         export(path, "lerobot", tmp_path / "made")
-    what = r"episode 0 \(.*: video/observation/images/top/clip: "
-    with pytest.raises(ValueError, match=what):  # It is made of the values, not copied.
+    message = r"episode 0 \(.*: video/observation/images/top/clip: "
+    with pytest.raises(ValueError, match=message):  # It is made of the values, not copied.
         rlds.edit(path, Trim(0, 3, where="steps > 3"), to=tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
@@ -402,8 +404,8 @@ def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
     one = raw.write_v3(tmp_path / "one")
     file = one / "data/chunk-000/file-001.parquet"
     table = pq.read_table(file)
-    place = table.schema.get_field_index("next.reward")
-    wide = table.set_column(place, "next.reward", table["next.reward"].cast("float64"))
+    column_index = table.schema.get_field_index("next.reward")
+    wide = table.set_column(column_index, "next.reward", table["next.reward"].cast("float64"))
     pq.write_table(wide, file)
     other = raw.write_v3(tmp_path / "other")
     for file in (other / "meta/episodes").rglob("*.parquet"):
@@ -433,21 +435,21 @@ def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
         Add("steps/speed", lambda episode: episode.steps["action"][:, 0] * 2),
         to=tmp_path / "made",
     )
-    made = tmp_path / "made"
-    check_layout(made)
+    edited = tmp_path / "made"
+    check_layout(edited)
     front, hand = "observation.images.front", "observation.images.hand"
     names = {raw.TOP: front, "observation.images.wrist": hand, "mode": "gear"}
-    before, after = (json.loads((p / "meta/info.json").read_text()) for p in (path, made))
+    before, after = (json.loads((p / "meta/info.json").read_text()) for p in (path, edited))
     expected = {
-        names.get(name, name): said
-        for name, said in before["features"].items()
+        names.get(name, name): feature_info
+        for name, feature_info in before["features"].items()
         if name not in ("note", raw.DEPTH)
     }
     expected["speed"] = {"dtype": "float32", "shape": [1], "names": None}
     assert after["features"] == expected
-    assert not (made / ".rlds/columns").exists()
-    assert sorted(folder.name for folder in (made / "videos").iterdir()) == [front]
-    for old, new in zip(rlds.sources.open(path), rlds.sources.open(made), strict=True):
+    assert not (edited / ".rlds/columns").exists()
+    assert sorted(folder.name for folder in (edited / "videos").iterdir()) == [front]
+    for old, new in zip(rlds.sources.open(path), rlds.sources.open(edited), strict=True):
         columns, again = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
         assert "note" not in again
         np.testing.assert_array_equal(again.pop("speed"), old.steps["action"][:, 0] * 2)
@@ -460,15 +462,17 @@ def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
         ]
         one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips)
         assert one == two
-        kept, found = (statistics(dict(leaves_at(e.metadata, None))) for e in (old, new))
-        for name, value in kept.items():
+        old_statistics, new_statistics = (
+            statistics(dict(leaves_at(e.metadata, None))) for e in (old, new)
+        )
+        for name, value in old_statistics.items():
             _, feature, kind = name.split("/")
             if feature in ("note", raw.DEPTH, "task_index"):
-                assert name not in found or feature == "task_index"
+                assert name not in new_statistics or feature == "task_index"
             else:
-                assert found[f"stats/{names.get(feature, feature)}/{kind}"] == value
-        assert found["stats/speed/max"] == [again["action"][:, 0].max() * 2]
-    table = pq.read_schema(next((made / "data").rglob("*.parquet")))
+                assert new_statistics[f"stats/{names.get(feature, feature)}/{kind}"] == value
+        assert new_statistics["stats/speed/max"] == [again["action"][:, 0].max() * 2]
+    table = pq.read_schema(next((edited / "data").rglob("*.parquet")))
     assert json.loads(table.metadata[b"huggingface"])["info"]["features"].keys() == {*table.names}
 
 
@@ -476,19 +480,19 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     """The rest of an episode is in the sidecar then, with what LeRobot counts anew."""
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"}, info={"robot_type": "arm"})
     rlds.edit(path, Add("grade", lambda episode: 3), to=tmp_path / "made")
-    made = rlds.sources.open(tmp_path / "made")
-    assert [int(episode.metadata["grade"]) for episode in made] == [3, 3, 3]
+    edited = rlds.sources.open(tmp_path / "made")
+    assert [int(episode.metadata["grade"]) for episode in edited] == [3, 3, 3]
     infos = [
-        json.loads((place / "meta/info.json").read_text()) for place in (path, tmp_path / "made")
+        json.loads((folder / "meta/info.json").read_text()) for folder in (path, tmp_path / "made")
     ]
     assert infos[0]["features"].keys() == infos[1]["features"].keys()
     assert infos[1]["robot_type"] == "arm"
     done = [
         [
             pq.read_table(file)["next.done"].to_pylist()
-            for file in sorted(place.glob("data/**/*.parquet"))
+            for file in sorted(folder.glob("data/**/*.parquet"))
         ]
-        for place in (path, tmp_path / "made")
+        for folder in (path, tmp_path / "made")
     ]
     assert [*itertools.chain(*done[0])] == [*itertools.chain(*done[1])]
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
@@ -522,9 +526,9 @@ def test_lerobot_reads_what_was_edited(tmp_path, codec):
     operations = [Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), renamed]
     rlds.edit(path, *operations, to=tmp_path / "made")
     pairs = [(2, 0), (3, 1), (4, 2), *((12 + row, 3 + row) for row in range(6))]
-    said = json.dumps(pairs), json.dumps({raw.TOP: "observation.images.front"})
-    found = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", *said)
-    assert found == [9, 9]
+    arguments = json.dumps(pairs), json.dumps({raw.TOP: "observation.images.front"})
+    actual = foreign_readers.run("lerobot", _PAIRS, path, tmp_path / "made", *arguments)
+    assert actual == [9, 9]
 
 
 TASK, TEXT, VALID = (
@@ -546,32 +550,32 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     """Each number leads to the text that it led to before, whatever the numbers of tasks are."""
     path, texts = write_annotated(tmp_path / "a", write, "pick")
     other, more = write_annotated(tmp_path / "b", write, "place")
-    gaps, others = write_annotated(tmp_path / "gaps", write, "lift", [9, 7, 5, 4])
+    gaps, gap_texts = write_annotated(tmp_path / "gaps", write, "lift", [9, 7, 5, 4])
     names = [TASK, TEXT, VALID]
 
     rlds.edit(path, Merge([other, gaps]), to=tmp_path / "all")
-    assert raw.texts_of_rows(tmp_path / "all", names) == texts + more + others
+    assert raw.texts_of_rows(tmp_path / "all", names) == texts + more + gap_texts
     rlds.edit(path, Merge([other]), Trim(begin=1), Delete(episodes=[0, 1, 2]), to=tmp_path / "cut")
-    trimmed = [[found[1:] for found in each] for each in (more, texts)]
+    trimmed = [[row_texts[1:] for row_texts in each] for each in (more, texts)]
     assert raw.texts_of_rows(tmp_path / "cut", names[1:]) == trimmed[0]
-    made = export(path, "lerobot", tmp_path / "part", split="train[1:]")
+    exported = export(path, "lerobot", tmp_path / "part", split="train[1:]")
     assert raw.texts_of_rows(tmp_path / "part", names) == texts[1:]
-    assert {p.how for p in made.placements if "annotation" in p.field} == {"renumbered"}
+    assert {p.how for p in exported.placements if "annotation" in p.field} == {"renumbered"}
     export(gaps, "lerobot", tmp_path / "whole")
-    assert raw.texts_of_rows(tmp_path / "whole", names) == others
+    assert raw.texts_of_rows(tmp_path / "whole", names) == gap_texts
     last = LeRobotSource(tmp_path / "all").read("train", 8)
     numbers = last.steps["annotation"]["human"]["validity"]
     assert statistics({"lerobot/row": last.metadata["lerobot"]["row"]})[f"stats/{VALID}/max"] == [
         numbers.max()
     ]
 
-    made = [export(each, "tfds", tmp_path / f"tfds/{each.name}").path for each in (path, other)]
-    rlds.edit(made[0], Merge(made[1:]), to=tmp_path / "merged")
+    exported = [export(each, "tfds", tmp_path / f"tfds/{each.name}").path for each in (path, other)]
+    rlds.edit(exported[0], Merge(exported[1:]), to=tmp_path / "merged")
     tasks = rlds.sources.open(tmp_path / "merged").metadata["lerobot"]["tasks"]
     assert tasks[-1]["task"].startswith("place")
     export(tmp_path / "merged", "lerobot", tmp_path / "back")
-    found = raw.texts_of_rows(tmp_path / "back", names)
-    assert sorted(map(str, found)) == sorted(map(str, texts + more))
+    row_texts = raw.texts_of_rows(tmp_path / "back", names)
+    assert sorted(map(str, row_texts)) == sorted(map(str, texts + more))
     # What older releases converted does not say which columns these are.
     file = tmp_path / "tfds/a/metadata.json"
     file.write_text(re.sub(r'"table": *"tasks"', '"table": ""', file.read_text()))
@@ -586,8 +590,8 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     # With images as video, it is another dataset, which has the same table.
     export(path, "lerobot", tmp_path / "video", codec="h264")
     assert raw.texts_of_rows(tmp_path / "video", names[1:]) == trimmed[1]
-    made = export(gaps, "lerobot", tmp_path / "gap_video", codec="h264")
-    assert {p.how for p in made.placements if "annotation" in p.field} == {"sidecar"}
+    exported = export(gaps, "lerobot", tmp_path / "gap_video", codec="h264")
+    assert {p.how for p in exported.placements if "annotation" in p.field} == {"sidecar"}
 
 
 @pytest.mark.parametrize("is_first", [False, True])
@@ -595,17 +599,17 @@ def test_a_merge_with_a_dataset_of_less_metadata_keeps_all_texts(tmp_path, is_fi
     """Its modality.json names no annotations, or its episodes have no statistics."""
     paths, texts = [], []
     for name in ("silent", "stated", "bare"):
-        path, found = write_annotated(tmp_path / name, raw.write_v3, name)
+        path, row_texts = write_annotated(tmp_path / name, raw.write_v3, name)
         paths.append(path)
-        texts.append(found)
+        texts.append(row_texts)
     (paths[0] / "meta/modality.json").write_text('{"annotation": {}}')
     file = paths[2] / "meta/episodes/chunk-000/file-000.parquet"
     rows = pq.read_table(file)
     raw.write_table(file, rows.drop([n for n in rows.column_names if n.startswith("stats/")]))
     order = [0, 1, 2] if is_first else [1, 0, 2]
     rlds.edit(paths[order[0]], Merge([paths[n] for n in order[1:]]), to=tmp_path / "made")
-    made = raw.texts_of_rows(tmp_path / "made", [TASK, TEXT, VALID])
-    assert made == [found for n in order for found in texts[n]]
+    merged = raw.texts_of_rows(tmp_path / "made", [TASK, TEXT, VALID])
+    assert merged == [row_texts for n in order for row_texts in texts[n]]
     assert LeRobotSource(tmp_path / "made").task_columns == [TEXT, VALID]
 
 
@@ -617,8 +621,8 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     columns = {"task_columns": [name, TEXT]}
     rename = Rename("steps/annotation/human/action/task_description", "said")
     rlds.edit(path, Delete(episodes=[0]), rename, to=tmp_path / "made", options=columns)
-    found = raw.texts_of_rows(tmp_path / "made", [name, "said"])
-    assert found == [["lay the table", "b"], [None, "c"]]
+    actual = raw.texts_of_rows(tmp_path / "made", [name, "said"])
+    assert actual == [["lay the table", "b"], [None, "c"]]
     assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
     raw.write_tasks(path)  # Now the numbers have no texts.
     [fault] = [f for f in LeRobotSource(path).can.faults("train") if f.field == TEXT]
@@ -638,26 +642,26 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
 
 @pytest.mark.parametrize(("form", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
 def test_task_texts_survive_other_formats(tmp_path, form, suffix):
-    texts, made = [], [tmp_path / f"{word}{suffix}" for word in ("pick", "place", "all")]
-    for word, file in zip(("pick", "place"), made):
-        path, found = write_annotated(tmp_path / word, raw.write_v3, word)
+    texts, files = [], [tmp_path / f"{word}{suffix}" for word in ("pick", "place", "all")]
+    for word, file in zip(("pick", "place"), files):
+        path, actual = write_annotated(tmp_path / word, raw.write_v3, word)
         export(path, form, file)
-        texts += found
-    rlds.edit(made[0], Merge([made[1]]), to=made[2])
-    export(made[2], "lerobot", tmp_path / "back")
-    found = raw.texts_of_rows(tmp_path / "back", [TASK, TEXT, VALID])
-    assert sorted(map(str, found)) == sorted(map(str, texts))
+        texts += actual
+    rlds.edit(files[0], Merge([files[1]]), to=files[2])
+    export(files[2], "lerobot", tmp_path / "back")
+    actual = raw.texts_of_rows(tmp_path / "back", [TASK, TEXT, VALID])
+    assert sorted(map(str, actual)) == sorted(map(str, texts))
     before, after = (rlds.sources.open(tmp_path / name)[0] for name in ("pick", "back"))
     images = [pixels(each.steps["observation"]["images"]["wrist"][0]) for each in (before, after)]
     np.testing.assert_array_equal(*images)
     # Episodes that are copied get the numbers that their texts have in the merged table.
     counted = [Drop("lerobot/row"), Drop("steps/task_index")]
-    for file, name in zip(made, ("first", "second")):
+    for file, name in zip(files, ("first", "second")):
         rlds.edit(file, *counted, to=tmp_path / f"{name}{suffix}")
         export(tmp_path / f"{name}{suffix}", "lerobot", tmp_path / name)
         assert (tmp_path / name / ".rlds/columns").exists()
     merge = Merge([tmp_path / "second"])
     rlds.edit(tmp_path / "first", merge, Delete(episodes=[0]), to=tmp_path / "merged")
-    found = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])
+    actual = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])
     parts = [raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")]
-    assert found == [*parts[0][1:], *parts[1]]
+    assert actual == [*parts[0][1:], *parts[1]]

@@ -23,16 +23,16 @@ def contents(path):
 
 
 def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
-    made = {}
-    for way, most in (("once", 1000), ("parts", episodes_of_part)):
-        monkeypatch.setattr(parts, "_EPISODES", most)
-        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_SIZE", most)
+    written = {}
+    for way, max_episodes in (("once", 1000), ("parts", episodes_of_part)):
+        monkeypatch.setattr(parts, "_EPISODES", max_episodes)
+        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_SIZE", max_episodes)
         make(tmp_path / way)
         check_layout(tmp_path / way)
-        made[way] = contents(tmp_path / way)
-    assert made["once"].keys() == made["parts"].keys()
-    assert [name for name, data in made["once"].items() if data != made["parts"][name]] == []
-    return made["parts"]
+        written[way] = contents(tmp_path / way)
+    assert written["once"].keys() == written["parts"].keys()
+    assert [name for name, data in written["once"].items() if data != written["parts"][name]] == []
+    return written["parts"]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_parallel_exports_write_the_same_files(options, size, tmp_path, monkeypa
     def make(path):
         export(source, "lerobot", path, fps=10, jobs=1, **sizes, **options)
 
-    found = assert_same_at_once(make, tmp_path, monkeypatch, 6)
-    assert 1 < len([name for name in found if name.startswith("data/")]) <= 20
+    actual = assert_same_at_once(make, tmp_path, monkeypatch, 6)
+    assert 1 < len([name for name in actual if name.startswith("data/")]) <= 20
     if "codec" in options:
-        assert 1 < len([name for name in found if name.startswith("videos/")]) <= 20
+        assert 1 < len([name for name in actual if name.startswith("videos/")]) <= 20
 
 
 @pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])

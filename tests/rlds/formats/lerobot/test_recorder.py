@@ -66,12 +66,12 @@ def check(path, numbers, tasks):
     info = json.loads((path / "meta/info.json").read_text())
     assert (info["total_episodes"], info["total_frames"]) == (len(numbers), 39 * len(numbers))
     assert info["total_tasks"] == len(set(tasks))
-    found = json.loads((path / "meta/stats.json").read_text())["action"]
-    np.testing.assert_allclose(found["mean"], [np.mean(numbers)] * 2)
-    np.testing.assert_allclose(found["std"], [np.std(numbers)] * 2, atol=1e-9)
+    actual = json.loads((path / "meta/stats.json").read_text())["action"]
+    np.testing.assert_allclose(actual["mean"], [np.mean(numbers)] * 2)
+    np.testing.assert_allclose(actual["std"], [np.std(numbers)] * 2, atol=1e-9)
     for name, share in {"q01": 0.01, "q50": 0.5, "q99": 0.99}.items():
         expected = np.quantile(np.repeat(numbers, 39), share)
-        np.testing.assert_allclose(found[name], [expected] * 2)
+        np.testing.assert_allclose(actual[name], [expected] * 2)
 
 
 def test_the_dataset_is_complete_after_each_episode(tmp_path):
@@ -180,8 +180,8 @@ def test_a_recorder_that_nobody_closes_keeps_its_episodes(tmp_path):
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, env=support, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
-    found = [(episode.num_steps, episode.complete) for episode in rlds.sources.open(path)]
-    assert found == [(39, True)] * 3 + [(20, False)]
+    actual = [(episode.num_steps, episode.complete) for episode in rlds.sources.open(path)]
+    assert actual == [(39, True)] * 3 + [(20, False)]
     assert not (path / ".rlds").exists()
 
 
@@ -218,9 +218,9 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
     with envlogger.EnvLogger(Broken(), data_directory=path, **given) as env:
         record(env, 6)
     assert errors == 2
-    found = rlds.sources.open(path)
-    assert [episode.complete for episode in found] == [True, True, False, True, False, True]
-    assert [len(found[number].steps["action"]) for number in range(6)] == [39, 39, 9, 39, 9, 39]
+    opened = rlds.sources.open(path)
+    assert [episode.complete for episode in opened] == [True, True, False, True, False, True]
+    assert [len(opened[number].steps["action"]) for number in range(6)] == [39, 39, 9, 39, 9, 39]
     # LeRobot's own datasets have no such column.
     for file in path.glob("meta/episodes/*/*"):
         pq.write_table(pq.read_table(file).drop_columns("complete"), file)

@@ -35,8 +35,8 @@ OWN_TASKS = {1: 1, 2: 0}
 
 def one_task(lengths):
     data = raw.episodes(lengths)
-    for found in data:
-        found["task_index"] = np.full_like(found["task_index"], found["episode_index"][0] % 2)
+    for arrays in data:
+        arrays["task_index"] = np.full_like(arrays["task_index"], arrays["episode_index"][0] % 2)
     return data
 
 
@@ -53,13 +53,13 @@ def sets(tmp_path_factory):
 def values(path):
     """All that is in each episode, but its numbers."""
     episodes = rlds.sources.open(path, video="frames")
-    found = []
+    by_episode = []
     for index in range(len(episodes)):
         columns = dict(rlds_leaves(episodes.columns(index)))
         for name in ("episode_index", "index", "task_index"):
             columns.pop(name)
-        found.append(columns)
-    return found
+        by_episode.append(columns)
+    return by_episode
 
 
 def rlds_leaves(tree, path=""):
@@ -85,8 +85,8 @@ def no_footers(path, *names):
 
 
 def change_json(path, name, **values):
-    said = json.loads((path / name).read_text())
-    (path / name).write_text(json.dumps({**said, **values}))
+    contents = json.loads((path / name).read_text())
+    (path / name).write_text(json.dumps({**contents, **values}))
 
 
 def change_table(path, function):
@@ -226,8 +226,10 @@ def contradicted_row(path):
 
 def shifted_rows(path):
     table = pq.read_table(path / DATA.format(1))
-    place = table.schema.get_field_index("frame_index")
-    table = table.set_column(place, table.schema.field(place), pa.array([0, 1, 3, 4, 5, 6]))
+    column_index = table.schema.get_field_index("frame_index")
+    table = table.set_column(
+        column_index, table.schema.field(column_index), pa.array([0, 1, 3, 4, 5, 6])
+    )
     pq.write_table(table, path / DATA.format(1))
 
 
@@ -350,16 +352,16 @@ DIFFER = {
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_what_is_there_is_recovered(sets, tmp_path, damage):
-    whole, wanted = sets["v2" if damage in OF_2 else "v3"]
-    path = shutil.copytree(whole, tmp_path / "set")
+    intact, expected = sets["v2" if damage in OF_2 else "v3"]
+    path = shutil.copytree(intact, tmp_path / "set")
     damage(path)
     before = tree(path)
-    kept, said = DAMAGE[damage]
+    remaining, message = DAMAGE[damage]
     planned = recover(path, dry_run=True)
     assert planned.is_changed
-    assert planned.num_episodes == len(kept), planned
-    assert said in "; ".join([*planned.faults, *planned.lost])
-    if not kept:
+    assert planned.num_episodes == len(remaining), planned
+    assert message in "; ".join([*planned.faults, *planned.lost])
+    if not remaining:
         with pytest.raises(SourceError, match="no episode can be recovered"):
             recover(path, tmp_path / "mended")
         assert not (tmp_path / "mended").exists()
@@ -368,17 +370,17 @@ def test_what_is_there_is_recovered(sets, tmp_path, damage):
     done = recover(path, tmp_path / "mended")
     assert (done.num_episodes, done.num_steps) == (planned.num_episodes, planned.num_steps)
     assert tree(path) == before
-    found = values(tmp_path / "mended")
-    assert len(found) == len(kept)
-    for index, columns in zip(kept, found):
-        assert columns.keys() == wanted[index].keys()
+    actual = values(tmp_path / "mended")
+    assert len(actual) == len(remaining)
+    for index, columns in zip(remaining, actual):
+        assert columns.keys() == expected[index].keys()
         for name, column in columns.items():
             if name == DIFFER.get(damage):
                 continue
-            assert np.array_equal(column, wanted[index][name]), (index, name)
-            assert column.dtype == wanted[index][name].dtype
+            assert np.array_equal(column, expected[index][name]), (index, name)
+            assert column.dtype == expected[index][name].dtype
     if damage is images_left:
-        off = found[2]["observation/images/top"].astype(int)
+        off = actual[2]["observation/images/top"].astype(int)
         off -= raw.frames(raw.TOP, 2, 6)
         assert np.abs(off).mean() < 12
     assert not recover(tmp_path / "mended", dry_run=True).is_changed
@@ -394,8 +396,8 @@ def test_numbers_of_tasks_lead_to_the_same_texts(tmp_path):
     assert raw.texts_of_rows(tmp_path / "mended", names) == texts
     raw.write_tasks(path)
     assert "annotation.human.validity: the text of task 4" in str(recover(path, tmp_path / "lost"))
-    found = raw.texts_of_rows(tmp_path / "lost", names[1:])
-    assert found == [["task 9"], ["task 4"], [None]]
+    actual = raw.texts_of_rows(tmp_path / "lost", names[1:])
+    assert actual == [["task 9"], ["task 4"], [None]]
 
 
 def test_recovery_in_place_reports_its_changes(sets, tmp_path, capsys):
@@ -448,11 +450,11 @@ def test_an_episode_with_a_damaged_image_is_lost_alone(sets, tmp_path):
 
 
 def test_statistics_are_those_of_lerobot_or_made_anew(sets, tmp_path):
-    whole, _ = sets["v3"]
-    path = shutil.copytree(whole, tmp_path / "set")
+    intact, _ = sets["v3"]
+    path = shutil.copytree(intact, tmp_path / "set")
     killed_after_some(path)
     recover(path, tmp_path / "mended")
-    old, new = (pq.read_table(p / TABLE).to_pylist() for p in (whole, tmp_path / "mended"))
+    old, new = (pq.read_table(p / TABLE).to_pylist() for p in (intact, tmp_path / "mended"))
     for name in ("mean", "std", "min", "max"):
         assert np.allclose(old[1][f"stats/action/{name}"], new[1][f"stats/action/{name}"])
     assert np.shape(new[0][f"stats/{raw.TOP}/mean"]) == (3, 1, 1)
@@ -502,35 +504,35 @@ def test_pages_of_large_groups_are_told_apart(tmp_path):
     raw.without_footer(file)
     data = file.read_bytes()
     for size, rows in ((len(data), number), (len(data) - 1, 60_007), (len(data) // 3, 0)):
-        made = tmp_path / "made.parquet"
-        found, rest = unfinished_parquet.finish_parquet(data[:size], made, schema, {})
-        assert found == rows
-        assert (rest == 0) == (size == len(data))
-        assert pq.read_table(made).equals(table.slice(0, rows))
+        target = tmp_path / "made.parquet"
+        actual, num_left = unfinished_parquet.finish_parquet(data[:size], target, schema, {})
+        assert actual == rows
+        assert (num_left == 0) == (size == len(data))
+        assert pq.read_table(target).equals(table.slice(0, rows))
 
 
 def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
     file = sets["v3"][0] / DATA.format(0)
     table, data = pq.read_table(file), file.read_bytes()
     features = {
-        name: unfinished_parquet.LeRobotFeature.from_json(name, said)
-        for name, said in raw.FEATURES.items()
+        name: unfinished_parquet.LeRobotFeature.from_json(name, feature_info)
+        for name, feature_info in raw.FEATURES.items()
     }
-    made, seen = tmp_path / "made.parquet", set()
+    target, seen = tmp_path / "made.parquet", set()
     for size in range(4, len(data), 41):
-        rows, _ = unfinished_parquet.finish_parquet(data[:size], made, table.schema, features)
+        rows, _ = unfinished_parquet.finish_parquet(data[:size], target, table.schema, features)
         seen.add(rows)
         assert rows in (0, 7, 12)
-        assert pq.read_table(made).equals(table.slice(0, rows))
+        assert pq.read_table(target).equals(table.slice(0, rows))
     assert seen == {0, 7, 12}
     rng = np.random.default_rng(0)
     for _ in range(100):
         broken = bytearray(data)
-        for place in rng.integers(4, len(data), 3):
-            broken[place] = rng.integers(256)
-        unfinished_parquet.finish_parquet(bytes(broken), made, table.schema, features)
+        for offset in rng.integers(4, len(data), 3):
+            broken[offset] = rng.integers(256)
+        unfinished_parquet.finish_parquet(bytes(broken), target, table.schema, features)
     with pytest.raises(SourceError, match="not a Parquet file"):
-        unfinished_parquet.finish_parquet(b"", made, table.schema, features)
+        unfinished_parquet.finish_parquet(b"", target, table.schema, features)
 
 
 # --- What our own recorder left
@@ -572,11 +574,11 @@ def record_and_die(path, finished, steps):
 def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps):
     path = tmp_path / "robot"
     record_and_die(path, finished, steps)
-    found = recover(path, dry_run=True)
-    assert found.is_changed == bool(steps)
+    actual = recover(path, dry_run=True)
+    assert actual.is_changed == bool(steps)
     before = tree(path)
     done = recover(path, tmp_path / "mended")
-    assert dataclasses.replace(found, path=done.path) == done
+    assert dataclasses.replace(actual, path=done.path) == done
     assert tree(path) == before
     number = finished + bool(steps)
     assert (done.num_episodes, done.lost) == (number, ())
@@ -629,11 +631,11 @@ def test_recordings_of_a_killed_lerobot_are_recovered(tmp_path):
     command = [foreign_readers.PYTHON, killed_lerobot.__file__, tmp_path / "sets"]
     subprocess.run([*command, "--kills", "8", "--seed", str(os.getpid())], check=True, timeout=300)
     for notes in sorted((tmp_path / "sets").glob("*.json")):
-        said, mended = json.loads(notes.read_text()), tmp_path / notes.stem
-        if not said["done"]:
+        note, mended = json.loads(notes.read_text()), tmp_path / notes.stem
+        if not note["done"]:
             continue
         done = recover(notes.with_suffix(""), mended)
-        assert said["done"] <= done.num_episodes <= said["begun"], done
+        assert note["done"] <= done.num_episodes <= note["begun"], done
         check_killed(mended, done.num_episodes)
         support = os.path.dirname(killed_lerobot.__file__)
         assert foreign_readers.run("lerobot", _READ, support, mended) == done.num_episodes

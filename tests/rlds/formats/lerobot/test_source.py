@@ -58,12 +58,12 @@ def expected_steps(columns, features=raw.FEATURES):
     return steps
 
 
-def check_steps(found, expected):
-    found = dict(leaves_at(found, None))
-    assert found.keys() == expected.keys()
+def check_steps(actual, expected):
+    actual = dict(leaves_at(actual, None))
+    assert actual.keys() == expected.keys()
     for path, column in expected.items():
-        assert found[path].dtype == column.dtype, path
-        assert found[path].tolist() == column.tolist(), path
+        assert actual[path].dtype == column.dtype, path
+        assert actual[path].tolist() == column.tolist(), path
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -93,11 +93,11 @@ def test_all_columns_and_frames_are_read(tmp_path, version):
                 == data[index]["action"].min(0).tolist()
             )
     assert source.fields.steps["observation"]["state"].names == tuple(raw.JOINTS)
-    said = source.about.metadata["lerobot"]
-    assert said["info"] == json.loads((tmp_path / "meta/info.json").read_text())
-    assert [row["task"] for row in said["tasks"]] == list(raw.TASKS)
+    metadata = source.about.metadata["lerobot"]
+    assert metadata["info"] == json.loads((tmp_path / "meta/info.json").read_text())
+    assert [row["task"] for row in metadata["tasks"]] == list(raw.TASKS)
     stats = tmp_path / "meta/stats.json"
-    assert said["files"] == (
+    assert metadata["files"] == (
         {"meta/stats.json": {"text": stats.read_text()}} if stats.exists() else {}
     )
 
@@ -152,14 +152,14 @@ def test_clips_have_the_frames_of_their_file(tmp_path, codec):
     ]
     for index in (0, 1, 2):
         metadata = source.read("train", index).metadata
-        found = metadata["video"]["observation"]["images"]["top"]
-        with ClipReader(found["clip"]) as reader:
-            first = int(found["first"])
+        actual = metadata["video"]["observation"]["images"]["top"]
+        with ClipReader(actual["clip"]) as reader:
+            first = int(actual["first"])
             decoded = reader.frames(first, first + raw.LENGTHS[index])
         assert decoded.tolist() == frames[index].tolist()
     # The last one is alone in its file, which is its clip.
     file = tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"
-    assert found["clip"] == file.read_bytes()
+    assert actual["clip"] == file.read_bytes()
 
     source = with_video(LeRobotSource(tmp_path, video="frames"))
     assert "video" not in source.fields.episode
@@ -223,35 +223,35 @@ def test_depth_codes_become_depths(tmp_path, unit):
     opened = rlds.sources.open(tmp_path / "set", video="frames")
     field = opened.spec["steps"]["observation"]["images"]["depth"]
     assert (field.dtype, field.shape, field.unit, field.codes) == ("f4", (32, 48, 1), unit, None)
-    found = opened.columns(1, ["observation/images/depth"])["observation"]["images"]["depth"]
-    np.testing.assert_allclose(found, depths, rtol=1e-6)
+    actual = opened.columns(1, ["observation/images/depth"])["observation"]["images"]["depth"]
+    np.testing.assert_allclose(actual, depths, rtol=1e-6)
     batch = rlds.feeds.open(tmp_path / "set", video="frames").steps().batch([7, 8])
-    np.testing.assert_array_equal(batch["observation"]["images"]["depth"], found[:2])
+    np.testing.assert_array_equal(batch["observation"]["images"]["depth"], actual[:2])
     # Packets stay codes, and what they are goes with them.
     for options in ({}, {"codec": "h264"}):
         out = tmp_path / f"out{len(options)}"
         assert rlds.sources.export(tmp_path / "set", "lerobot", out, **options)
-        said = json.loads((out / "meta/info.json").read_text())["features"][raw.DEPTH]["info"]
-        assert about.items() - {("video.is_depth_map", True)} <= said.items()
+        depth_info = json.loads((out / "meta/info.json").read_text())["features"][raw.DEPTH]["info"]
+        assert about.items() - {("video.is_depth_map", True)} <= depth_info.items()
         clip = rlds.sources.open(out).spec["video"]["observation"]["images"]["depth"]["clip"]
         assert (clip.unit, clip.codes.low, clip.codes.is_log) == (unit, 0.01, True)
     again = rlds.sources.open(out, video="frames").columns(1, ["observation/images/depth"])
-    np.testing.assert_array_equal(again["observation"]["images"]["depth"], found)
+    np.testing.assert_array_equal(again["observation"]["images"]["depth"], actual)
     statistics = json.loads((out / "meta/stats.json").read_text())[raw.DEPTH]
     assert np.ravel(statistics["max"]) <= 10 * (1000 if unit == "mm" else 1)
     np.testing.assert_allclose(np.ravel(statistics["mean"]), depths.mean(), rtol=0.2)
-    made = rlds.sources.export(
+    exported = rlds.sources.export(
         tmp_path / "set", "zarr", tmp_path / "z", source_options={"video": "frames"}
     )
-    how = {place.field: place.how for place in made.placements}
+    how = {placement.field: placement.how for placement in exported.placements}
     assert how["steps/observation/images/depth"] == "decoded"
     stored = rlds.sources.open(tmp_path / "z")
     assert stored.spec["steps"]["observation"]["images"]["depth"].unit == unit
-    np.testing.assert_array_equal(stored.columns(1)["observation"]["images"]["depth"], found)
+    np.testing.assert_array_equal(stored.columns(1)["observation"]["images"]["depth"], actual)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("changes", "message"),
     [
         ({"video.shift": None}, "expected numbers, use_log"),
         ({"video.use_log": "yes"}, "expected numbers, use_log"),
@@ -260,9 +260,9 @@ def test_depth_codes_become_depths(tmp_path, unit):
         ({"depth_unit": "inch"}, "expected one of .*'mm'"),
     ],
 )
-def test_malformed_depth_descriptions_are_refused(tmp_path, said, message):
+def test_malformed_depth_descriptions_are_refused(tmp_path, changes, message):
     raw.write_v3(tmp_path, codecs={raw.DEPTH: "depth"})
-    raw.say_depths(tmp_path, **said)
+    raw.say_depths(tmp_path, **changes)
     with pytest.raises(SourceError, match=rf"info\.json.*{raw.DEPTH}.*{message}"):
         rlds.sources.open(tmp_path)
 
@@ -278,9 +278,9 @@ def test_depth_codes_in_coloured_video_are_refused(tmp_path):
     "other", one_in(3, [{"video.depth_max": 3.0}, {"video.use_log": False}, {"depth_unit": "m"}])
 )
 def test_merges_of_different_depth_codes_are_refused(tmp_path, other):
-    for name, said in {"one": {}, "same": {}, "other": other}.items():
+    for name, changes in {"one": {}, "same": {}, "other": other}.items():
         raw.write_v3(tmp_path / name, codecs={raw.DEPTH: "depth"}, lengths=(2, 3), files=((0, 1),))
-        raw.say_depths(tmp_path / name, **said)
+        raw.say_depths(tmp_path / name, **changes)
     merge = rlds.editing.Merge([tmp_path / "other"], metadata="first")
     with pytest.raises(ValueError, match=r"depth/clip.*(codes|unit) differs"):
         rlds.editing.prepare_edit(tmp_path / "one", [merge])
@@ -297,21 +297,23 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
     truth = truth / np.float32(7) if unit == "m" else truth * np.uint16(500)
     files = []
     for image in truth:
-        made = io.BytesIO()
-        Image.fromarray(image[..., 0]).save(made, "TIFF")
-        files.append({"bytes": made.getvalue(), "path": f"frame-{len(files):06d}.tiff"})
+        buffer = io.BytesIO()
+        Image.fromarray(image[..., 0]).save(buffer, "TIFF")
+        files.append({"bytes": buffer.getvalue(), "path": f"frame-{len(files):06d}.tiff"})
     data = tmp_path / "set/data/chunk-000/file-000.parquet"
 
     def write(files):
         table = pq.read_table(data)
-        place = table.schema.get_field_index(raw.IMAGE)
-        column = pa.array(files, table.schema.field(place).type)
-        pq.write_table(table.set_column(place, table.schema.field(place), column), data)
+        column_index = table.schema.get_field_index(raw.IMAGE)
+        column = pa.array(files, table.schema.field(column_index).type)
+        pq.write_table(
+            table.set_column(column_index, table.schema.field(column_index), column), data
+        )
 
     write(files)
     info = json.loads((tmp_path / "set/meta/info.json").read_text())
-    said = {"is_depth_map": True, "depth_unit": unit}
-    info["features"][raw.IMAGE] |= {"shape": [4, 6, 1], "info": said}
+    depth_info = {"is_depth_map": True, "depth_unit": unit}
+    info["features"][raw.IMAGE] |= {"shape": [4, 6, 1], "info": depth_info}
     (tmp_path / "set/meta/info.json").write_text(json.dumps(info))
     rlds.edit(tmp_path / "set", rlds.editing.Trim(begin=1), to=tmp_path / "cut")
     for name, begins in {"set": (0, 2), "cut": (1, 3)}.items():
@@ -319,8 +321,8 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
         field = opened.spec["steps"]["observation"]["images"]["wrist"]
         assert (str(field.dtype), field.shape, field.unit) == (dtype, (4, 6, 1), unit)
         for index, begin in enumerate(begins):
-            found = opened.columns(index)["observation"]["images"]["wrist"]
-            np.testing.assert_array_equal(found, truth[begin : (2, 5)[index]])
+            actual = opened.columns(index)["observation"]["images"]["wrist"]
+            np.testing.assert_array_equal(actual, truth[begin : (2, 5)[index]])
     cut, huge = files[1]["bytes"][:40], bytearray(files[1]["bytes"])
     huge[20] = huge[32] = 1  # More than 65,536 pixels wide and high.
     for damaged in (cut, bytes(huge)):
@@ -329,11 +331,11 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
         with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
             rlds.sources.open(tmp_path / "set").columns(0)
     # Pictures in TIFF files are no depths: they stay files.
-    made = io.BytesIO()
-    Image.fromarray(np.full((4, 6, 3), 7, np.uint8)).save(made, "TIFF")
-    write([{"bytes": made.getvalue(), "path": file["path"]} for file in files])
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((4, 6, 3), 7, np.uint8)).save(buffer, "TIFF")
+    write([{"bytes": buffer.getvalue(), "path": file["path"]} for file in files])
     pictures = rlds.sources.open(tmp_path / "set").columns(0)["observation"]["images"]["wrist"]
-    assert pictures.tolist() == [made.getvalue()] * 2
+    assert pictures.tolist() == [buffer.getvalue()] * 2
 
 
 def _decoded(file):
@@ -343,10 +345,10 @@ def _decoded(file):
 
 def test_frames_are_matched_by_time(tmp_path):
     """Rows were taken out, but their frames were not."""
-    lengths, kept = (6, 4), [0, 1, 4, 5]
+    lengths, frame_numbers = (6, 4), [0, 1, 4, 5]
     raw.write_v2(tmp_path, lengths=lengths, codecs={raw.TOP: "h264"})
     file = tmp_path / "data/chunk-000/episode_000000.parquet"
-    table = pq.read_table(file).take(kept)
+    table = pq.read_table(file).take(frame_numbers)
     numbers = {"frame_index": pa.array(range(4)), "index": pa.array(range(4))}
     for name, column in numbers.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
@@ -359,7 +361,7 @@ def test_frames_are_matched_by_time(tmp_path):
         LeRobotSource(tmp_path).read("train", 0)
     source = LeRobotSource(tmp_path, match="timestamp")
     video = source.read("train", 0).metadata["video"]["observation"]["images"]["top"]
-    assert (video["frames"].tolist(), video["frames"].dtype) == (kept, np.int64)
+    assert (video["frames"].tolist(), video["frames"].dtype) == (frame_numbers, np.int64)
     assert source.read("train", 1).metadata["video"]["observation"]["images"]["top"][
         "frames"
     ].tolist() == [0, 1, 2, 3]
@@ -369,7 +371,7 @@ def test_frames_are_matched_by_time(tmp_path):
         .steps
     )
     frames = _decoded(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
-    assert steps["observation"]["images"]["top"].tolist() == frames[kept].tolist()
+    assert steps["observation"]["images"]["top"].tolist() == frames[frame_numbers].tolist()
 
 
 def test_frames_at_half_the_rate_of_the_rows_are_matched(tmp_path):
@@ -496,22 +498,22 @@ def test_splits_of_info_are_kept_if_they_are_valid(tmp_path):
 
 def episodes_of(source):
     return {
-        found.key: found.error if isinstance(found, DamagedEpisode) else found
+        episodes.key: episodes.error if isinstance(episodes, DamagedEpisode) else episodes
         for part in reading.parts(source, "train")
-        for found in reading.episodes(source, "train", part)
+        for episodes in reading.episodes(source, "train", part)
     }
 
 
 def test_a_data_file_without_footer_damages_its_episodes_only(tmp_path):
     raw.write_v3(tmp_path)
     raw.without_footer(tmp_path / "data/chunk-000/file-000.parquet")
-    found = episodes_of(LeRobotSource(tmp_path))
+    episodes = episodes_of(LeRobotSource(tmp_path))
     for key in ("episode_000000", "episode_000001"):
-        assert isinstance(found[key], SourceError)
-        assert found[key].episode == key
-        assert found[key].file.endswith("data/chunk-000/file-000.parquet")
-        assert "Parquet magic bytes not found in footer" in str(found[key])
-    check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
+        assert isinstance(episodes[key], SourceError)
+        assert episodes[key].episode == key
+        assert episodes[key].file.endswith("data/chunk-000/file-000.parquet")
+        assert "Parquet magic bytes not found in footer" in str(episodes[key])
+    check_steps(episodes["episode_000002"].steps, expected_steps(raw.episodes()[2]))
 
 
 def test_an_episode_table_without_footer_damages_its_episodes_only(tmp_path):
@@ -522,9 +524,13 @@ def test_an_episode_table_without_footer_damages_its_episodes_only(tmp_path):
     lost = tmp_path / "meta/episodes/chunk-000/file-001.parquet"
     pq.write_table(rows.slice(2), lost)
     raw.without_footer(lost)
-    found = episodes_of(LeRobotSource(tmp_path))
-    assert [isinstance(episode, SourceError) for episode in found.values()] == [False, False, True]
-    assert "file-001.parquet" in str(found["episode_000002"])
+    episodes = episodes_of(LeRobotSource(tmp_path))
+    assert [isinstance(episode, SourceError) for episode in episodes.values()] == [
+        False,
+        False,
+        True,
+    ]
+    assert "file-001.parquet" in str(episodes["episode_000002"])
     raw.without_footer(file)
     with pytest.raises(SourceError, match=r"file-000\.parquet.*footer"):
         LeRobotSource(tmp_path)
@@ -545,23 +551,23 @@ def test_a_stopped_recording_keeps_its_listed_episodes_and_reports_the_others(tm
             tmp_path, lambda rows: rows.slice(0, 2), "meta/episodes/chunk-000/file-000.parquet"
         )
     name = f"file-{len(files) - 1:03d}.parquet" if version != "2" else "episode_000002.parquet"
-    what = "the data files have its rows, but meta/episodes.* does not list it"
+    message = "the data files have its rows, but meta/episodes.* does not list it"
     if "not complete" in version:
         raw.without_footer(tmp_path / "data/chunk-000" / name)
-        what = "does not name the file, and .*footer"
+        message = "does not name the file, and .*footer"
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["train", "test"]
     check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
     for read in (reading.read, reading.outline):
-        with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{what}"):
+        with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{message}"):
             read(source, "test", 1)
-    found = reading.episodes(source, "test", "0-2")
-    assert [type(episode) is DamagedEpisode for episode in found] == [False, True]
+    episodes = reading.episodes(source, "test", "0-2")
+    assert [type(episode) is DamagedEpisode for episode in episodes] == [False, True]
     with pytest.raises(SourceError, match="episode_000002"):
         rlds.sources.export(source, "zarr", tmp_path / "made")
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = rlds.sources.export(source, "zarr", tmp_path / "made", skip_damaged=True)
-    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+        exported = rlds.sources.export(source, "zarr", tmp_path / "made", skip_damaged=True)
+    assert (exported.num_episodes, len(exported.left_out)) == (2, 1)
 
 
 def test_an_episode_recorded_again_under_the_same_number_is_an_error(tmp_path):
@@ -569,9 +575,11 @@ def test_an_episode_recorded_again_under_the_same_number_is_an_error(tmp_path):
     raw.write_v3(tmp_path, files=((0, 1, 2),))
     data = tmp_path / "data/chunk-000"
     pq.write_table(pq.read_table(data / "file-000.parquet").slice(0, 3), data / "file-001.parquet")
-    found = episodes_of(LeRobotSource(tmp_path))
-    assert [isinstance(episode, SourceError) for episode in found.values()] == [False] * 3 + [True]
-    assert found["episode_000003"].file.endswith("file-001.parquet")
+    episodes = episodes_of(LeRobotSource(tmp_path))
+    assert [isinstance(episode, SourceError) for episode in episodes.values()] == [False] * 3 + [
+        True
+    ]
+    assert episodes["episode_000003"].file.endswith("file-001.parquet")
 
 
 def test_tasks_in_another_order_keep_their_texts_and_are_reported(tmp_path):
@@ -605,15 +613,15 @@ def _at(row, value):
     """Returns what puts a value into a row."""
 
     def values(column):
-        found = column.to_pylist()
-        found[row] = value
-        return pa.array(found, column.type)
+        rows = column.to_pylist()
+        rows[row] = value
+        return pa.array(rows, column.type)
 
     return values
 
 
 @pytest.mark.parametrize(
-    ("change", "episode", "row", "field", "what"),
+    ("change", "episode", "row", "field", "message"),
     [
         (lambda table: table.drop_columns(["action"]), 0, None, "action", "no such column"),
         (_replaced("action", _at(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
@@ -651,13 +659,13 @@ def _at(row, value):
         (lambda table: table.slice(1), 0, 0, "frame_index", None),
     ],
 )
-def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row, field, what):
+def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row, field, message):
     """The first file decides what columns are: here the other one has more episodes."""
     raw.write_v3(tmp_path, lengths=(4, 7, 5), files=((0,), (1, 2)))
     file = "data/chunk-000/file-001.parquet"
-    if field == "frame_index" and what is None:  # From the second row on.
+    if field == "frame_index" and message is None:  # From the second row on.
         _rewrite(tmp_path, change, file)
-        what, episode, row = "row", None, None
+        message, episode, row = "row", None, None
         errors = [
             e for e in episodes_of(LeRobotSource(tmp_path)).values() if isinstance(e, SourceError)
         ]
@@ -665,8 +673,8 @@ def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row
         assert [error.row for error in errors] == [6, None]
         return
     _rewrite(tmp_path, change, file)
-    found = episodes_of(LeRobotSource(tmp_path))
-    errors = [error for error in found.values() if isinstance(error, SourceError)]
+    episodes = episodes_of(LeRobotSource(tmp_path))
+    errors = [error for error in episodes.values() if isinstance(error, SourceError)]
     if episode is None:
         assert errors == []
         return
@@ -674,17 +682,17 @@ def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row
     assert error.episode == episode_key(episode + 1)
     assert (error.row, error.field) == (row, field)
     assert error.file.endswith(file)
-    with pytest.raises(SourceError, match=what):
+    with pytest.raises(SourceError, match=message):
         raise error
-    assert not isinstance(found["episode_000000"], SourceError)
+    assert not isinstance(episodes["episode_000000"], SourceError)
 
 
 def test_wrong_row_offsets_damage_their_episode(tmp_path):
     raw.write_v3(tmp_path)
     table = "meta/episodes/chunk-000/file-000.parquet"
     _rewrite(tmp_path, _replaced("dataset_from_index", _at(1, 6)), table)
-    found = episodes_of(LeRobotSource(tmp_path))
-    assert "dataset_to_index: 12, but dataset_from_index is 6" in str(found["episode_000001"])
+    episodes = episodes_of(LeRobotSource(tmp_path))
+    assert "dataset_to_index: 12, but dataset_from_index is 6" in str(episodes["episode_000001"])
     _rewrite(tmp_path, _replaced("dataset_to_index", _at(1, 11)), table)
     error = episodes_of(LeRobotSource(tmp_path))["episode_000001"]
     assert (error.row, error.field) == (6, "episode_index")
@@ -708,7 +716,7 @@ def test_wrong_counts_in_info_json_are_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "found"),
+    ("name", "changes", "message"),
     [
         ("action", {"dtype": "float64"}, r"float64 of shape \(3,\), but the data have float32"),
         ("mode", {"shape": [2]}, r"uint8 of shape \(2,\), but the data have uint8 of shape \(\)"),
@@ -717,12 +725,12 @@ def test_wrong_counts_in_info_json_are_reported(tmp_path):
         (raw.IMAGE, {"shape": [6, 4, 3]}, r"\(6, 4, 3\), .* have image files of shape \(4, 6, 3\)"),
     ],
 )
-def test_columns_that_differ_from_info_json_are_reported(tmp_path, name, said, found):
-    features = {**raw.FEATURES, name: {**raw.FEATURES[name], **said}}
+def test_columns_that_differ_from_info_json_are_reported(tmp_path, name, changes, message):
+    features = {**raw.FEATURES, name: {**raw.FEATURES[name], **changes}}
     raw.write_v3(tmp_path, info={"features": features})
     [error] = LeRobotSource(tmp_path).can.faults("train")
     assert error.field == f"features/{name}"
-    with pytest.raises(SourceError, match=found):
+    with pytest.raises(SourceError, match=message):
         raise error
 
 
@@ -787,14 +795,14 @@ def test_damaged_videos_damage_their_episodes_only(tmp_path):
 def test_missing_files_damage_their_episodes_only(tmp_path):
     raw.write_v3(tmp_path / "3")
     (tmp_path / "3/data/chunk-000/file-000.parquet").unlink()
-    found = episodes_of(LeRobotSource(tmp_path / "3"))
+    episodes = episodes_of(LeRobotSource(tmp_path / "3"))
     for key in ("episode_000000", "episode_000001"):
         expected = (
             rf"file-000\.parquet, episode {key}: the file does not exist, but the episode needs it"
         )
         with pytest.raises(SourceError, match=expected):
-            raise found[key]
-    check_steps(found["episode_000002"].steps, expected_steps(raw.episodes()[2]))
+            raise episodes[key]
+    check_steps(episodes["episode_000002"].steps, expected_steps(raw.episodes()[2]))
     (tmp_path / "3/meta/tasks.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"tasks\.parquet"):
         LeRobotSource(tmp_path / "3")

@@ -67,8 +67,11 @@ def shown(step):
 def test_episodes_are_copied(log, tmp_path):
     episodes, metadata = read(log)
     rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "less")
-    kept = [number for number in range(10) if number not in (0, 3)]
-    expected = [episodes[number] for number in kept], [metadata[number] for number in kept]
+    remaining = [number for number in range(10) if number not in (0, 3)]
+    expected = (
+        [episodes[number] for number in remaining],
+        [metadata[number] for number in remaining],
+    )
     assert read(tmp_path / "less") == expected
     rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "again")
     files = [
@@ -97,10 +100,10 @@ def test_what_changes_is_recorded_anew(log, tmp_path):
     changed = (2, 6)
     same = [number for number in range(10) if number not in changed]
     assert [again[number] for number in same] == [episodes[number] for number in same]
-    found = rlds.sources.open(log)
-    assert [len(episode) for episode in found] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
-    assert list(differences(before[2], found[2], {"note"})) == []
-    assert found[6]["observation"]["pose"]["0"].tolist() == [[1, 6], [2, 6]]
+    opened = rlds.sources.open(log)
+    assert [len(episode) for episode in opened] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
+    assert list(differences(before[2], opened[2], {"note"})) == []
+    assert opened[6]["observation"]["pose"]["0"].tolist() == [[1, 6], [2, 6]]
     assert "('pose', (array(" in again[2][0]
 
 
@@ -109,14 +112,16 @@ def test_custom_data_fields_change_and_the_environment_stays_as_recorded(tmp_pat
     tags = [False, True, False, False]
     changes = Drop("image"), Add("steps/tag:b", lambda _: tags)
     rlds.edit(tmp_path / "log", *changes, to=tmp_path / "x")
-    with envlogger.Reader(tmp_path / "log") as reader, envlogger.Reader(tmp_path / "x") as made:
-        assert made.observation_spec() == reader.observation_spec()
-        assert made.action_spec().num_values == 4
-        assert made.episode_metadata()[0] == reader.episode_metadata()[0]
-        for before, after, tag in zip(reader.episodes[0], made.episodes[0], tags, strict=True):
+    with envlogger.Reader(tmp_path / "log") as reader, envlogger.Reader(tmp_path / "x") as edited:
+        assert edited.observation_spec() == reader.observation_spec()
+        assert edited.action_spec().num_values == 4
+        assert edited.episode_metadata()[0] == reader.episode_metadata()[0]
+        for before, after, tag in zip(reader.episodes[0], edited.episodes[0], tags, strict=True):
             assert repr(after[:2]) == repr(before[:2])
-            kept = {name: each for name, each in before.custom_data.items() if name != "image"}
-            assert after.custom_data == {**kept, "tag:b": tag}
+            custom_data = {
+                name: each for name, each in before.custom_data.items() if name != "image"
+            }
+            assert after.custom_data == {**custom_data, "tag:b": tag}
 
 
 def test_exported_logs_are_copied_when_they_are_merged(tmp_path):
@@ -126,9 +131,9 @@ def test_exported_logs_are_copied_when_they_are_merged(tmp_path):
         export(tmp_path / f"raw_{name}", "envlogger", tmp_path / name)
     rlds.edit(tmp_path / "a", Delete(episodes=[1]), Merge([tmp_path / "b"]), to=tmp_path / "both")
     before = [*rlds.sources.open(tmp_path / "a"), *rlds.sources.open(tmp_path / "b")]
-    found = rlds.sources.open(tmp_path / "both")
-    assert len(found) == 5
-    for one, two in zip([before[0], *before[2:]], found, strict=True):
+    opened = rlds.sources.open(tmp_path / "both")
+    assert len(opened) == 5
+    for one, two in zip([before[0], *before[2:]], opened, strict=True):
         assert list(differences(one, two)) == []
     chunks = [_chunks(tmp_path / name) for name in ("a", "b", "both")]
     assert list(map(len, chunks)) == [1, 1, 2]
@@ -139,14 +144,14 @@ def _chunks(log):
     """The chunks of the steps of a log."""
     (file,) = log.glob("*/steps.riegeli")
     with riegeli.RecordReader(file) as reader:
-        places = {reader.last_pos.chunk_begin for _ in reader.read_records()}
-        return [reader.read_chunk(place).content for place in sorted(places)]
+        offsets = {reader.last_pos.chunk_begin for _ in reader.read_records()}
+        return [reader.read_chunk(offset).content for offset in sorted(offsets)]
 
 
 def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
     export(log, "webdataset", tmp_path / "shards")
-    made = export(tmp_path / "shards", "envlogger", tmp_path / "made")
-    assert {place.how for place in made.placements} == {"exact"}
+    exported = export(tmp_path / "shards", "envlogger", tmp_path / "made")
+    assert {placement.how for placement in exported.placements} == {"exact"}
     before, after = rlds.sources.open(log), rlds.sources.open(tmp_path / "made")
     for episode, again in zip(before, after, strict=True):
         assert list(differences(episode, again)) == []
@@ -158,8 +163,8 @@ def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
 
 
 def test_files_of_images_stay_in_the_log(tmp_path):
-    made = export(RobotSource(), "envlogger", tmp_path / "log")
-    how = {place.field: place.how for place in made.placements}
+    exported = export(RobotSource(), "envlogger", tmp_path / "log")
+    how = {placement.field: placement.how for placement in exported.placements}
     assert how["steps/observation/wrist"] == "exact"
     files = RobotSource().read("train", 0)["observation"]["wrist"].tolist()
     assert files[0][:4] == b"\x89PNG"
@@ -185,12 +190,12 @@ def test_damage_leaves_the_log(log, monkeypatch):
     # What is sound is copied as it is stored: nothing is recorded anew.
     monkeypatch.setattr(LogAssembler, "add", None)
     with pytest.warns(UserWarning, match="damaged and left out, the first: "):
-        made = rlds.edit(log, Delete(episodes=[1]), skip_damaged=True)
-    assert 5 <= made.num_episodes < 9
-    kept, metadata_kept = read(log)
-    numbers = [number for number in range(10) if episodes[number] in kept]
-    assert len(numbers) == made.num_episodes
-    assert kept == [episodes[number] for number in numbers]
+        edited = rlds.edit(log, Delete(episodes=[1]), skip_damaged=True)
+    assert 5 <= edited.num_episodes < 9
+    remaining, metadata_kept = read(log)
+    numbers = [number for number in range(10) if episodes[number] in remaining]
+    assert len(numbers) == edited.num_episodes
+    assert remaining == [episodes[number] for number in numbers]
     assert metadata_kept == [metadata[number] for number in numbers]
 
 

@@ -125,18 +125,18 @@ def test_whether_a_log_can_be_read_does_not_depend_on_its_values(tmp_path):
             path = tmp_path / f"{order}{value}"
             warned = record(path, *map(played, episodes))
             assert len(warned) == 1
-            rounded, kept = rlds.sources.open(path, float64="float32"), rlds.sources.open(path)
+            rounded, exact = rlds.sources.open(path, float64="float32"), rlds.sources.open(path)
             for i, expected in enumerate(episodes):
                 read = rounded[i].steps["observation"]
                 assert read.dtype == rounded[i].steps["reward"].dtype == np.float32
                 np.testing.assert_array_equal(read[0], expected.astype(np.float32))
                 if order != "amid":
-                    read = kept[i].steps["observation"]
+                    read = exact[i].steps["observation"]
                     assert read.dtype == np.float64
                     np.testing.assert_array_equal(read[0], expected)
             if order == "amid":
                 with pytest.raises(ValueError, match=r"episode 1.*float64='float32'"):
-                    _ = kept[1].steps
+                    _ = exact[1].steps
 
 
 def test_a_dtype_that_changes_at_the_first_step_is_widened(tmp_path):

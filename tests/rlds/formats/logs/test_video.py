@@ -38,27 +38,27 @@ def test_clips_have_the_packets_of_the_steps(log):
     frames = episodes.columns(1, ["observation"], start=7, stop=23)["observation"]
     for row, frame in enumerate(frames["top"], 7):
         np.testing.assert_array_equal(frame, Arm().frames(row)[0])
-    whole = envlogger.Reader(log).columns(1)["observation"]
-    np.testing.assert_array_equal(frames["robot"]["wrist"], whole["robot"]["wrist"][7:23])
+    recorded = envlogger.Reader(log).columns(1)["observation"]
+    np.testing.assert_array_equal(frames["robot"]["wrist"], recorded["robot"]["wrist"][7:23])
     flags = episodes.source.read("train", 0, ["steps/is_last"])
     assert "video" not in flags.metadata
 
 
 def test_edits_copy_packets(log, tmp_path):
-    made = tmp_path / "made"
+    target = tmp_path / "made"
     rlds.edit(
         log,
         Delete(episodes=[0]),
         Set("instruction", "stop", where="index = 1"),
         Trim(10, 30, where="index = 2"),
         Trim(5, 30, where="index = 3"),
-        to=made,
+        to=target,
     )
     for camera in CAMERAS:
         before = packets(log, 1, camera)
-        assert packets(made, 0, camera) == before
-        assert packets(made, 1, camera) == before[10:30]  # They begin with a key.
-    reader = envlogger.Reader(made)
+        assert packets(target, 0, camera) == before
+        assert packets(target, 1, camera) == before[10:30]  # They begin with a key.
+    reader = envlogger.Reader(target)
     assert [episode["instruction"] for episode in reader.episode_metadata()] == ["stop", "go", "go"]
     for row, frame in enumerate(reader.columns(2)["observation"]["top"], 5):
         np.testing.assert_array_equal(frame, Arm().frames(row)[0])  # Encoded again, without loss.

@@ -34,14 +34,14 @@ def check_same_values(one, other, keys):
     first, second = (json.loads(path.with_suffix(".json").read_text()) for path in (one, other))
     entries = {entry["episode_id"]: entry for entry in first.pop("episodes")}
     listed = second.pop("episodes")
-    assert first == {name: said for name, said in second.items() if name != "rlds_sidecar"}
-    with h5py.File(one) as raw, h5py.File(other) as made:
-        assert dict(raw.attrs) == dict(made.attrs)
-        assert len(raw) == len(made) == len(keys)
+    assert first == {name: value for name, value in second.items() if name != "rlds_sidecar"}
+    with h5py.File(one) as raw, h5py.File(other) as exported:
+        assert dict(raw.attrs) == dict(exported.attrs)
+        assert len(raw) == len(exported) == len(keys)
         for number, key in enumerate(keys):
             entry = entries[int(key.removeprefix("traj_"))]
             assert listed[number] == {**entry, "episode_id": number}
-            group = made[f"traj_{number}"]
+            group = exported[f"traj_{number}"]
             assert dict(raw[key].attrs) == dict(group.attrs)
             for name, array in leaves_at(raw[key], None):
                 assert array.dtype == group[name].dtype
@@ -86,8 +86,8 @@ def write_npz(directory):
 @pytest.mark.slow
 def test_episodes_of_other_formats_are_exported(tmp_path):
     path = write_npz(tmp_path / "raw")
-    made = export(path, "maniskill", tmp_path / "made", env_id="Stack-v1")
-    how = {place.field: place.how for place in made.placements}
+    exported = export(path, "maniskill", tmp_path / "made", env_id="Stack-v1")
+    how = {placement.field: placement.how for placement in exported.placements}
     assert how["steps/observation/camera"] == how["steps/action"] == "exact"
     assert how["steps/note"] == how["goal"] == "sidecar"
     content = json.loads((tmp_path / "made" / "trajectory.json").read_text())
@@ -102,9 +102,9 @@ def test_episodes_of_other_formats_are_exported(tmp_path):
         np.testing.assert_array_equal(file["traj_0/terminated"], [False, False, True])
         assert file["traj_0/obs/camera"].compression == "gzip"
         assert len(file["traj_3/obs/joints"]) == len(file["traj_3/actions"])
-    found = rlds.sources.open(tmp_path / "made")
-    assert found.format == "maniskill"
-    for one, two in zip(rlds.sources.Episodes(NpzSource(path)), found, strict=True):
+    opened = rlds.sources.open(tmp_path / "made")
+    assert opened.format == "maniskill"
+    for one, two in zip(rlds.sources.Episodes(NpzSource(path)), opened, strict=True):
         assert list(differences(one, two)) == []
 
 

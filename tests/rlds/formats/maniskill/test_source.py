@@ -32,8 +32,8 @@ def check_episode(episode, path):
         def compare(name, array):
             if not isinstance(array, h5py.Dataset):
                 return
-            root, slash, rest = name.partition("/")
-            field = fields.get(root, root) + slash + rest
+            root, slash, subpath = name.partition("/")
+            field = fields.get(root, root) + slash + subpath
             compared.add(field.partition("/")[0])
             if name == "env_init_state":
                 np.testing.assert_array_equal(episode.metadata[name], array)
@@ -45,8 +45,8 @@ def check_episode(episode, path):
                 assert column[row].tobytes() == expected.tobytes(), (name, row)
 
         group.visititems(compare)
-        found = {"discount", "is_first", "is_last", "is_terminal", *compared}
-        assert steps.keys() | episode.metadata.keys() & {"env_init_state"} == found
+        expected_fields = {"discount", "is_first", "is_last", "is_terminal", *compared}
+        assert steps.keys() | episode.metadata.keys() & {"env_init_state"} == expected_fields
         terminal = episode.key == "traj_1"
         np.testing.assert_array_equal(steps["is_terminal"], [False] * length + [terminal])
         discount = [1] * (length - 1) + [1 - terminal, 0]
@@ -72,13 +72,13 @@ def test_episodes_are_those_of_the_file(tmp_path, kind):
         assert episode.complete
         check_episode(episode, path)
     content = json.loads(path.with_suffix(".json").read_text())
-    said = episodes.metadata["maniskill"]
-    assert said["file"] == name
-    assert {**said["json"], "episodes": content["episodes"]} == content
+    metadata = episodes.metadata["maniskill"]
+    assert metadata["file"] == name
+    assert {**metadata["json"], "episodes": content["episodes"]} == content
     assert list(episodes.source.can.faults("train")) == []
     # A part has what the whole has: the placeholder of the last step, too.
-    whole, part = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
-    np.testing.assert_array_equal(part["success"], whole["success"][2:5])
+    all_steps, part = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
+    np.testing.assert_array_equal(part["success"], all_steps["success"][2:5])
     assert len(part["success"]) == 3
 
 
@@ -100,8 +100,8 @@ def test_an_episode_that_was_cut_is_not_complete(tmp_path):
     content = json.loads(file.read_text())
     content["episodes"][2]["elapsed_steps"] = 9
     file.write_text(json.dumps(content))
-    found = {episode.key: episode.complete for episode in rlds.sources.open(path)}
-    assert found == {"traj_0": True, "traj_1": True, "traj_2": False, "traj_10": True}
+    actual = {episode.key: episode.complete for episode in rlds.sources.open(path)}
+    assert actual == {"traj_0": True, "traj_1": True, "traj_2": False, "traj_10": True}
 
 
 def test_a_damaged_group_is_one_damaged_episode(tmp_path):

@@ -20,8 +20,8 @@ def test_npz_survives_an_export_to_minari(tmp_path, data_format):
     for arrays in files.values():
         arrays["when"] = np.arange(len(arrays["action"]) + 1)
     raw = raw_npz.write_folder(tmp_path / "raw", files)
-    made = rlds.sources.export(raw, "minari", tmp_path / "npz-v0", data_format=data_format)
-    how = {place.field: place.how for place in made.placements}
+    exported = rlds.sources.export(raw, "minari", tmp_path / "npz-v0", data_format=data_format)
+    how = {placement.field: placement.how for placement in exported.placements}
     assert how["steps/observation/camera"] == how["steps/reward"] == "exact"
     assert how["seed"] == "sidecar"
     dataset = minari.MinariDataset(tmp_path / "npz-v0" / "data")
@@ -62,9 +62,9 @@ def test_episodes_without_rewards_get_zeros(tmp_path):
     for arrays in files.values():
         del arrays["reward"]
     raw = raw_npz.write_folder(tmp_path / "raw", files)
-    made = rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
-    assert any("Minari gets zeros" in place.why for place in made.placements)
-    assert "reward" not in rlds.sources.open(made.path)[0].steps
+    exported = rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
+    assert any("Minari gets zeros" in placement.why for placement in exported.placements)
+    assert "reward" not in rlds.sources.open(exported.path)[0].steps
     assert not minari.MinariDataset(tmp_path / "npz-v0" / "data")[0].rewards.any()
     with pytest.raises(ValueError, match="does not end with <name>-v<number>"):
         rlds.sources.export(raw, "minari", tmp_path / "npz")
@@ -77,6 +77,6 @@ def test_chosen_episodes_keep_their_order(tmp_path):
     shutil.rmtree(tmp_path / "npz-v0/.rlds")
     with pytest.warns(UserWarning, match="it is missing. The data has a sidecar"):
         chosen = rlds.sources.open(tmp_path / "npz-v0").select([2, 0])
-    made = rlds.sources.export(chosen, "minari", tmp_path / "some-v0")
-    rewards = [episode.steps["reward"].tolist() for episode in rlds.sources.open(made.path)]
+    exported = rlds.sources.export(chosen, "minari", tmp_path / "some-v0")
+    rewards = [episode.steps["reward"].tolist() for episode in rlds.sources.open(exported.path)]
     assert rewards == [episode.steps["reward"].tolist() for episode in chosen]

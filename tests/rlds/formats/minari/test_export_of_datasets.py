@@ -224,7 +224,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
     metadata = {"episode_id": features.Text(), "agent": {"score": np.float32}}
     path = write_rlds(tmp_path, step, episodes, metadata)
     given = {"author": ["Somebody"], "env_spec": None}
-    made = export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
+    target = export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
     dataset = minari.load_dataset("any/data-v0")
     assert dataset.storage.metadata["author"] == {"Somebody"}
     assert isinstance(dataset.action_space, spaces.Discrete)
@@ -251,9 +251,9 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
             assert dataset.observation_space.contains(_row(exported.observations, row))
     (first, _) = dataset.storage.get_episode_metadata([0, 1])
     assert first["rlds"] == {"episode_id": "0", "agent": {"score": np.float32(0.1)}}
-    edited = made.with_name("edited-v0")
-    rlds.edit(made, rlds.editing.Rename("note", "notes"), to=edited)
-    for data in (made, edited):
+    edited = target.with_name("edited-v0")
+    rlds.edit(target, rlds.editing.Rename("note", "notes"), to=edited)
+    for data in (target, edited):
         assert rlds.sources.open(data).metadata["minari"] == given
         assert raw_minari.read_metadata(data)["author"] == ["Somebody"]
 
@@ -296,18 +296,18 @@ def test_images_that_minari_would_read_otherwise_are_arrays(tmp_path):
 
 
 def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tmp_path):
-    known = "final_observation_known"
+    flag = "final_observation_known"
     episodes = [
-        simple_episode(3, True, **{known: True}),
-        simple_episode(4, True, **{known: False}),
+        simple_episode(3, True, **{flag: True}),
+        simple_episode(4, True, **{flag: False}),
     ]
-    path = write_rlds(tmp_path, STEP, episodes, {known: np.bool_})
+    path = write_rlds(tmp_path, STEP, episodes, {flag: np.bool_})
     message = "00000:1: the final observation is not known; .*'drop_last_transition'"
     with pytest.raises(ValueError, match=message):
         export_minari(path, "cut-v0")
     export_minari(path, "cut-v0", unknown_final_observation="drop_last_transition")
-    whole, cut = minari.load_dataset("cut-v0")
-    assert whole.terminations.tolist() == [False, True]
+    complete, cut = minari.load_dataset("cut-v0")
+    assert complete.terminations.tolist() == [False, True]
     assert cut.observations.tolist() == [0, 1, 2, 3]
     assert cut.rewards.tolist() == episodes[1]["steps"]["reward"][:-1].tolist()
     assert cut.terminations.tolist() == [False] * 3
@@ -321,10 +321,10 @@ def test_what_minari_has_no_place_for_is_in_the_sidecar(tmp_path):
     metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
     path = write_rlds(tmp_path, step, [episode], metadata)
     exported = export_minari(path, "whole-v0")
-    whole = rlds.sources.open(exported)[0]
-    (other,) = differences(as_converted(rlds.sources.open(path)[0]), whole)
+    read_back = rlds.sources.open(exported)[0]
+    (other,) = differences(as_converted(rlds.sources.open(path)[0]), read_back)
     assert other.startswith("picture: ")  # It stays a file.
-    assert [row.tolist() for row in whole.steps["ragged"]] == [[1], [1, 2]]
+    assert [row.tolist() for row in read_back.steps["ragged"]] == [[1], [1, 2]]
     with h5py.File(exported / "data" / "main_data.hdf5") as file:
         assert "ragged" not in file["episode_0/infos"]
         attributes = dict(file["episode_0"].attrs)

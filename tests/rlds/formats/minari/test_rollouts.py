@@ -50,8 +50,8 @@ def test_hopper_episodes_are_those_that_minari_recorded(tmp_path, monkeypatch, d
             ("action", played.actions),
             ("reward", played.rewards),
         ):
-            found = steps[name][: len(values)]
-            np.testing.assert_array_equal(found, np.array(values), strict=True)
+            actual = steps[name][: len(values)]
+            np.testing.assert_array_equal(actual, np.array(values), strict=True)
         last = [played.terminated]
         assert steps["discount"][:length].tolist() == [1.0] * (length - 1) + [1.0 - last[0]]
         assert steps["terminations"][:length].tolist() == [False] * (length - 1) + last

@@ -422,7 +422,7 @@ def test_a_damaged_episode_is_told_and_passed_over(damage, message):
 @pytest.mark.parametrize("data_format", FORMATS)
 def test_other_fields_than_a_damaged_one_can_be_read(data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
-    whole = MinariSource(directory).read("train", 1).steps
+    intact = MinariSource(directory).read("train", 1).steps
     if data_format == "parquet":
         file = directory / "data" / "1" / "part-0.parquet"
         columns = pq.ParquetFile(file).metadata.row_group(0).to_dict()["columns"]
@@ -434,7 +434,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(data_format):
         )
         file.write_bytes(content)
     else:
-        image = whole["observation"]["camera"][1]
+        image = intact["observation"]["camera"][1]
         for file in (directory / "data").rglob("*.*"):
             file.write_bytes(file.read_bytes().replace(image, bytes(len(image))))
     source = MinariSource(directory)
@@ -443,7 +443,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(data_format):
     )
     assert "observation" not in steps
     for path, column in leaves_at(steps, None):
-        np.testing.assert_array_equal(column, at(whole, path), strict=True)
+        np.testing.assert_array_equal(column, at(intact, path), strict=True)
     for fields in (["observation/camera"], None):
         with pytest.raises(SourceError, match=r"observations/camera|cannot be read"):
             reading.read_steps(source, "train", 1, fields)

@@ -82,8 +82,8 @@ def test_a_folder_in_an_object_store_is_read(tmp_path):
 def one(tmp_path, **arrays):
     """Reads an episode that is alone in its folder; None takes an array away."""
     arrays = {**raw_npz.episode(4), **arrays}
-    kept = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    path = raw_npz.write_folder(tmp_path / "one", {"a.npz": kept})
+    stored_arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    path = raw_npz.write_folder(tmp_path / "one", {"a.npz": stored_arrays})
     return NpzSource(path / "a.npz", time_limit=0).read("train", 0)
 
 

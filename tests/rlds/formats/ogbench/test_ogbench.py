@@ -58,7 +58,7 @@ def test_compact_files_mark_two_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "message"),
     [
         ({"terminals": np.zeros(13, np.float32)}, "the file is cut"),
         ({"actions": np.zeros((12, 2), np.float32)}, "12 rows, but terminals has 13"),
@@ -67,10 +67,10 @@ def test_compact_files_mark_two_rows(tmp_path):
         ({"qpos": np.array([None] * 13)}, "pickled objects"),
     ],
 )
-def test_damaged_files_are_refused(tmp_path, change, what):
+def test_damaged_files_are_refused(tmp_path, change, message):
     path = raw_ogbench.write(tmp_path)
     np.savez(path, **{**raw_ogbench.arrays(), **change})
-    with pytest.raises(SourceError, match=what):
+    with pytest.raises(SourceError, match=message):
         OGBenchSource(path)
 
 

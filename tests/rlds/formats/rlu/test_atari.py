@@ -97,11 +97,13 @@ def test_episodes_of_two_checkpoints_may_have_the_same_id(tmp_path, raw):
 @pytest.mark.slow
 def test_images_are_the_bytes_that_were_published(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
-    made = convert(RluAtariSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False)
-    stored = load(made, "train", decode=["reward"]).as_numpy_iterator()
+    builder = convert(
+        RluAtariSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False
+    )
+    stored = load(builder, "train", decode=["reward"]).as_numpy_iterator()
     for episode, expected in zip(stored, raw, strict=True):
         assert episode["steps"]["observation"].tolist() == expected["observations"]
-    image = next(iter(next(iter(made.as_dataset("train")))["steps"]))["observation"]
+    image = next(iter(next(iter(builder.as_dataset("train")))["steps"]))["observation"]
     frames = {tf.io.decode_png(e["observations"][0]).numpy().tobytes() for e in raw}
     assert image.shape == (6, 4, 1)
     assert image.numpy().tobytes() in frames

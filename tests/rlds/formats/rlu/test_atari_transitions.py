@@ -51,9 +51,9 @@ def published_transition(record):
 def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
     files = raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
-    made = convert(source, name="made", data_dir=tmp_path, shuffle=False)
+    builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
-    for episode, record in zip(list(made.as_dataset("train")), records, strict=True):
+    for episode, record in zip(list(builder.as_dataset("train")), records, strict=True):
         expected = published_transition(record)
         first, last = episode["steps"]
         np.testing.assert_array_equal(stack(first), expected["o_t"], strict=True)
@@ -70,7 +70,7 @@ def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
         assert episode["is_window"]
         assert episode["final_observation_known"]
         assert not episode["complete"]
-    ids = {int(episode["recorded_episode_id"]) for episode in made.as_dataset("train")}
+    ids = {int(episode["recorded_episode_id"]) for episode in builder.as_dataset("train")}
     assert ids == {0, 2**64 - 1}
 
 
@@ -78,8 +78,8 @@ def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
 def test_images_are_the_bytes_that_were_published(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
-    made = convert(source, name="made", data_dir=tmp_path, shuffle=False)
-    stored = load(made, decode=["reward"]).as_numpy_iterator()
+    builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
+    stored = load(builder, decode=["reward"]).as_numpy_iterator()
     for episode, expected in zip(stored, raw, strict=True):
         for index in range(4):
             frames = episode["steps"]["observation"][f"frame_{index}"].tolist()
@@ -90,8 +90,10 @@ def test_images_are_the_bytes_that_were_published(tmp_path, raw):
 def test_batches_of_stacks_can_be_read_at_once(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
-    made = convert(source, name="made", data_dir=tmp_path)
-    (batch,) = load(made, fields=["observation"]).map(lambda e: stack(e["steps"])).batch(len(raw))
+    builder = convert(source, name="made", data_dir=tmp_path)
+    (batch,) = (
+        load(builder, fields=["observation"]).map(lambda e: stack(e["steps"])).batch(len(raw))
+    )
     assert batch.shape == (len(raw), 2, *SHAPE, 4)
 
 
@@ -122,10 +124,10 @@ def png(height, width):
 def test_damaged_records_are_errors_that_say_where(tmp_path, raw, change, message):
     changed = {**raw[1], **change}
     raw[1] = {name: values for name, values in changed.items() if values is not None}
-    _, damaged, *others = read(tmp_path, raw)
+    _, damaged, *intact = read(tmp_path, raw)
     assert message in str(damaged.error)
     assert "run_1-00000-of-00001, episode 1" in str(damaged.error)
-    assert len(others) == len(raw) - 2
+    assert len(intact) == len(raw) - 2
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,11 @@ def published_transition(record):
 def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path, lacks_last):
     raw = raw_rlu.bsuite_windows(lacks_last=lacks_last)
     files = raw_rlu.write_files(tmp_path / "raw", "0_full", raw)
-    made = convert(RluBsuiteSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False)
+    builder = convert(
+        RluBsuiteSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False
+    )
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
-    episodes = load(made).as_numpy_iterator()
+    episodes = load(builder).as_numpy_iterator()
     ends = 0
     for episode, record, written in zip(episodes, records, raw, strict=True):
         expected, steps = published_transition(record), episode["steps"]
@@ -99,10 +101,10 @@ def test_damaged_records_are_errors_that_say_where(tmp_path, change, message):
     raw = raw_rlu.bsuite_windows()
     changed = {**raw[1], **change}
     raw[1] = {name: values for name, values in changed.items() if values is not None}
-    _, damaged, *others = read(tmp_path, raw)
+    _, damaged, *intact = read(tmp_path, raw)
     assert message in str(damaged.error)
     assert "episode 1" in str(damaged.error)
-    assert len(others) == len(raw) - 2
+    assert len(intact) == len(raw) - 2
 
 
 def test_a_first_record_without_discount_is_an_error_of_the_source(tmp_path):

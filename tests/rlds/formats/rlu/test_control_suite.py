@@ -113,12 +113,12 @@ def test_agrees_with_tfds_where_that_is_right(tmp_path):
         episode["action"] = rng.normal(size=(rows, 1)).astype(np.float32)
     episodes = read(tmp_path, raw)
     theirs = rlu_control_suite.RluControlSuite(config="cartpole_swingup", data_dir=tmp_path)
-    found = [
+    actual = [
         episode
         for file in sorted(tmp_path.glob("train-*"))
         for _, episode in theirs.generate_examples_one_file(file)
     ]
-    for ours, other in zip(episodes, found, strict=True):
+    for ours, other in zip(episodes, actual, strict=True):
         steps = other["steps"]
         for name in ("position", "velocity"):
             np.testing.assert_array_equal(

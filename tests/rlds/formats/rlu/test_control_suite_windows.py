@@ -38,9 +38,9 @@ def published_transition(record):
 def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path):
     files = raw_rlu.write_files(tmp_path / "raw", "train", raw_rlu.control_suite_windows())
     source = RluControlSuiteWindowsSource(tmp_path / "raw")
-    made = convert(source, name="made", data_dir=tmp_path, shuffle=False)
+    builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
-    episodes = list(made.as_dataset("train"))
+    episodes = list(builder.as_dataset("train"))
     for episode, record in zip(episodes, records, strict=True):
         expected = published_transition(record)
         first, last = episode["steps"]

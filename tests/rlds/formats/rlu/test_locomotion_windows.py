@@ -50,10 +50,10 @@ def test_windows_of_episodes_that_are_shorter_are_shorter(tmp_path):
 def test_images_that_do_not_fit_are_damage(tmp_path, images, message):
     raw = raw_rlu.locomotion_windows(camera=SHAPE)
     raw[1] = {**raw[1], CAMERA: images}
-    _, damaged, *others = read(tmp_path, raw)
+    _, damaged, *intact = read(tmp_path, raw)
     assert f"field '{CAMERA}': " in str(damaged.error)
     assert message in str(damaged.error)
-    assert len(others) == len(raw) - 2
+    assert len(intact) == len(raw) - 2
 
 
 def test_images_of_another_shape_are_found_at_once(tmp_path):
@@ -67,7 +67,7 @@ def test_images_of_another_shape_are_found_at_once(tmp_path):
 def test_the_steps_are_those_that_the_published_loader_reads(tmp_path, in_one):
     raw = raw_rlu.locomotion_windows((6, 3), 4, camera=SHAPE, in_one=in_one)
     files = raw_rlu.write_files(tmp_path / "raw", "train", raw)
-    made = convert(
+    builder = convert(
         RluLocomotionWindowsSource(tmp_path / "raw", camera_shape=SHAPE),
         name="made",
         data_dir=tmp_path,
@@ -80,7 +80,7 @@ def test_the_steps_are_those_that_the_published_loader_reads(tmp_path, in_one):
     }
     description[CAMERA] = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
-    for episode, record in zip(list(made.as_dataset("train")), records, strict=True):
+    for episode, record in zip(list(builder.as_dataset("train")), records, strict=True):
         expected = tf.io.parse_single_example(record, description)
         images = tf.reshape(tf.io.decode_raw(expected[CAMERA], tf.uint8), (-1, *SHAPE))
         steps = list(episode["steps"])

@@ -128,11 +128,15 @@ def test_a_conversion_has_all_episodes(tmp_path, product):
     ],
 )
 def test_configs_know_where_the_files_are(tmp_path, builder, config, directory, prefix, number):
-    found = builder.builder_configs[config]
-    assert (found.directory, found.prefix, found.num_files) == (directory, prefix, number)
-    made = builder(config=config, data_dir=tmp_path)
-    assert made.url() == f"gs://rl_unplugged/{directory}"
-    assert f"{prefix}-00000-of-{number:05d}" in found.description
+    builder_config = builder.builder_configs[config]
+    assert (builder_config.directory, builder_config.prefix, builder_config.num_files) == (
+        directory,
+        prefix,
+        number,
+    )
+    instance = builder(config=config, data_dir=tmp_path)
+    assert instance.url() == f"gs://rl_unplugged/{directory}"
+    assert f"{prefix}-00000-of-{number:05d}" in builder_config.description
 
 
 def test_there_is_a_config_for_each_dataset_and_one_for_any_other():
@@ -172,13 +176,13 @@ def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
     with pytest.raises(SourceError, match="00000-of-00002, episode 1, row 2, field 'step_type'"):
         convert(RluControlSuiteSource(tmp_path / "raw"), name="strict", data_dir=tmp_path)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = convert(
+        builder = convert(
             RluControlSuiteSource(tmp_path / "raw"),
             name="lenient",
             data_dir=tmp_path,
             skip_damaged=True,
         )
-    assert made.info.splits["train"].num_examples == 3
+    assert builder.info.splits["train"].num_examples == 3
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -365,10 +369,10 @@ def test_a_file_that_was_cut_ends_with_damage(tmp_path):
     (file,) = suite(tmp_path, num_files=1, compression="")
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2 + 30])
-    *whole, damaged = read(RluControlSuiteSource(tmp_path))
-    assert whole
+    *intact, damaged = read(RluControlSuiteSource(tmp_path))
+    assert intact
     assert damaged.ends_part
-    assert damaged.key == f"train-00000-of-00001:{len(whole)}"
+    assert damaged.key == f"train-00000-of-00001:{len(intact)}"
     assert "the file ends within the record" in str(damaged.error)
     source = RluControlSuiteSource(tmp_path)
     assert list(source.episodes("train", "train-00000-of-00001", damaged.key)) == []

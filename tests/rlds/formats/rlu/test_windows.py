@@ -152,8 +152,8 @@ def test_a_file_of_windows_that_was_cut_ends_with_damage(tmp_path):
     (file,) = raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_windows(), num_files=1)
     file.write_bytes(file.read_bytes()[:-60])
     source = RluControlSuiteWindowsSource(tmp_path)
-    *whole, damaged = source.episodes("train", file.name)
-    assert whole
+    *intact, damaged = source.episodes("train", file.name)
+    assert intact
     assert damaged.ends_part
     assert "the file ends" in str(damaged.error) or "gzip" in str(damaged.error)
 

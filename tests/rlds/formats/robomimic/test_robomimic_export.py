@@ -21,24 +21,24 @@ RobomimicSource = rlds.sources.formats()["robomimic"].load()
 DAMAGED = "demo_2"
 
 
-def check_comes_back(path, made, **options):
+def check_comes_back(path, exported, **options):
     before = rlds.sources.open(path, **options)
-    for one, two in zip(before, rlds.sources.open(made), strict=True):
+    for one, two in zip(before, rlds.sources.open(exported), strict=True):
         assert not [*differences(one, two)]
-    metadata = dict(rlds.sources.open(made).metadata)
+    metadata = dict(rlds.sources.open(exported).metadata)
     assert metadata.pop("lineage")["from"][0]["format"] == "robomimic"
     assert metadata == before.metadata
 
 
 def test_values_are_where_robomimic_has_them(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
-    made = export(path, "robomimic", tmp_path / "made.hdf5").path
-    with h5py.File(path) as file, h5py.File(made) as found:
-        assert json.loads(found["data"].attrs["env_args"]) == raw.ENV_ARGS
-        assert found["data"].attrs["total"] == file["data"].attrs["total"]
-        assert found["mask/train"][()].tolist() == [b"demo_0", b"demo_1"]
+    exported = export(path, "robomimic", tmp_path / "made.hdf5").path
+    with h5py.File(path) as file, h5py.File(exported) as actual:
+        assert json.loads(actual["data"].attrs["env_args"]) == raw.ENV_ARGS
+        assert actual["data"].attrs["total"] == file["data"].attrs["total"]
+        assert actual["mask/train"][()].tolist() == [b"demo_0", b"demo_1"]
         for number, name in enumerate(raw.LENGTHS):
-            before, demo = file["data"][name], found[f"data/demo_{number}"]
+            before, demo = file["data"][name], actual[f"data/demo_{number}"]
             arrays = []
             before.visit(lambda path, arrays=arrays: arrays.append(path))
             for array in arrays:
@@ -50,18 +50,18 @@ def test_values_are_where_robomimic_has_them(tmp_path):
 
 def contents_of(path):
     """All arrays and attributes, but for the sidecar; demonstrations by their order."""
-    found = {}
+    contents = {}
 
     def plain(value):
         value = np.array(value).tolist()
         return value.decode() if isinstance(value, bytes) else value
 
     def add(name, item):
-        demo, is_observation, rest = name.partition("/obs/")
-        name = demo + is_observation + rest.replace("/", ".")
+        demo, is_observation, observation = name.partition("/obs/")
+        name = demo + is_observation + observation.replace("/", ".")
         if isinstance(item, h5py.Dataset):
-            found[name] = f"{item.dtype.newbyteorder('=')}: {np.array(item[()]).tolist()}"
-        found.update({f"{name}@{key}": plain(value) for key, value in item.attrs.items()})
+            contents[name] = f"{item.dtype.newbyteorder('=')}: {np.array(item[()]).tolist()}"
+        contents.update({f"{name}@{key}": plain(value) for key, value in item.attrs.items()})
 
     with h5py.File(path) as file:
         add("", file)
@@ -71,7 +71,7 @@ def contents_of(path):
         for number, demo in enumerate(sorted(file["data"], key=natural_order)):
             add(f"{number}", file["data"][demo])
             file["data"][demo].visititems(lambda name, item, n=number: add(f"{n}/{name}", item))
-    return found
+    return contents
 
 
 # The states of Isaac Lab follow the action; an export has them as robomimic does.
@@ -90,8 +90,8 @@ def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name
                 del demo["src_demo_inds"]
         for group in {"mask"} & file.keys():
             del file[group]
-    made = export(path, "robomimic", tmp_path / "made.hdf5").path
-    before, after = contents_of(path), contents_of(made)
+    exported = export(path, "robomimic", tmp_path / "made.hdf5").path
+    before, after = contents_of(path), contents_of(exported)
     assert {key: value for key, value in after.items() if before.get(key) != value} == {}
     assert {key for key in before if "@" in key} <= after.keys()
 
@@ -99,8 +99,8 @@ def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name
 def test_arrays_that_every_demonstration_lacks_are_exported_as_missing(tmp_path):
     path = raw.mimicgen(tmp_path / "a.hdf5")
     lacking = rlds.sources.open(path, "train[1:2]")
-    made = export(lacking, "robomimic", tmp_path / "made.hdf5").path
-    for one, two in zip(lacking, rlds.sources.open(made), strict=True):
+    exported = export(lacking, "robomimic", tmp_path / "made.hdf5").path
+    for one, two in zip(lacking, rlds.sources.open(exported), strict=True):
         assert not one.steps["datagen_info"]["eef_pose_known"].any()
         assert not [*differences(one, two)]
 
@@ -134,12 +134,12 @@ def test_irregular_arrays_and_attributes_are_read_back(tmp_path):
         file["data"].attrs["version"] = "1.5"
         file["extra/notes"] = ["ü", ""]
         file.attrs["made by"] = "somebody"
-    made = export(path, "robomimic", tmp_path / "made.hdf5").path
-    check_comes_back(path, made)
-    first, second, _ = rlds.sources.open(made)
+    exported = export(path, "robomimic", tmp_path / "made.hdf5").path
+    check_comes_back(path, exported)
+    first, second, _ = rlds.sources.open(exported)
     assert first.metadata["attributes"]["camera_info_known"] == np.False_
     assert second.metadata["attributes"]["states"]["odd"].tolist() == [1, 2]
-    with h5py.File(made) as file:
+    with h5py.File(exported) as file:
         assert "camera_info" not in file["data/demo_0"].attrs
         assert np.isnan(file["data/demo_0"].attrs["only here"])
 
@@ -160,10 +160,14 @@ def test_damaged_demonstrations_can_be_left_out(tmp_path):
 def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
     files = raw_npz.sample()
     path = raw_npz.write_folder(tmp_path / "raw", files)
-    made = export(
+    exported = export(
         path, "robomimic", tmp_path / "made.hdf5", env_args={"env_name": "Lift", "type": 1}
     )
-    assert {place.field: place.place for place in made.placements if place.how == "exact"} == {
+    assert {
+        placement.field: placement.place
+        for placement in exported.placements
+        if placement.how == "exact"
+    } == {
         "steps/observation/camera": "obs/camera",
         "steps/observation/joints": "obs/joints",
         "steps/action": "actions",
@@ -172,15 +176,15 @@ def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
         "steps/info/qpos": "info/qpos",
         "steps/info/contact": "info/contact",
     }
-    found = rlds.sources.open(made.path)
-    assert found.format == "robomimic"
-    for one, two in zip(rlds.sources.open(path), found, strict=True):
+    opened = rlds.sources.open(exported.path)
+    assert opened.format == "robomimic"
+    for one, two in zip(rlds.sources.open(path), opened, strict=True):
         assert list(differences(one, two)) == []
     np.testing.assert_array_equal(
-        found.columns(1, ["observation/joints"], 2, 5)["observation"]["joints"],
+        opened.columns(1, ["observation/joints"], 2, 5)["observation"]["joints"],
         files["episode_2.npz"]["observation/joints"][2:5],
     )
-    with h5py.File(made.path) as file:
+    with h5py.File(exported.path) as file:
         raws = list(files.values())
         assert sorted(file["data"]) == ["demo_0", "demo_1", "demo_2"]
         for number, arrays in enumerate(raws):
@@ -202,14 +206,14 @@ def test_action_parts_and_scalars_are_exported_without_final_observations(tmp_pa
         "action/gripper": np.arange(5),
     }
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
-    made = export(path, "robomimic", tmp_path / "made.h5", compression="gzip")
-    with h5py.File(made.path) as file:
+    exported = export(path, "robomimic", tmp_path / "made.h5", compression="gzip")
+    with h5py.File(exported.path) as file:
         demo = file["data/demo_0"]
         assert demo["actions"][3].tolist() == [6, 7, 3]
         assert demo["action_dict/gripper"].shape == (5, 1)
         assert demo["obs/observation"].shape == (5, 1)
         assert "next_obs" not in demo
-    (one,), (two,) = rlds.sources.open(path), rlds.sources.open(made.path)
+    (one,), (two,) = rlds.sources.open(path), rlds.sources.open(exported.path)
     assert list(differences(one, two)) == []
 
 
@@ -235,9 +239,11 @@ def test_a_tfds_dataset_is_exported_as_it_came(tmp_path, name):
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
     source = RobomimicSource(path, alignment="shift")
     builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
-    made = export(builder.data_path, "robomimic", tmp_path / "made.hdf5").path
-    assert contents_of(made) == contents_of(export(source, "robomimic", tmp_path / "a.hdf5").path)
-    for one, two in zip(rlds.sources.Episodes(source), rlds.sources.open(made), strict=True):
+    exported = export(builder.data_path, "robomimic", tmp_path / "made.hdf5").path
+    assert contents_of(exported) == contents_of(
+        export(source, "robomimic", tmp_path / "a.hdf5").path
+    )
+    for one, two in zip(rlds.sources.Episodes(source), rlds.sources.open(exported), strict=True):
         assert not [*differences(one, two)]
 
 
@@ -271,8 +277,8 @@ print(json.dumps({
        for group in ("obs", "next_obs") for key in ("joints", "camera")},
 }))
 """
-    found = foreign_readers.run("robomimic", script, tmp_path / "made.hdf5")
-    assert found["demos"] == found["masked"] == ["demo_0", "demo_1", "demo_2"]
+    actual = foreign_readers.run("robomimic", script, tmp_path / "made.hdf5")
+    assert actual["demos"] == actual["masked"] == ["demo_0", "demo_1", "demo_2"]
     raws = list(files.values())
     for key, arrays in (
         ("actions", [a["action"].astype("f4") for a in raws]),
@@ -281,5 +287,5 @@ print(json.dumps({
         ("next_obs/joints", [a["observation/joints"][1:] for a in raws]),
         ("next_obs/camera", [a["observation/camera"][1:] for a in raws]),
     ):
-        np.testing.assert_array_equal(np.array(found[key], "f4"), np.concatenate(arrays))
-    assert np.flatnonzero(found["dones"]).tolist() == [2]
+        np.testing.assert_array_equal(np.array(actual[key], "f4"), np.concatenate(arrays))
+    assert np.flatnonzero(actual["dones"]).tolist() == [2]

@@ -17,7 +17,7 @@ RobomimicSource = rlds.sources.formats()["robomimic"].load()
 
 def demos_of(path):
     """The demonstrations of a file: arrays and attributes by path."""
-    found = {}
+    demos = {}
     with h5py.File(path) as file:
         for name in sorted(file["data"], key=lambda name: int(name[5:])):
             arrays = {}
@@ -26,8 +26,8 @@ def demos_of(path):
                     arrays.update({path: item[()]}) if isinstance(item, h5py.Dataset) else None
                 )
             )
-            found[name] = arrays, dict(file["data"][name].attrs)
-    return found
+            demos[name] = arrays, dict(file["data"][name].attrs)
+    return demos
 
 
 def leaf(steps, path):
@@ -36,9 +36,9 @@ def leaf(steps, path):
     return steps
 
 
-def same(found, expected):
-    assert found.dtype == expected.dtype.newbyteorder("=")
-    np.testing.assert_array_equal(found, expected)
+def same(actual, expected):
+    assert actual.dtype == expected.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_the_final_observation_comes_from_next_obs(tmp_path):
@@ -66,8 +66,8 @@ def test_the_final_observation_comes_from_next_obs(tmp_path):
         assert episode.steps["discount"].tolist() == [1] * (length - 1) + [not succeeded, 0]
         lang = json.loads(attributes["ep_meta"])["lang"]
         assert set(episode.steps["language_instruction"]) == {lang}
-        found = episode.metadata["attributes"]
-        assert {name: found[name] for name in attributes} == attributes
+        actual = episode.metadata["attributes"]
+        assert {name: actual[name] for name in attributes} == attributes
     assert [set(episode.metadata["masks"]) for episode in episodes] == [
         {"train", "20_percent"},
         {"train"},
@@ -179,11 +179,11 @@ def test_every_array_of_the_file_is_read(tmp_path, name):
     fields = {"actions": "action", "rewards": "reward", "obs": "observation"}
     for episode, (arrays, _) in zip(episodes, demos_of(path).values()):
         for key, expected in arrays.items():
-            root, slash, rest = key.partition("/")
+            root, slash, subpath = key.partition("/")
             if root == "next_obs" or (name, root) == ("isaac_lab", "states"):
                 continue
             try:
-                column = leaf(episode.steps, fields.get(root, root) + slash + rest)
+                column = leaf(episode.steps, fields.get(root, root) + slash + subpath)
             except KeyError:
                 column = leaf(episode.metadata, key)
             expected = np.asarray(expected)
@@ -272,14 +272,14 @@ def test_spans_are_parts_of_episodes(tmp_path):
         path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
         episodes = rlds.sources.open(path, alignment=alignment)
         for index in range(len(episodes)):
-            whole = episodes.columns(index)
+            all_steps = episodes.columns(index)
             for begin, end in ((0, 1), (0, 3), (1, 9), (1, 2)):
                 part = episodes.columns(index, start=begin, stop=end)
-                for (key, found), (_, expected) in zip(
+                for (key, actual), (_, expected) in zip(
                     leaves_at(part, None),
-                    leaves_at(whole, None),
+                    leaves_at(all_steps, None),
                 ):
-                    np.testing.assert_array_equal(found, expected[begin:end], err_msg=key)
+                    np.testing.assert_array_equal(actual, expected[begin:end], err_msg=key)
 
 
 # --- Damage --------------------------------------------------------------------------------------
@@ -378,8 +378,8 @@ def test_differences_from_the_tfds_builder_are_those_of_the_docs(tmp_path):
         for item in tfds.as_numpy(raw.by_tfds(path, tmp_path / "tfds").as_dataset(split="train"))
     }
     for ours in rlds.sources.open(path):
-        found = theirs.pop(ours.key)
-        steps = found["steps"]
+        actual = theirs.pop(ours.key)
+        steps = actual["steps"]
         assert len(steps) == ours.num_steps
         for key, column in ours.steps["observation"].items():
             same(column, np.stack([step["observation"][key] for step in steps]))
@@ -390,7 +390,7 @@ def test_differences_from_the_tfds_builder_are_those_of_the_docs(tmp_path):
         assert terminal[-2:] == [ours.key == "demo_0", True]  # A terminal state with a step after.
         assert [int(step["discount"]) for step in steps] == [1] * (len(steps) - 1) + [0]
         assert ours.steps["discount"][-2:].tolist() == [0, 0]
-        assert set(found) == {"steps", "horizon", "episode_id", *raw.LIFT_MASKS}
+        assert set(actual) == {"steps", "horizon", "episode_id", *raw.LIFT_MASKS}
     assert not theirs
     with h5py.File(path, "a") as file:
         del file["data/demo_0/next_obs"]

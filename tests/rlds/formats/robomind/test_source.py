@@ -33,8 +33,8 @@ def check_episode(episode, path):
                     assert steps[field][name].dtype == np.float64
                     assert steps[field][name][row].tobytes() == values[row].tobytes()
             for group in ("rgb_images", "depth_images"):
-                found = steps["observation"][group]["camera_front"][row]
-                assert found == file["observations"][group]["camera_front"][row].tobytes()
+                actual = steps["observation"][group]["camera_front"][row]
+                assert actual == file["observations"][group]["camera_front"][row].tobytes()
 
 
 @pytest.mark.slow
@@ -62,9 +62,9 @@ def test_episodes_are_those_of_the_files(tmp_path):
         (file_of(root, "val", "7_0").parents[1], "7_0"),
         (file_of(root, "val", "7_0"), "7_0"),
     ):
-        (found,) = rlds.sources.open(path, "val")
-        assert found.key == key
-        check_episode(found, file_of(root, "val", "7_0"))
+        (opened,) = rlds.sources.open(path, "val")
+        assert opened.key == key
+        check_episode(opened, file_of(root, "val", "7_0"))
 
 
 def test_frames_that_are_no_files_become_png_files(tmp_path):

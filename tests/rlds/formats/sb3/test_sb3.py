@@ -17,9 +17,9 @@ Sb3Source = rlds.sources.formats()["sb3"].load()
 
 def episodes_of(added, size):
     """The episodes of an environment of which the ring still has something, as lists."""
-    kept = added[-size:]
+    stored = added[-size:]
     episodes, current = [], []
-    for transition in kept:
+    for transition in stored:
         current.append(transition)
         if transition["dones"]:
             episodes.append(current)
@@ -153,13 +153,13 @@ def test_damaged_and_hostile_buffers_are_refused(tmp_path):
     (tmp_path / "b.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(SourceError, match=r"names os\.system, which is not plain data"):
         Sb3Source(tmp_path / "b.pkl")
-    for change, what in (
+    for change, message in (
         ({"pos": 7}, "'pos': 7, expected at most 6"),
         ({"actions": np.zeros((5, 2, 1))}, r"\(5, 2, 1\), expected 6 rows for 2 environments"),
         ({"n_envs": "2"}, "n_envs '2'"),
         ({"pos": 0, "full": False}, "no transitions"),
     ):
-        with pytest.raises(SourceError, match=what):
+        with pytest.raises(SourceError, match=message):
             Sb3Source(raw_sb3.write(tmp_path / "a.pkl", {**state, **change}))
 
 

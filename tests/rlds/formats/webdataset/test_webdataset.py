@@ -24,7 +24,7 @@ def samples(path):
     """The samples that the library reads."""
     for name in sorted(path.glob("*.tar")):
         with name.open("rb") as file:
-            members = ({**found, "__url__": ""} for found in tariterators.tar_file_iterator(file))
+            members = ({**member, "__url__": ""} for member in tariterators.tar_file_iterator(file))
             yield from tariterators.group_by_keys(members)
 
 
@@ -159,18 +159,18 @@ def test_a_cut_file_gives_its_complete_samples(tmp_path):
     )
     data = path.read_bytes()
     mark = (-(-len(data.rstrip(b"\0")) // 512) + 1) * 512
-    found = set()
+    actual = set()
     for size in range(512 * 30, len(data) + 1, 512):
         path.write_bytes(data[:size])
         episodes = rlds.sources.open(path, format="webdataset")
         assert len(list(episodes.source.can.faults("train"))) == (size < mark)
-        *others, last = range(len(episodes))
-        assert all(episodes[index].complete for index in others)
+        *complete, last = range(len(episodes))
+        assert all(episodes[index].complete for index in complete)
         try:
-            found.add((len(episodes), episodes[last].complete))
+            actual.add((len(episodes), episodes[last].complete))
         except SourceError:
-            found.add((len(episodes), None))
-    assert found == {(2, None), (2, False), (3, None), (3, False), (3, True)}
+            actual.add((len(episodes), None))
+    assert actual == {(2, None), (2, False), (3, None), (3, False), (3, True)}
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
@@ -227,21 +227,23 @@ def test_damaged_samples_are_refused_and_intact_ones_read(tmp_path):
 
 def test_npz_survives_an_export_to_webdataset(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    made = export(path, "webdataset", tmp_path / "made", shard_bytes=20_000)
-    places = {place.field: (place.place, place.how) for place in made.placements}
-    assert places["steps/observation/camera"] == ("observation.camera.*.png", "exact")
-    assert places["steps/info/qpos"] == ("steps.npz", "exact")
-    assert places["steps/note"] == ("", "sidecar")
+    exported = export(path, "webdataset", tmp_path / "made", shard_bytes=20_000)
+    placements = {
+        placement.field: (placement.place, placement.how) for placement in exported.placements
+    }
+    assert placements["steps/observation/camera"] == ("observation.camera.*.png", "exact")
+    assert placements["steps/info/qpos"] == ("steps.npz", "exact")
+    assert placements["steps/note"] == ("", "sidecar")
     assert [file.name for file in sorted((tmp_path / "made").glob("[!.]*"))] == [
         *("features.json", "shard-000000.tar", "shard-000001.tar")
     ]
     raw = reading.episodes(NpzSource(path), "train", "0-3")
-    for one, two in zip(raw, rlds.sources.open(made.path)):
+    for one, two in zip(raw, rlds.sources.open(exported.path)):
         assert list(differences(one, two)) == []
     decode = autodecode.Decoder([autodecode.imagehandler("rgb8")])
-    found = [decode(sample) for sample in samples(tmp_path / "made")]
-    assert [sample["__key__"] for sample in found] == ["000000", "000001", "000002"]
-    for sample, raw in zip(found, raw_npz.sample().values()):
+    actual = [decode(sample) for sample in samples(tmp_path / "made")]
+    assert [sample["__key__"] for sample in actual] == ["000000", "000001", "000002"]
+    for sample, raw in zip(actual, raw_npz.sample().values()):
         np.testing.assert_array_equal(sample["steps.npz"]["action"][:-1], raw["action"])
         for row, pixels in enumerate(raw["observation/camera"]):
             np.testing.assert_array_equal(sample[f"observation.camera.{row:06d}.png"], pixels)
@@ -263,12 +265,12 @@ def test_fields_with_the_same_file_name_are_kept_apart(tmp_path, images, files):
     rng = np.random.default_rng(0)
     arrays |= {path: rng.integers(0, 256, (5, 6, 6, 3), np.uint8) for path in [*images, "camera"]}
     np.savez(tmp_path / "raw.npz", **arrays)
-    made = export(tmp_path / "raw.npz", "webdataset", tmp_path / "made")
-    (one,), (two,) = rlds.sources.open(tmp_path / "raw.npz"), rlds.sources.open(made.path)
+    exported = export(tmp_path / "raw.npz", "webdataset", tmp_path / "made")
+    (one,), (two,) = rlds.sources.open(tmp_path / "raw.npz"), rlds.sources.open(exported.path)
     assert list(differences(one, two)) == []
     (sample,) = samples(tmp_path / "made")
-    found = sorted(name for name in sample if name.endswith(".000000.png"))
-    assert found == [f"{name}.000000.png" for name in files]
+    actual = sorted(name for name in sample if name.endswith(".000000.png"))
+    assert actual == [f"{name}.000000.png" for name in files]
 
 
 def test_images_and_clips_stay_files(tmp_path):
@@ -278,13 +280,13 @@ def test_images_and_clips_stay_files(tmp_path):
         assert sample["observation.wrist.000000.png"] == raw["wrist.000000.png"]
     names = {"code.pyd": "video/observation/top/clip"}
     with_clips = rlds.sources.open(tmp_path / "raw", fields=names)
-    made = export(with_clips, "webdataset", tmp_path / "clips")
-    assert made.placements[-1].place == "video.observation.top.mp4"
+    exported = export(with_clips, "webdataset", tmp_path / "clips")
+    assert exported.placements[-1].place == "video.observation.top.mp4"
     clip = "video/observation/top/clip"
-    found, before = (at(it.spec, clip) for it in (rlds.sources.open(made.path), with_clips))
-    assert found == before
+    actual, before = (at(it.spec, clip) for it in (rlds.sources.open(exported.path), with_clips))
+    assert actual == before
     for sample in samples(tmp_path / "clips"):
         assert sample["video.observation.top.mp4"] == b"a pickle"
         assert b"a pickle" not in sample["rlds.bin"]
-    found = json.loads((tmp_path / "clips" / "features.json").read_text())
-    assert found["steps"]["action"] == {"dtype": "float32", "shape": [2]}
+    actual = json.loads((tmp_path / "clips" / "features.json").read_text())
+    assert actual["steps"]["action"] == {"dtype": "float32", "shape": [2]}

@@ -21,8 +21,8 @@ NpzSource = rlds.sources.formats()["npz"].load()
 def files(path):
     """All files of a hierarchy."""
     if path.is_dir():
-        found = [file for file in path.rglob("*") if file.is_file()]
-        return {file.relative_to(path).as_posix(): file.read_bytes() for file in found}
+        paths = [file for file in path.rglob("*") if file.is_file()]
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in paths}
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -35,28 +35,30 @@ def check_same(one, two):
             assert json.loads(data) in ({}, json.loads(twos.get(name, "{}")))
         elif "camera0_rgb" in name:
             assert twos[name] == data or json.loads(twos[name]) == json.loads(data)
-    arrays, others = raw_zarr.read_all(one), raw_zarr.read_all(two)
+    arrays, expected = raw_zarr.read_all(one), raw_zarr.read_all(two)
     for name, array in arrays.items():
-        assert others[name].dtype == array.dtype
-        np.testing.assert_array_equal(others[name], array, err_msg=name)
+        assert expected[name].dtype == array.dtype
+        np.testing.assert_array_equal(expected[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize(
-    ("write", "suffix", "made"),
+    ("write", "suffix", "target_suffix"),
     [
         (raw_zarr.write_pusht, ".zarr", ".zarr.zip"),
         (raw_zarr.write_umi, ".zarr.zip", ".zarr"),
     ],
 )
-def test_zarr_buffers_survive_an_export(tmp_path, write, suffix, made):
+def test_zarr_buffers_survive_an_export(tmp_path, write, suffix, target_suffix):
     path = write(tmp_path / f"raw{suffix}")
-    found = export(path, "zarr", tmp_path / f"made{made}")
-    check_same(path, tmp_path / f"made{made}")
-    assert {place.how for place in found.placements if place.field != "steps/discount"} == {"exact"}
+    exported = export(path, "zarr", tmp_path / f"made{target_suffix}")
+    check_same(path, tmp_path / f"made{target_suffix}")
+    assert {
+        placement.how for placement in exported.placements if placement.field != "steps/discount"
+    } == {"exact"}
     decoded = export(path, "zarr", tmp_path / "decoded", source_options={"images": "frames"})
-    made = raw_zarr.read_all(tmp_path / "decoded")
+    arrays = raw_zarr.read_all(tmp_path / "decoded")
     for name, array in raw_zarr.read_all(path).items():
-        np.testing.assert_array_equal(made[name], array)
+        np.testing.assert_array_equal(arrays[name], array)
     assert decoded.num_steps == 12
 
 
@@ -64,8 +66,8 @@ def test_zarr_buffers_survive_an_export(tmp_path, write, suffix, made):
 def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "raw.zarr", aborted=3)
     export(path, "zarr", tmp_path / "made.zarr")
-    made = raw_zarr.read_all(tmp_path / "made.zarr")
-    assert made["meta/episode_ends"].tolist() == [4, 6, 12, 15]  # Or no reader would take it.
+    arrays = raw_zarr.read_all(tmp_path / "made.zarr")
+    assert arrays["meta/episode_ends"].tolist() == [4, 6, 12, 15]  # Or no reader would take it.
     episodes = rlds.sources.open(tmp_path / "made.zarr")
     assert [episode.complete for episode in episodes] == [True] * 3 + [False]
     part = export(path, "zarr", tmp_path / "part.zarr", split="train[1:3]")
@@ -76,17 +78,19 @@ def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
 def test_what_zarr_buffers_cannot_hold_is_kept_in_the_sidecar(tmp_path):
     """Final observations, flags, text and arrays of other lengths are in the sidecar."""
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    found = export(path, "zarr", tmp_path / "made.zarr.zip")
-    places = {place.field: (place.place, place.how) for place in found.placements}
-    assert places["steps/observation/camera"] == ("data/camera", "exact")
-    assert places["steps/info/qpos"] == ("data/info_qpos", "exact")
-    assert places["steps/note"] == ("", "sidecar")
+    actual = export(path, "zarr", tmp_path / "made.zarr.zip")
+    placements = {
+        placement.field: (placement.place, placement.how) for placement in actual.placements
+    }
+    assert placements["steps/observation/camera"] == ("data/camera", "exact")
+    assert placements["steps/info/qpos"] == ("data/info_qpos", "exact")
+    assert placements["steps/note"] == ("", "sidecar")
     episodes = rlds.sources.open(tmp_path / "made.zarr.zip")
     for one, two in zip(reading.episodes(NpzSource(path), "train", "0-3"), episodes, strict=True):
         assert list(differences(one, two)) == []
-    made = raw_zarr.read_all(tmp_path / "made.zarr.zip")
-    assert made["meta/episode_ends"].tolist() == [3, 8, 12]
-    assert made["data/action"].shape == (12, 2)
+    arrays = raw_zarr.read_all(tmp_path / "made.zarr.zip")
+    assert arrays["meta/episode_ends"].tolist() == [3, 8, 12]
+    assert arrays["data/action"].shape == (12, 2)
     columns = episodes.columns(1, ["observation/joints", "note"], 4, 6)
     assert len(columns["note"]) == 2
     again = export(episodes, "zarr", tmp_path / "again.zarr", compressor="default")
@@ -99,8 +103,8 @@ def test_episodes_of_one_step_and_reserved_names_are_exported(tmp_path):
     files = {"0.npz": one, "1.npz": {name: array[:1] for name, array in one.items()}}
     files["1.npz"]["action"] = one["action"][:0]
     path = raw_npz.write_folder(tmp_path / "raw", files)
-    made = export(path, "zarr", tmp_path / "made.zarr")
-    assert (made.num_episodes, made.num_steps) == (2, 4)
+    exported = export(path, "zarr", tmp_path / "made.zarr")
+    assert (exported.num_episodes, exported.num_steps) == (2, 4)
     assert raw_zarr.read_all(tmp_path / "made.zarr").keys() > {"data/a_demo_start_pose_rows"}
 
 
@@ -112,17 +116,17 @@ def test_zarr_buffers_survive_a_conversion_to_tfds(tmp_path):
         builder = tfds_builders.convert(
             rlds.sources.open(path).source, name=write.__name__, data_dir=tmp_path / "data"
         )
-        made = tmp_path / f"{write.__name__}_again.zarr"
-        export(builder.data_path, "zarr", made)
-        check_same(path, made)
+        target = tmp_path / f"{write.__name__}_again.zarr"
+        export(builder.data_path, "zarr", target)
+        check_same(path, target)
     npz = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     builder = tfds_builders.convert(NpzSource(npz), name="npz", data_dir=tmp_path / "data")
     export(builder.data_path, "zarr", tmp_path / "npz.zarr")
-    made = raw_zarr.read_all(tmp_path / "npz.zarr")
+    arrays = raw_zarr.read_all(tmp_path / "npz.zarr")
     keys = [episode.key for episode in rlds.sources.open(tmp_path / "npz.zarr")]
     assert {*keys} == raw_npz.sample().keys()  # A dataset has them in another order.
     camera = np.concatenate([raw_npz.sample()[key]["observation/camera"][:-1] for key in keys])
-    np.testing.assert_array_equal(made["data/camera"], camera)
+    np.testing.assert_array_equal(arrays["data/camera"], camera)
 
 
 def test_bytes_that_are_not_utf_8_are_kept(tmp_path):
@@ -164,9 +168,9 @@ def test_zarr_2_reads_it_as_diffusion_policy_does(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     export(path, "zarr", tmp_path / "other.zarr.zip")
     export(raw_zarr.write_pusht(tmp_path / "raw.zarr"), "zarr", tmp_path / "again.zarr")
-    made = [tmp_path / "other.zarr.zip", tmp_path / "again.zarr"]
-    sums = foreign_readers.run("zarr", READ, *made)
+    paths = [tmp_path / "other.zarr.zip", tmp_path / "again.zarr"]
+    sums = foreign_readers.run("zarr", READ, *paths)
     assert len(sums) >= 14
-    for file, name, found in sums:
-        array = raw_zarr.read_all(next(p for p in made if str(p) == file))[f"data/{name}"]
-        assert found == pytest.approx(array.astype("f8").sum())
+    for file, name, total in sums:
+        array = raw_zarr.read_all(next(p for p in paths if str(p) == file))[f"data/{name}"]
+        assert total == pytest.approx(array.astype("f8").sum())

@@ -51,13 +51,13 @@ def test_buffers_of_diffusion_policy_are_read(tmp_path, name):
     assert check_rows(episodes, raw, [4, 6, 12]) == {*raw}
     assert [episode.metadata["meta"]["seeds"] for episode in episodes] == [7, 8, 9]
     assert all(episode.complete for episode in episodes)
-    found = episodes.metadata["zarr"]
-    assert found["values"] == {
+    actual = episodes.metadata["zarr"]
+    assert actual["values"] == {
         "meta/joints": {"dtype": "<f8", "values": [0, 1, 2, 3]},
         "meta/rate": {"dtype": "<f8", "values": 10},
     }
-    assert found["attributes"]["data/action"] == {"frame": "world"}
-    assert found["attributes"][""] == {"made by": "somebody"}
+    assert actual["attributes"]["data/action"] == {"frame": "world"}
+    assert actual["attributes"][""] == {"made by": "somebody"}
     assert list(episodes.source.can.faults("train")) == []
 
 
@@ -109,10 +109,10 @@ def test_videos_in_the_folder_are_matched_with_the_rows(tmp_path):
     episodes = rlds.sources.open(tmp_path)
     for episode, number in zip(episodes, numbers):
         for camera in (0, 10):
-            found = episode.metadata["video"]["observation"][f"camera_{camera}"]
-            assert found["clip"] == videos.encoded(number=number, seed=camera)
+            actual = episode.metadata["video"]["observation"][f"camera_{camera}"]
+            assert actual["clip"] == videos.encoded(number=number, seed=camera)
             expected = [min(3 * row, number - 1) for row in range(episode.num_steps)]
-            assert (found["frames"] - found["first"]).tolist() == expected
+            assert (actual["frames"] - actual["first"]).tolist() == expected
     pixels = rlds.sources.open(tmp_path, video="frames").columns(2, ["observation/camera_10"])
     expected = videos.decoded(videos.encoded(number=8, seed=10))[[0, 3, 6, 7, 7, 7]]
     np.testing.assert_array_equal(pixels["observation"]["camera_10"], expected)
@@ -140,10 +140,10 @@ def test_only_requested_rows_are_read(tmp_path):
     source = rlds.sources.open(path, missing_chunks="fill")
     episodes = pickle.loads(pickle.dumps(source))
     raw = raw_zarr.pusht()["img"]
-    found = episodes.columns(2, ["observation/img", "is_last"], 3, 9)
-    np.testing.assert_array_equal(found["observation"]["img"][1:], raw[10:])
-    assert not found["observation"]["img"][0].any()
-    assert found["is_last"].tolist() == [False, False, True]
+    actual = episodes.columns(2, ["observation/img", "is_last"], 3, 9)
+    np.testing.assert_array_equal(actual["observation"]["img"][1:], raw[10:])
+    assert not actual["observation"]["img"][0].any()
+    assert actual["is_last"].tolist() == [False, False, True]
     assert episodes.columns(2, ["action"], 1, 2)["action"].tolist() == [
         raw_zarr.pusht()["action"][7].tolist()
     ]
@@ -256,7 +256,7 @@ def test_text_big_endian_numbers_and_fortran_order_are_read(tmp_path):
         order = "F" if name == "data/f" else "C"
         dtype = str if array.dtype == object else array.dtype
         config = {"compressors": GZip()} if name != "data/long" else {}
-        made = root.create_array(
+        stored = root.create_array(
             name,
             shape=array.shape,
             chunks=(2, *array.shape[1:]),
@@ -265,12 +265,12 @@ def test_text_big_endian_numbers_and_fortran_order_are_read(tmp_path):
             config={"write_empty_chunks": True},
             **config,
         )
-        made[:] = array
+        stored[:] = array
     episode = rlds.sources.open(tmp_path / "a.zarr")[1]
-    found = episode.steps["observation"]
-    np.testing.assert_array_equal(found["f"], values["data/f"][2:])
-    assert found["f"].dtype == np.float64
-    assert found["words"].tolist() == found["long"].tolist() == ["", "ü", "up"]
+    actual = episode.steps["observation"]
+    np.testing.assert_array_equal(actual["f"], values["data/f"][2:])
+    assert actual["f"].dtype == np.float64
+    assert actual["words"].tolist() == actual["long"].tolist() == ["", "ü", "up"]
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_fixed_length_text_of_zarr_3_0_is_read(tmp_path, dtype, codec, values):
     for number in range(3):
         chunk = np.array(values[2 * number : 2 * number + 2], object)
         (folder / str(number)).write_bytes(encode(chunk))
-    found = [episode.steps["observation"]["words"] for episode in rlds.sources.open(path)]
-    assert np.concatenate(found).tolist() == values[:5]
+    actual = [episode.steps["observation"]["words"] for episode in rlds.sources.open(path)]
+    assert np.concatenate(actual).tolist() == values[:5]
     text = (folder / ".zarray").read_text()
     (folder / ".zarray").write_text(text.replace(dtype, "<i4"))
     with pytest.raises(SourceError, match=f"unsupported filters \\['{codec}'\\] on '<i4'"):
@@ -377,8 +377,8 @@ def test_a_file_of_holes_is_not_read(tmp_path, name, codec):
         rlds.sources.open(path)[0]
 
 
-@pytest.mark.parametrize("found", [3, 2**32 - 1])
-def test_false_text_counts_are_refused(tmp_path, found):
+@pytest.mark.parametrize("count", [3, 2**32 - 1])
+def test_false_text_counts_are_refused(tmp_path, count):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     for name, values in {
         "data/action": np.ones(4),
@@ -391,6 +391,6 @@ def test_false_text_counts_are_refused(tmp_path, found):
     chunk = tmp_path / "a.zarr/data/text/0"
     content = chunk.read_bytes()
     assert content[:4] == (4).to_bytes(4, "little")
-    chunk.write_bytes(found.to_bytes(4, "little") + content[4:])
-    with pytest.raises(SourceError, match=f"'data/text'.*{found} texts in .*expected 4"):
+    chunk.write_bytes(count.to_bytes(4, "little") + content[4:])
+    with pytest.raises(SourceError, match=f"'data/text'.*{count} texts in .*expected 4"):
         rlds.sources.open(tmp_path / "a.zarr")[0]
