@@ -194,7 +194,7 @@ def modules_imported_by(path):
             yield from (name if name in MODULES else node.module for name in names)
 
 
-def test_what_needs_tensorflow_is_imported_by_nothing_else_on_its_floor():
+def test_modules_that_need_tensorflow_are_imported_by_no_other_module_of_envlogger():
     root = Path(importlib.import_module("envlogger").__file__).parents[1]
     modules = {name.removesuffix(".py").replace("/", ".") for name in NEED_TENSORFLOW}
     files = {file.relative_to(root).as_posix(): file for file in root.glob("envlogger/**/*.py")}

@@ -124,7 +124,7 @@ def test_the_users_own_handler_for_sigterm_stays(tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_in_the_middle_of_recording(tmp_path):
+def test_sigterm_amid_a_recording_keeps_all_complete_episodes(tmp_path):
     code = """
         logger = begin()
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()

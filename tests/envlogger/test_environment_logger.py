@@ -97,7 +97,7 @@ def test_a_type_of_backend_may_stand_for_memory():
         play(env)
 
 
-def test_what_step_fn_returns_is_recorded(tmp_path):
+def test_the_value_of_step_fn_is_recorded(tmp_path):
     seen = []
 
     def step_fn(timestep, action, env):

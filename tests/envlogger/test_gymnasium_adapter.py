@@ -158,7 +158,7 @@ def test_seeds_hold_for_one_reset_and_options_for_all():
     assert (env.seed, env.options) == (None, {"begin": 1})
 
 
-def test_what_the_adapter_lacks_is_that_of_the_environment():
+def test_attributes_that_the_adapter_lacks_are_those_of_the_environment():
     corridor = Corridor()
     env = GymnasiumAdapter(corridor)
     env.reset()

@@ -25,7 +25,7 @@ def record(env, **kwargs):
             timestep = logger.step(1)
 
 
-def test_what_is_asked_for_in_the_wrong_way_is_named(tmp_path):
+def test_unknown_indices_and_fields_are_named(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert repr(reader) == "<Reader of 1 episodes, 10 steps>"

@@ -84,7 +84,7 @@ METADATA = [{"number": number} for number in range(4)]
 # --- Where the recording goes.
 
 
-def test_what_is_whole_is_copied_as_it_is(recording, tmp_path):
+def test_an_intact_recording_is_copied_unchanged(recording, tmp_path):
     before = files(recording)
     report = envlogger.recover(recording, tmp_path / "new")
     assert files(recording) == before

@@ -164,7 +164,7 @@ def test_a_file_that_was_deleted_is_an_error(tmp_path):
         recorder.close()
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_values_that_do_not_fit_their_stream_are_refused(tmp_path):
     recorder = envlogger.StreamRecorder(tmp_path / "run")
     recorder.push("joints", None, np.zeros(3))
     for value in (np.zeros(4), np.zeros(3, np.float32), 1.0, None, "text"):

@@ -79,7 +79,7 @@ def test_we_read_what_it_writes(tmp_path):
         assert len(index) >= 4, f"seed {seed}, {options}"
 
 
-def test_it_reads_what_we_write(tmp_path):
+def test_array_record_reads_what_we_write(tmp_path):
     path = tmp_path / "file"
     for seed in seeds():
         rng = random.Random(seed)

@@ -95,7 +95,7 @@ def random_steps(rng):
     return steps
 
 
-def test_it_reads_what_we_write(tmp_path):
+def test_upstream_reads_what_we_write(tmp_path):
     cases = []
     for seed in seeds():
         rng = random.Random(seed)

@@ -117,12 +117,12 @@ def test_a_claimed_size_is_not_allocated(compression_type, stream, message):
 
 @pytest.mark.parametrize("size", [MAX_DECOMPRESSED_SIZE + 1, (1 << 64) - 1])
 @pytest.mark.parametrize("compression_type", [CompressionType.BROTLI, CompressionType.ZSTD])
-def test_there_is_a_limit_to_the_size(compression_type, size):
+def test_sizes_above_the_limit_are_refused(compression_type, size):
     with pytest.raises(riegeli.ResourceExhaustedError, match="more than the limit 4294967296"):
         decompress(compression_type, encode_varints([size]) + b"stream", (1 << 64) - 1)
 
 
-def test_what_is_written_can_be_read_again(monkeypatch):
+def test_compressed_data_never_exceeds_the_limit_for_reading(monkeypatch):
     monkeypatch.setattr(compression, "MAX_DECOMPRESSED_SIZE", 1000)
     with pytest.raises(riegeli.ResourceExhaustedError, match="make chunk_size smaller"):
         Compressor().compress([bytes(1001)])

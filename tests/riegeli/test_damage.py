@@ -321,7 +321,7 @@ def test_any_one_of_the_reading_methods_is_enough(methods):
     assert RecordReader(source, owns_src=False).read_record() == b"a"
 
 
-def test_file_objects_that_take_bytes_only_and_little_at_a_time():
+def test_file_objects_may_take_bytes_only_and_little_at_a_time():
     class Dest:
         def __init__(self):
             self.data = b""

@@ -29,7 +29,7 @@ def test_no_mutation_breaks_a_fuzz_target(target, data):
 
 
 @pytest.mark.parametrize("target", fuzz_targets.TARGETS)
-def test_mutations_that_fuzzing_led_to(target):
+def test_inputs_found_by_fuzzing_break_no_fuzz_target(target):
     # A line is an input in hex, or begins with # and says what was found with the next one.
     lines = (INPUTS / f"{target}.txt").read_text().splitlines()
     inputs = [bytes.fromhex(line) for line in lines if not line.startswith("#")]

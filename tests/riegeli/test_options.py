@@ -133,7 +133,7 @@ def test_wrong_options_say_what_is_wrong(text, message):
     assert message.replace("'at most", "at most") in str(error.value)
 
 
-def test_what_cannot_be_written_is_told_from_what_is_wrong():
+def test_unsupported_options_raise_an_unimplemented_error():
     with pytest.raises(
         riegeli.UnimplementedError, match="no Python package does; the largest is 24"
     ):

@@ -203,7 +203,7 @@ def test_another_exception_comes_out_and_reading_goes_on_behind():
         assert reader.read_record() == b"third"
 
 
-def test_what_the_function_returns_does_not_matter():
+def test_the_return_value_of_the_recovery_function_is_ignored():
     file, _, _ = damaged_file()
     with RecordReader(file, recovery=lambda region: False) as reader:
         assert list(reader.read_records()) == [b"first", b"third"]

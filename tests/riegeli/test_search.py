@@ -40,7 +40,7 @@ def compare(target):
     target=st.integers(-1, 51),
     chunk_size=st.sampled_from([1, 30, 100, 10_000]),
 )
-def test_what_is_found_is_what_looking_at_all_records_finds(numbers, gaps, target, chunk_size):
+def test_a_search_finds_what_a_scan_of_all_records_finds(numbers, gaps, target, chunk_size):
     records = [str(number).encode() for number in numbers]
     for gap in gaps:
         records.insert(gap, NO_NUMBER)

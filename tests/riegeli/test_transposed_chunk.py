@@ -120,7 +120,7 @@ def test_records_that_are_no_canonical_messages_are_stored_whole(record):
 @pytest.mark.parametrize(
     "path", sorted(GOLDEN.glob("envlogger_1_2/transpose_*/**/*.riegeli")), ids=lambda p: p.name
 )
-def test_what_google_wrote_with_brotli_is_written_again_byte_by_byte(path):
+def test_chunks_written_by_google_are_encoded_to_the_same_bytes(path):
     options = parse_options("transpose,brotli:6")
     num_transposed = 0
     for chunk in chunks_in(path):
@@ -372,7 +372,7 @@ LIMITS = "riegeli._format.transposed_chunk."
         ),
     ],
 )
-def test_what_goes_beyond_a_limit_is_refused(monkeypatch, parts, limit, value, message):
+def test_chunks_beyond_a_limit_are_refused(monkeypatch, parts, limit, value, message):
     monkeypatch.setattr(LIMITS + limit, value)
     with pytest.raises(riegeli.ResourceExhaustedError, match=message):
         parts.read(1, 3)
@@ -445,7 +445,7 @@ def encode_until_no_longer(parts):
     return parts.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
 
 
-def test_what_is_left_out_is_progress_too(monkeypatch):
+def test_skipped_fields_count_as_progress(monkeypatch):
     monkeypatch.setattr("riegeli._pure.machine._FREE_STEPS", 0)
     # Hundreds of states follow each other without a transition, and write nothing.
     record = b"".join(field(n, 0, b"\7") for n in range(1, 200))

@@ -142,13 +142,13 @@ def test_the_size_that_a_chunk_claims_is_not_allocated():
             twin.run_machine(states, 0, [], b"", 1, 2**62)
 
 
-def test_what_is_written_may_be_much_longer_than_what_is_there():
+def test_outputs_much_longer_than_their_input_agree():
     # A state whose value is in its subtype, again and again: 8000 bytes from 1000 transitions.
     states = ([8, 3], [0, 0], [False, False], [17, 0], [-1, -1])
     arguments = (states, 0, [], b"\3" * 999 + b"\4", 1, 2 * 3997)
     assert compiled.run_machine(*arguments) == pure.run_machine(*arguments) == [b"\x08\7" * 3997]
 
 
-def test_what_is_left_of_the_scope_is_passed_on():
+def test_nested_scopes_reach_the_fields_below():
     arguments = arguments_of_run_machine([b"\x08\x01\x10\x02"])[:-1]
     assert compiled.run_machine(*arguments, {2: True}) == [b"\x10\x02"]

@@ -41,7 +41,7 @@ def with_files(feature):
     return TEXT if isinstance(feature, Image) else feature
 
 
-def test_all_that_tfds_wrote_becomes_the_same_bytes_again():
+def test_examples_of_tfds_are_encoded_to_the_same_bytes():
     dataset = tfds_files.open_folder(GOLDEN)
     decoder, encoder = (
         ExampleDecoder(with_files(dataset.features)),
@@ -205,7 +205,7 @@ def test_columns_of_different_lengths_are_refused():
             encoder.encode_all({**many, "id": two, **wrong}, np.array([1, 1]))
 
 
-def test_what_is_not_encoded_here_goes_to_the_fallback():
+def test_unsupported_features_go_to_the_fallback():
     features = Features(
         features={
             "steps": Dataset(feature=Features(features={"x": Feature(), "y": tensor(np.int64)})),

@@ -76,7 +76,7 @@ def test_feature_files_of_old_versions_are_read():
     assert label.num_classes == 3
 
 
-def test_what_tfds_reads_of_old_versions_is_the_same():
+def test_old_feature_files_are_read_as_tfds_reads_them():
     by_tfds = tfds.features.FeatureConnector.from_json(json.loads(json.dumps(OLD)))
     assert [
         (leaf.feature.shape, leaf.feature.dtype) for leaf in leaves_of(parse_features(OLD))

@@ -55,7 +55,7 @@ def test_shards_are_listed_when_they_are_complete(tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_what_dead_writers_left_is_added(tmp_path, file_format):
+def test_examples_of_dead_writers_are_added(tmp_path, file_format):
     growing = dataset(tmp_path, file_format=file_format)
     growing.add_split("train")
     torn = ShardDraft(growing, "train")

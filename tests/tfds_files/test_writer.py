@@ -66,7 +66,7 @@ def png():
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_what_is_written_is_what_tfds_reads(tmp_path, png, file_format):
+def test_tfds_reads_the_written_examples(tmp_path, png, file_format):
     options = {"file_format": file_format, "max_examples_per_shard": 2}
     about = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
     with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
@@ -129,7 +129,7 @@ def test_images_become_png_files(tmp_path):
         np.testing.assert_array_equal(example["steps"]["crop"][index], crops[index])
 
 
-def test_what_a_writer_that_died_left_is_added(tmp_path):
+def test_examples_of_a_dead_writer_are_added(tmp_path):
     features = of(x=tensor(np.int64))
     writer = append_to(tmp_path, features, "mine")
     writer.add({"x": 7})

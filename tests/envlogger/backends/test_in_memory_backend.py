@@ -14,7 +14,7 @@ def record(writer, *observations, is_new_episode=True):
         is_new_episode = False
 
 
-def test_what_is_recorded_can_be_looked_at():
+def test_recorded_steps_can_be_inspected():
     writer = InMemoryBackendWriter()
     record(writer, 1, 2)
     record(writer, 3)

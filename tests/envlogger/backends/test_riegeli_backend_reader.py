@@ -345,7 +345,7 @@ def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
             assert damage_messages(reader) == []
 
 
-def test_what_was_recorded_here_is_not_read_to_find_the_end_of_an_episode(dataset):
+def test_opening_a_recording_reads_no_steps_to_find_the_ends_of_episodes(dataset):
     for number in range(2):
         path = shard(dataset, number) / "steps.riegeli"
         flip_a_bit(path, path.stat().st_size - 1)
@@ -406,7 +406,7 @@ def test_damaged_metadata_hide_no_steps(dataset):
         ("damaged", DamagedDataError, r"metadata\.riegeli is damaged: it has 0 records"),
     ],
 )
-def test_directories_without_a_recording(tmp_path, name, error, words):
+def test_directories_without_a_recording_are_refused(tmp_path, name, error, words):
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "damaged").mkdir()

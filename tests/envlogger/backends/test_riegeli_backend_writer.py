@@ -506,7 +506,7 @@ def fail_writing(monkeypatch, method, file_name, error):
 
 
 @pytest.mark.parametrize("file_name", FILES)
-def test_what_was_flushed_before_a_failure_is_readable(tmp_path, monkeypatch, file_name):
+def test_steps_flushed_before_a_failure_are_readable(tmp_path, monkeypatch, file_name):
     flush = False
     writer = RiegeliBackendWriter(tmp_path, flush_scheduler=lambda data: flush)
     record(writer, 0, 1)

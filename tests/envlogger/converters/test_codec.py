@@ -324,7 +324,7 @@ def test_nesting_is_refused_before_it_cannot_be_read_back():
 
 
 @pytest.mark.parametrize("wrap", [lambda x: (x,), lambda x: {"k": x}, lambda x: {0: x}])
-def test_whatever_is_accepted_can_be_read_back(wrap):
+def test_values_nested_as_deep_as_accepted_are_read_back(wrap):
     value = "leaf"
     with pytest.raises(UnsupportedValueError, match="nested too deeply"):
         while True:

@@ -166,7 +166,7 @@ def an_episode(num_steps, value_of):
     ],
     ids=lambda value_of: repr(value_of(5)),
 )
-def test_what_is_recorded_usually_is_sliced(by_slices, value_of):
+def test_usual_recordings_are_sliced_into_columns(by_slices, value_of):
     steps = an_episode(30, value_of)
     for length in (100, 7):
         records = in_runs(records_of(steps), length)
@@ -190,7 +190,7 @@ def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
     assert custom_data.tolist() == [None] * 5
 
 
-def test_what_was_recorded_with_a_first_step_is_kept(by_slices):
+def test_actions_and_rewards_recorded_with_a_first_step_are_kept(by_slices):
     steps = [step(FIRST, 1, 7, 0.5, 1.0), step(FIRST, 1), step(LAST, 2, 8, 1.5, 0.0)]
     timestep, action, _ = recorded_columns(in_runs(records_of(steps)), StepDecoder())
     assert action.tolist() == [7, 0, 8]

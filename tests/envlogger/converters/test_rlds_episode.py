@@ -58,7 +58,7 @@ def assert_identical(got, expected):
 # --- The shift -----------------------------------------------------------------------------------
 
 
-def test_what_an_action_brought_moves_to_the_step_it_was_taken_in():
+def test_results_of_an_action_move_to_the_step_it_was_taken_in():
     episode = to_rlds_episode(
         [
             first(10, custom_data={"t": 0.0}),

@@ -115,7 +115,7 @@ def test_values_that_are_not_specs_are_refused(spec):
 
 
 @pytest.mark.parametrize("encoded", [123, 3.14, object(), "x", {"a": 1}])
-def test_other_things_are_not_decoded(encoded):
+def test_values_that_are_not_encoded_specs_are_refused(encoded):
     with pytest.raises(TypeError, match="expected a dict, list or tuple, got"):
         spec_codec.decode(encoded)
 

@@ -200,7 +200,7 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("before", [1, np.array(["a"], object)])
-def test_what_the_codec_refuses_is_refused_in_the_same_words(value, before):
+def test_values_that_the_codec_refuses_are_refused_in_the_same_words(value, before):
     encoder = StepEncoder()
     encoder.encode(mid({"x": before}))
     with pytest.raises(Exception, match="cannot store") as expected:

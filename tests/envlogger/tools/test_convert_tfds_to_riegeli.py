@@ -56,7 +56,7 @@ def source(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_recorded_comes_back(source, tmp_path):
+def test_recorded_episodes_survive_the_conversion(source, tmp_path):
     record(source, [(0, 4, 0.0), (10, 3, 1.0), (20, 1, 1.0)])
     tool.convert_tf_dataset_to_riegeli(
         dataset(source), str(tmp_path / "new"), max_episode_steps=3, metadata={"robot": "arm"}
@@ -104,7 +104,7 @@ def test_an_episode_that_goes_on_ends_with_no_last_step():
     assert timesteps[-1].last()
 
 
-def test_discounts_of_several_agents():
+def test_discounts_of_several_agents_are_converted():
     discount = {"a": np.ones(3, np.float32), "b": np.full((3, 2), 0.5)}
     timesteps, _, _ = tool.convert_episode_to_dmenv(
         columns(discount=discount, is_terminal=np.arange(3) == 2)

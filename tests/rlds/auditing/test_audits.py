@@ -67,7 +67,7 @@ def test_a_clean_dataset_by_several_processes_is_the_same(tmp_path):
     assert progress[-1] == (20, 20)
 
 
-def test_what_most_episodes_have_is_said_once(tmp_path):
+def test_a_fault_of_most_episodes_is_one_fact(tmp_path):
     episodes = audited_data.make_episodes("arm", 31, 20)
     bad = [
         each.changed(state=np.where(np.arange(len(each))[:, None] == 9, np.nan, each.state))
@@ -252,7 +252,7 @@ def declared(arm, quantity, units):
     return audit(episodes, jobs=1).facts["declaration"]
 
 
-def test_what_the_data_declares_is_compared_with_its_numbers(arm):
+def test_declarations_are_compared_with_the_numbers(arm):
     [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declaration"]
     assert fact == (
         "action[0:6]: in deg if what follows is in rad, by its scale; nothing declares it"
@@ -287,7 +287,7 @@ def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, 
     assert all(message in fact for fact in facts)
 
 
-def test_what_is_usual_hides_no_other_finding(tmp_path):
+def test_a_usual_fault_hides_no_other_finding(tmp_path):
     given = audited_data.planted("arm", 31)
     late = next(number for number, kind in given.faults.items() if kind == "three rows late")
     for number, each in enumerate(given.episodes):

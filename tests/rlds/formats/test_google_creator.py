@@ -202,7 +202,7 @@ def test_an_episode_can_be_cut_at_its_first_or_last_step(tmp_path, placed):
     assert (episode.truncated, episode.complete) == (placed == 0, True)
 
 
-def test_what_the_tool_alone_needs_can_be_left_out(tmp_path):
+def test_internal_metadata_of_the_tool_can_be_left_out(tmp_path):
     path = raw.write_directory(tmp_path, [raw.make_episode(0, tags=("good",), notes="gently")])
     source = RldsCreatorSource(path, strip_internal_metadata=True)
     assert source.fields.steps.keys() == {
@@ -362,7 +362,7 @@ def cases_of_wrong_values():
         yield lambda step, value=value: step._replace(timestep=step.timestep._replace(reward=value))
 
 
-def test_whatever_is_in_a_pickle_it_is_an_episode_or_a_source_error(tmp_path):
+def test_any_pickle_is_an_episode_or_a_source_error(tmp_path):
     good = raw.make_episode(0)
     episodes = [good]
     for wrong in cases_of_wrong_values():

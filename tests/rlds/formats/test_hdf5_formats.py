@@ -34,7 +34,7 @@ def write_all(root):
     yield raw_d4rl.write(root / "hopper.hdf5", arrays), "d4rl"
 
 
-def test_each_is_recognized_by_one_format(tmp_path):
+def test_each_hdf5_file_is_recognized_by_one_format(tmp_path):
     for path, expected in write_all(tmp_path):
         actual = [name for name, format in formats().items() if format.recognizes(path)]
         assert actual == [expected], path

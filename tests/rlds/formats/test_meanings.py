@@ -48,7 +48,7 @@ def test_every_format_that_is_written_has_a_row():
 
 
 @pytest.mark.parametrize("name", [n for n in hostile_sources.FORMATS if not n.startswith(NOT_RAW)])
-def test_what_raw_data_states_is_in_its_row(name, tmp_path):
+def test_the_facts_of_raw_data_are_in_the_table(name, tmp_path):
     episodes = hostile_sources.opened(name, tmp_path)
     facts = {
         fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
@@ -59,7 +59,7 @@ def test_what_raw_data_states_is_in_its_row(name, tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_stated_comes_back(format, tmp_path):
+def test_facts_survive_an_export(format, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     assert all(expected[fact] for fact in meanings.FACTS)
     assert meanings.facts_of(opened(export_telling(format, tmp_path))) == expected
@@ -91,7 +91,7 @@ def test_a_new_name_keeps_the_meaning(format, tmp_path):
 
 
 @pytest.mark.parametrize("format", one_in(8, FORMATS))
-def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
+def test_datasets_of_different_meaning_are_not_merged_silently(format, tmp_path):
     """Each fact by itself: an error that names it, a note, or values that are kept."""
     path = export_telling(format, tmp_path / "one")
     words = {
@@ -122,7 +122,7 @@ def test_what_differs_is_not_merged_without_a_word(format, tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_in_the_files_alone_is_never_another_meaning(format, tmp_path):
+def test_files_without_the_sidecar_never_state_another_meaning(format, tmp_path):
     """Without what is kept beside the data, each fact is the same, or nothing is stated."""
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     source = opened(export_telling(format, tmp_path)).source

@@ -287,7 +287,7 @@ def test_folders_and_splits_without_an_rlds_dataset_are_refused(tmp_path):
         FolderSource(builder.data_path, splits=["validation"])
 
 
-def test_what_is_copied_cannot_be_stored_in_another_way(original, tmp_path):
+def test_copied_examples_cannot_be_stored_with_other_encodings(original, tmp_path):
     for options in ({"float64": "float32"}, {"tensor_encoding": "none"}):
         with pytest.raises(ValueError, match=r"copied as they are stored.*EpisodeWriter"):
             convert(FolderSource(original.data_path), name="copy", data_dir=tmp_path, **options)

@@ -51,7 +51,7 @@ def test_examples_are_copied_to_their_splits(dataset, tmp_path):
     assert [step["action"].numpy() for step in steps] == ours["action"].tolist()
 
 
-def test_what_is_said_of_fields_and_of_the_dataset_is_kept(tmp_path):
+def test_edits_keep_the_description_of_the_dataset(tmp_path):
     export(RobotSource(), "tfds", path := tmp_path / "data", name="robots")
     info = json.loads((path / "dataset_info.json").read_text())
     info |= {"configName": "fast", "releaseNotes": {"1.0.0": "New."}}
@@ -83,7 +83,7 @@ def test_what_is_said_of_fields_and_of_the_dataset_is_kept(tmp_path):
         assert "rlds_fields" not in episodes.metadata
 
 
-def test_what_changes_is_written_anew(dataset):
+def test_only_changed_examples_are_written_anew(dataset):
     before = examples(dataset)
     old = list(rlds.sources.open(dataset, "all"))
     rlds.edit(dataset, Set("seed", 77, where="split = 'test' and index = 2"))

@@ -285,7 +285,7 @@ def path(tmp_path):
     return raw_d4rl.write(tmp_path / "a.hdf5", arrays())
 
 
-def test_it_stays_open_for_a_part(path):
+def test_a_file_stays_open_while_its_episodes_are_read(path):
     """A file that takes its place meanwhile is not read: here, none could be."""
     source = D4rlSource(path)
     watch = Watch(path)

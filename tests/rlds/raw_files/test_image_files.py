@@ -30,7 +30,7 @@ def test_a_black_image_is_black(shape):
     assert not image.any()
 
 
-def test_what_is_no_whole_image_is_refused():
+def test_incomplete_images_are_refused():
     image = encoded((5, 7))
     with pytest.raises(ValueError, match="begins with '89 50'"):
         jpeg_shape(b"\x89P")

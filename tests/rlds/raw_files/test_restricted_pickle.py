@@ -104,7 +104,7 @@ def test_pickles_of_numpy_1_are_read():
     assert_same(loads(pickled), data)
 
 
-def test_objects_that_are_not_made(monkeypatch):
+def test_allowed_names_become_records_instead_of_objects(monkeypatch):
     class Space:
         def __init__(self):
             self.low = np.zeros(2)

@@ -36,7 +36,7 @@ def test_errors_cross_processes():
         assert str(kind(f"Caught {error}")) == f"Caught {error}"  # PyTorch's, of a worker.
 
 
-def test_what_knows_more_is_kept():
+def test_an_inner_source_error_keeps_its_details():
     inner = SourceError("torn", file="inner", field="x")
     with pytest.raises(SourceError) as caught, source_errors("outer", episode=1, field="y"):
         raise inner
@@ -62,7 +62,7 @@ def test_no_more_is_declared_than_deflate_makes_of_the_bytes():
         check_declared(8 * 10**9, 1000, file="a.hdf5", field="x")
 
 
-def test_what_is_no_file_is_not_opened(tmp_path):
+def test_pipes_and_devices_are_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceError, match="pipe: not a regular file"):
         require_files(tmp_path / "pipe")

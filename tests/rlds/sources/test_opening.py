@@ -77,7 +77,7 @@ def check_column(column, field, num_steps):
         assert len(column.shape) == 1 + len(field.shape)
 
 
-def test_nothing_of_it_needs_tensorflow(raw_data):
+def test_opening_needs_no_tensorflow(raw_data):
     calls = [(str(raw_data / name / OPENED[name][0]), OPTIONS.get(name, {})) for name in NAMES]
     script = """
 import json, sys

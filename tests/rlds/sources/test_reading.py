@@ -103,7 +103,7 @@ def test_an_error_of_a_library_is_left_out(raw, tmp_path):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_is_not_about_the_data_leaves_nothing_out(raw, tmp_path, error):
+def test_system_errors_are_raised_even_if_damage_is_skipped(raw, tmp_path, error):
     with pytest.raises(type(error)) as caught:
         convert(failing(raw, error), name="toy", data_dir=tmp_path, skip_damaged=True)
     assert caught.value is error
@@ -124,7 +124,7 @@ def test_an_episode_that_cannot_be_encoded_is_named(raw, tmp_path):
         convert(Odd(raw), name="toy", data_dir=tmp_path)
 
 
-def test_what_the_data_does_is_a_source_error(raw):
+def test_errors_while_describing_data_become_source_errors(raw):
     class Broken(ToySource):
         @property
         def fields(self):
@@ -144,7 +144,7 @@ def test_what_the_data_does_is_a_source_error(raw):
 @pytest.mark.parametrize(
     "error", [IndexError("9"), RecursionError(), zipfile.BadZipFile(), OSError(errno.ELOOP, "loop")]
 )
-def test_what_the_data_does_to_a_new_source_is_a_source_error(raw, error):
+def test_errors_of_data_in_a_new_source_become_source_errors(raw, error):
     class Broken(ToySource):
         def __init__(self, path):
             raise error
@@ -154,7 +154,7 @@ def test_what_the_data_does_to_a_new_source_is_a_source_error(raw, error):
 
 
 @pytest.mark.parametrize("error", [KeyError("no split"), TypeError("x"), ValueError("y")])
-def test_what_an_argument_does_to_a_new_source_stays(raw, error):
+def test_errors_of_arguments_of_a_new_source_stay(raw, error):
     class Wrong(ToySource):
         def __init__(self, path):
             raise error

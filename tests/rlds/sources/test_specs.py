@@ -79,7 +79,7 @@ def test_keys_that_become_equal_are_refused():
         ((0,), np.uint32, r"dtype uint32 and shape \(0,\)"),
     ],
 )
-def test_what_tfds_cannot_hold_is_refused(shape, dtype, words):
+def test_arrays_that_tfds_cannot_hold_are_refused(shape, dtype, words):
     spec = {"x": [specs.Array(shape, dtype)]}
     with pytest.raises(ValueError, match=rf"observation/x/0: TFDS cannot hold arrays of {words}"):
         feature_from_spec(spec, path="observation")

@@ -70,7 +70,7 @@ def test_names_around_an_image_decide_whether_it_is_one():
     ("shape", "dtype", "encoding"),
     [((4, 4, 3), np.uint8, "jpeg"), ((4, 4, 4), np.uint8, "png"), ((4, 4, 1), np.float32, "png")],
 )
-def test_what_jpeg_cannot_hold_is_png(shape, dtype, encoding):
+def test_images_that_jpeg_cannot_hold_become_png(shape, dtype, encoding):
     feature = extract({"rgb": np.zeros(shape, dtype)}, image_encoding="jpeg")["rgb"]
     assert feature.encoding_format == encoding
 

@@ -111,7 +111,7 @@ def test_steps_in_any_layout_are_stored(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["batched", "nested"])
-def test_what_was_read_is_written_back(tmp_path, layout):
+def test_loaded_episodes_are_written_back_unchanged(tmp_path, layout):
     write(tmp_path / "old", [0, 10])
     with EpisodeWriter(tmp_path / "new", CONFIG) as writer:
         for example in load(tmp_path / "old", layout=layout):
@@ -334,7 +334,7 @@ def with_step(**fields):
         ({"steps": rows(columns(0))[0], "id": 1}, "differ in length, or are not columns"),
     ],
 )
-def test_what_does_not_fit_is_not_written(tmp_path, wrong, message):
+def test_episodes_that_do_not_fit_are_refused(tmp_path, wrong, message):
     with EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(episode(10))
         with pytest.raises(ValueError, match=message):
@@ -419,7 +419,7 @@ def test_float64_is_kept_or_rounded_but_never_silently(tmp_path):
         writer.add_episode(with_step(observation={"count": np.arange(3), "exact": [1e300, 0, 0]}))
 
 
-def test_what_another_program_began_goes_on_as_it_is(tmp_path):
+def test_a_dataset_of_another_program_keeps_its_features(tmp_path):
     new_info(PLAIN, tmp_path, version="0.0.1").write_to_directory(tmp_path)
     with EpisodeWriter(tmp_path, PLAIN, overwrite=False) as writer:
         writer.add_episode(episode(1))

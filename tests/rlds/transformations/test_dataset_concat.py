@@ -84,7 +84,7 @@ def test_shapes_may_differ_in_the_nested_layout_only() -> None:
 
 
 @both_layouts
-def test_what_does_not_fit_is_named(layout: Callable[[Any], Any]) -> None:
+def test_fields_that_differ_are_named(layout: Callable[[Any], Any]) -> None:
     def with_observation(value: Any) -> Any:
         return layout({"observation": {"x": value}})
 

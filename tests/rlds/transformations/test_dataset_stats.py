@@ -183,7 +183,7 @@ def test_fields_of_varying_shape_have_statistics() -> None:
     assert mean["x"].tolist() == [2.0, 3.0]
 
 
-def test_what_has_no_mean_is_named() -> None:
+def test_fields_without_a_mean_are_refused() -> None:
     texts = episodes({"x": {"text": [b"a"]}})
     with pytest.raises(TypeError, match=r"mean_and_std: field 'x/text' must be a numeric tensor"):
         mean_and_std(texts, everything)

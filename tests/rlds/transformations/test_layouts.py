@@ -172,7 +172,7 @@ def test_episodes_without_steps_are_converted() -> None:
     assert steps["y"][1].dtype == tf.string
 
 
-def test_what_cannot_be_batched_is_named() -> None:
+def test_steps_that_cannot_be_batched_are_named() -> None:
     ragged = tf.data.Dataset.from_tensor_slices({"a": {"b": tf.ragged.constant([[1], [2, 3]])}})
     with pytest.raises(TypeError, match=r"to_batched: field 'a/b' of the steps is a RaggedTensor"):
         layouts.to_batched(ragged)

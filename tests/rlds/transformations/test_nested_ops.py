@@ -337,7 +337,7 @@ def test_values_of_varying_shape_are_summed():
     assert sum_dataset(steps, lambda step: step["pair"]).numpy().tolist() == [6, 6]
 
 
-def test_what_cannot_be_summed_is_named():
+def test_values_that_cannot_be_summed_are_refused():
     for steps in (nested({"text": [b"a"]}), {"text": [b"a"]}):
         with pytest.raises(TypeError, match=r"sum_dataset: field 'text'.*got tf.string"):
             sum_dataset(steps, lambda step: step)

@@ -58,7 +58,7 @@ def chunks_of(max_steps: int) -> Any:
     )
 
 
-def test_there_are_64_golden_cases() -> None:
+def test_the_golden_file_has_64_cases() -> None:
     assert len(CASES) == 64
 
 

@@ -57,7 +57,7 @@ def test_reverb_itself_is_not_hidden_unless_asked_for(
     assert "reverb" not in sys.modules
 
 
-def test_what_needs_a_server_is_not_there() -> None:
+def test_names_that_need_a_server_are_missing() -> None:
     with install_reverb_alias(replace=True):
         import reverb
 

@@ -26,7 +26,7 @@ def scaled_by(scale: Any) -> Any:
 @pytest.mark.parametrize(
     "scale", [3.0, np.float32(3.0), np.array([3.0], np.float32), tf.constant(3.0), (3.0, 1)[:1]]
 )
-def test_what_reads_the_same_is_traced_once(scale: Any) -> None:
+def test_functions_with_equal_values_are_traced_once(scale: Any) -> None:
     assert step_function(scaled_by(scale), SPEC) is step_function(scaled_by(scale), SPEC)
 
 
@@ -61,7 +61,7 @@ class Scaler:
         return step["x"] * self.scale
 
 
-def test_what_cannot_be_compared_is_traced_anew() -> None:
+def test_functions_that_cannot_be_compared_are_traced_again() -> None:
     scaler = Scaler()
     steps = {"x": np.array([1.0], np.float32)}
     for function in (scaler, scaler.__call__, lambda step: scaler(step)):

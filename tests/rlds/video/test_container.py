@@ -181,7 +181,7 @@ def test_a_pickled_video_file_cuts_the_same_clips(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_ffmpeg_calls_a_system_error_is_damage():
+def test_system_errors_of_ffmpeg_count_as_damage():
     """It refuses to seek in some files, with an error that otherwise means missing rights."""
     data = encoded("h264", 10)
     for at in range(data.index(b"moov"), len(data), 3):
@@ -193,7 +193,7 @@ def test_what_ffmpeg_calls_a_system_error_is_damage():
 
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
 @pytest.mark.parametrize("name", ["h264", "h264 g=2", "av1"])
-def test_what_the_tables_say_of_packets_is_what_reading_them_finds(name, movflags):
+def test_packet_tables_agree_with_the_packets_read(name, movflags):
     intact = encoded(name, audio=True, movflags=movflags)
     for data in (intact, intact[: len(intact) * 3 // 4])[: 1 + (movflags == "faststart")]:
         actual = []

@@ -186,7 +186,7 @@ def test_steps_are_flushed_in_time_and_only_once():
 
 @pytest.mark.parametrize("error", [DISK_ERROR, ValueError("a bug"), SystemExit(3)])
 @pytest.mark.parametrize("fails_at", ["begin", "step", "metadata", "discard", "flush", "close"])
-def test_whatever_fails_nobody_waits_for_the_thread(fails_at, error):
+def test_no_failure_leaves_anybody_waiting_for_the_thread(fails_at, error):
     shards = Shards(fails_at, error)
     background = make(shards, max_pending_bytes=100)
     names = ["begin", "step", "step", "metadata", "discard", "begin", "step", "flush", "step"]

@@ -161,7 +161,7 @@ def test_other_errors_release_nothing(tmp_path):
     assert read(tmp_path / "file") == [b"kept"]
 
 
-def test_what_was_not_pushed_is_lost_with_the_process(tmp_path):
+def test_records_that_were_not_pushed_are_lost_with_the_process(tmp_path):
     file = GrowingFile(tmp_path / "file", "zstd:1")
     file.write([b"first"])
     file.push()

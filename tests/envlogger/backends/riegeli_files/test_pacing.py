@@ -41,7 +41,7 @@ def do_round(clock, pacing, *, num_jobs=1, seconds=0.0, flush=0.0):
         st.tuples(st.sampled_from(["all", "one", "none"]), st.booleans()), min_size=60, max_size=120
     ),
 )
-def test_what_is_accepted_is_flushed_within_the_interval(seconds_per_job, flush, rounds):
+def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, rounds):
     """Whether as much as may wait is handed over, before and during a round, or little."""
     clock, pacing = make(flush_interval=1.0)
     waiting, unflushed = [], []  # When they were accepted.

@@ -53,7 +53,7 @@ def test_all_records_come_in_order(files):
     ],
     ids=["str", "path", "list", "scalar", "matrix", "dataset"],
 )
-def test_what_file_names_can_be(names, files):
+def test_file_names_may_have_any_form(names, files):
     assert contents(RiegeliDataset(names(files[0]))) == RECORDS
 
 
@@ -62,7 +62,7 @@ def test_no_files_have_no_records():
 
 
 @pytest.mark.parametrize("names", [3, tf.data.Dataset.range(3)])
-def test_other_things_are_refused_at_once(names):
+def test_values_that_are_not_file_names_are_refused(names):
     with pytest.raises(TypeError):
         RiegeliDataset(names)
 
@@ -74,14 +74,14 @@ def test_arguments_of_upstream_are_accepted(files):
 
 
 @pytest.mark.slow
-def test_it_can_be_repeated_batched_and_left_in_the_middle(files):
+def test_a_dataset_can_be_repeated_batched_and_left_in_the_middle(files):
     batches = contents(RiegeliDataset(files[0]).repeat(10).batch(len(RECORDS)))
     assert [list(batch) for batch in batches] == [RECORDS] * 10
     assert contents(RiegeliDataset(files).take(2)) == RECORDS[:2]
 
 
 @pytest.mark.slow
-def test_it_works_inside_a_function(files):
+def test_a_dataset_works_inside_a_tf_function(files):
     @tf.function
     def count():
         return RiegeliDataset(files[0]).reduce(0, lambda n, _: n + 1)

@@ -103,7 +103,7 @@ def test_pixels_and_selected_tasks_are_read(folder):
     np.testing.assert_array_equal(pixels, decoded(encoded("h264", 4, seed=8)))
 
 
-def test_what_is_damaged_is_an_error_of_its_episode(tmp_path):
+def test_damage_is_an_error_of_its_episode(tmp_path):
     def change(task, number, **arrays):
         with h5py.File(tmp_path / f"proprio_stats/{task}/{number}/proprio_stats.h5", "a") as file:
             for name, values in arrays.items():

@@ -131,7 +131,7 @@ def test_episodes_are_read_wherever_the_oldest_row_is(tmp_path, kwargs):
     st.integers(1, 30),
 )
 @settings(max_examples=15, deadline=None)
-def test_however_a_run_is_divided_its_episodes_are_the_same(tmp_path_factory, lengths, size, every):
+def test_any_division_of_a_run_has_the_same_episodes(tmp_path_factory, lengths, size, every):
     directory = tmp_path_factory.mktemp("run")
     episodes = played(*lengths, 5, shape=(2, 2))  # Ended by itself, so that it is complete.
     write(directory, episodes, capacity=size, every=min(every, size))

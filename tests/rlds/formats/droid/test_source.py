@@ -88,7 +88,7 @@ def test_a_row_less_in_the_first_episode_is_damage_of_that_one(tmp_path):
     assert episodes[1].num_steps == 5
 
 
-def test_what_is_missing_is_an_error_of_its_episode(tmp_path):
+def test_missing_files_are_errors_of_their_episode(tmp_path):
     raw_droid.write_folder(tmp_path, (4,) * 6)
     folders = sorted(tmp_path.glob("LAB/*/*/*"))
     (folders[1] / "trajectory.h5").unlink()

@@ -44,7 +44,7 @@ def mended(kind, path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(_SEEDS))
 @pytest.mark.parametrize("kind", ["log", "lerobot", "streams"])
-def test_what_had_to_survive_is_there(kind, seed, tmp_path):
+def test_flushed_steps_survive_a_kill(kind, seed, tmp_path):
     check(kind, random.Random(seed).uniform(0, 2), tmp_path / "robot")
 
 

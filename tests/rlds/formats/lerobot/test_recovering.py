@@ -351,7 +351,7 @@ DIFFER = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
-def test_what_is_there_is_recovered(sets, tmp_path, damage):
+def test_all_readable_episodes_are_recovered(sets, tmp_path, damage):
     intact, expected = sets["v2" if damage in OF_2 else "v3"]
     path = shutil.copytree(intact, tmp_path / "set")
     damage(path)

@@ -91,7 +91,7 @@ def test_episodes_are_copied(log, tmp_path):
     assert read(tmp_path / "less")[0] == expected[0]
 
 
-def test_what_changes_is_recorded_anew(log, tmp_path):
+def test_only_changed_episodes_are_recorded_anew(log, tmp_path):
     episodes, _ = read(log)
     before = list(rlds.sources.open(log))
     rlds.edit(log, Set("note", "mended", where="index = 2"), Trim(1, 3, where="index = 6"))
@@ -148,7 +148,7 @@ def _chunks(log):
         return [reader.read_chunk(offset).content for offset in sorted(offsets)]
 
 
-def test_what_a_log_cannot_hold_is_beside_it(log, tmp_path):
+def test_values_that_a_log_cannot_hold_are_kept_in_the_sidecar(log, tmp_path):
     export(log, "webdataset", tmp_path / "shards")
     exported = export(tmp_path / "shards", "envlogger", tmp_path / "made")
     assert {placement.how for placement in exported.placements} == {"exact"}

@@ -173,7 +173,7 @@ def test_a_reward_missing_amid_an_episode_is_refused(tmp_path):
         _ = rlds.sources.open(tmp_path)[0].steps
 
 
-def test_what_was_recorded_stays_as_it_was(tmp_path):
+def test_recorded_dtypes_stay_unchanged(tmp_path):
     backend = InMemoryBackendWriter()
     with envlogger.EnvLogger(Script(*played(WIDE)[:2]), backend=backend) as env:
         with pytest.warns(UserWarning, match="observation is float64") as warned:

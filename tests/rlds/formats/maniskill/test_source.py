@@ -82,7 +82,7 @@ def test_episodes_are_those_of_the_file(tmp_path, kind):
     assert len(part["success"]) == 3
 
 
-def test_what_is_in_one_file_only_is_reported(tmp_path):
+def test_episodes_in_only_one_of_the_two_files_are_reported(tmp_path):
     path = raw_maniskill.write(tmp_path / "t.h5", {0: 3, 4: 2, 5: 3}, entries=[5, 0, 7])
     episodes = rlds.sources.open(path)
     assert [str(fault).partition(", ")[2] for fault in episodes.source.can.faults("train")] == [

@@ -48,7 +48,7 @@ def export_minari(data, target, split=None, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
-def test_what_minari_recorded_comes_out_the_same(data_format, tmp_path):
+def test_recordings_of_minari_are_exported_unchanged(data_format, tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0", data_format=data_format)
     given = {"author": ["Somebody else"]}
     exported = export_minari(directory, "cart/other-v0", metadata=given)
@@ -314,7 +314,7 @@ def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tm
     assert cut.truncations.tolist() == [False, False, True]
 
 
-def test_what_minari_has_no_place_for_is_in_the_sidecar(tmp_path):
+def test_fields_that_minari_cannot_hold_are_kept_in_the_sidecar(tmp_path):
     step = {**STEP, "ragged": features.Sequence(np.int64)}
     episode = simple_episode(2, True, picture=np.zeros((2, 2, 3), np.uint8), name="a")
     episode["steps"]["ragged"] = [[1], [1, 2]]
@@ -363,7 +363,7 @@ def test_what_minari_has_no_place_for_is_in_the_sidecar(tmp_path):
         ),
     ],
 )
-def test_what_minari_cannot_hold_is_refused(step, episode, message, tmp_path, root):
+def test_steps_that_minari_cannot_hold_are_refused(step, episode, message, tmp_path, root):
     fields = {name: feature for name, feature in {**STEP, **step}.items() if feature is not None}
     steps = columns(3, True, observation=np.zeros(3, np.float32)) | episode
     steps = {name: values for name, values in steps.items() if step.get(name, 0) is not None}

@@ -198,7 +198,7 @@ def test_flags_may_be_stored_as_numbers():
         source.read("train", 1)
 
 
-def test_what_the_widest_dtype_cannot_hold_is_an_error():
+def test_numbers_that_the_widest_dtype_cannot_hold_are_errors():
     source = MinariSource(
         write_boxes(one_box(), one_box(rewards=[1, 2**53 + 1], terminations=[False, True]))
     )
@@ -502,7 +502,7 @@ def test_an_episode_that_is_not_a_group_is_damaged():
     assert "main_data.hdf5/episode_1, episode 1: an array, expected a group" in str(second.error)
 
 
-def test_what_was_found_holds_for_the_same_file_only():
+def test_a_file_changed_after_opening_is_noticed():
     directory = write_boxes(one_box(), one_box())
     source = MinariSource(directory)
     with hdf5(directory) as file:

@@ -67,6 +67,6 @@ def test_a_box_holds_all_values_of_a_dtype(dtype):
         ('{"type": "Dict", "subspaces": {"a/b": {}}}', "x: 'a/b' is not a valid field name"),
     ],
 )
-def test_what_is_no_space_is_refused(space, message):
+def test_malformed_spaces_are_refused(space, message):
     with pytest.raises(ValueError, match=message):
         parse_space(space, "x")

@@ -345,7 +345,7 @@ WRONG = {  # What the second file has instead, and what is said about it.
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(tmp_path, case):
+def test_malformed_arrays_are_errors_that_name_their_field(tmp_path, case):
     changed, message = WRONG[case]
     second = {**raw_npz.episode(4), **changed}
     second = {name: np.asarray(array) for name, array in second.items() if array is not None}

@@ -43,7 +43,7 @@ def test_only_the_last_discount_tells_of_a_terminal_state(tmp_path):
         assert episode.truncated == (not is_terminal)
 
 
-def test_what_belongs_to_no_transition_is_kept(tmp_path):
+def test_values_that_belong_to_no_transition_are_kept(tmp_path):
     raw = raw_rlu.rwrl_episodes(1)
     raw[0]["action"][0] = [7.0, 8.0]
     raw[0]["reward"][0] = 9.0  # The order of these rows is known, this does not refute it.
@@ -62,7 +62,7 @@ def test_floats_keep_their_bits(tmp_path):
     assert stored.view(np.uint32).tolist() == bits.tolist()
 
 
-def test_there_is_no_other_order(tmp_path):
+def test_any_other_alignment_is_refused(tmp_path):
     raw_rlu.write_files(tmp_path, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="")
     with pytest.raises(ValueError, match=r"got 'sar', expected one of \('rsa',\)"):
         RluRwrlSource(tmp_path, alignment="sar")

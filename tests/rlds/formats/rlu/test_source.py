@@ -139,7 +139,7 @@ def test_configs_know_where_the_files_are(tmp_path, builder, config, directory, 
     assert f"{prefix}-00000-of-{number:05d}" in builder_config.description
 
 
-def test_there_is_a_config_for_each_dataset_and_one_for_any_other():
+def test_builders_have_a_config_for_each_dataset_and_one_for_any_other():
     numbers = {builder.name: len(builder.BUILDER_CONFIGS) for _, builder, _ in PRODUCTS.values()}
     assert numbers == {
         "rlds_rlu_atari": 46 * 5 + 1,

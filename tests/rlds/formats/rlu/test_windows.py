@@ -158,6 +158,6 @@ def test_a_file_of_windows_that_was_cut_ends_with_damage(tmp_path):
     assert "the file ends" in str(damaged.error) or "gzip" in str(damaged.error)
 
 
-def test_there_is_one_order_only(tmp_path):
+def test_any_other_alignment_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"got 'rsa', expected one of \('sar',\)"):
         read(tmp_path, [PLAIN], alignment="rsa")

@@ -164,7 +164,7 @@ def test_damaged_and_hostile_buffers_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_stable_baselines3_writes(tmp_path):
+def test_buffers_of_stable_baselines3_are_read(tmp_path):
     script = """
 import json, sys
 import gymnasium as gym

@@ -75,7 +75,7 @@ def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_zarr_buffers_cannot_hold_is_kept_in_the_sidecar(tmp_path):
+def test_fields_that_zarr_buffers_cannot_hold_are_kept_in_the_sidecar(tmp_path):
     """Final observations, flags, text and arrays of other lengths are in the sidecar."""
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     actual = export(path, "zarr", tmp_path / "made.zarr.zip")
