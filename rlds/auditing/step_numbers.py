@@ -19,7 +19,7 @@ from rlds.auditing.personal import personal_data_in
 from rlds.robotics import find_meaning
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
-from rlds.sources.episode_fields import ACTION_REST
+from rlds.sources.episode_fields import ACTION_REMAINDER
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
 from rlds.sources.standardized import name_of
@@ -266,8 +266,8 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    # `ACTION_REST` is the rounding error that `rlds.editing.ActionAs` stores, and no state.
-    excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REST, *rlds.STEP_FLAGS)
+    # `ACTION_REMAINDER` is the rounding error that `rlds.editing.ActionAs` stores, and no state.
+    excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REMAINDER, *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in excluded
 
 

@@ -1,8 +1,8 @@
-"""Actions as changes of the state, or as its targets; each has the bits of the other one again.
+"""Lossless conversion of robot actions between absolute targets and deltas of the state.
 
-A change is the target minus the state of the same step, element by element; a gripper stays as it
-is. What rounding leaves out is a field of its own, `action_rest`: of a sum of two floats, that is a
-float, too. The way back adds it, and drops the field.
+A delta is the target minus the state of the same step, element by element; grippers are unchanged.
+The rounding remainder of each sum, which is a float, too, is kept in the field `action_rest`. The
+opposite conversion adds the remainder and drops the field, so it restores all bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import rlds
 from rlds.auditing.declared import contradictions_in
 from rlds.auditing.vectors import vector_meanings
 from rlds.editing.changes import STEPS, Change, fields_of
-from rlds.sources.episode_fields import ACTION_REST
+from rlds.sources.episode_fields import ACTION_REMAINDER
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Source, SourceError
 from rlds.sources.view import RowContext
@@ -28,55 +28,55 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ActionsAs"]
 
-_ACTION, _REST = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REST}"
-_FROM = {"delta": "absolute", "absolute": "delta"}
-# Turns do not add up as numbers do. `wrist_roll` is a joint, `left_roll` none.
-_TURN = re.compile(
+_ACTION, _REMAINDER = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REMAINDER}"
+_KIND_BEFORE = {"delta": "absolute", "absolute": "delta"}
+# Rotations cannot be added by element. `wrist_roll` is a joint, `left_roll` is a rotation.
+_ROTATION = re.compile(
     r"((left|right|eef?|tcp|arm)[\W_])*(roll|pitch|yaw|[rq][xyzw]|(rot|quat|euler|axis).*)"
 )
 
 
 class ActionsAs(Change):
-    """Episodes with actions of another kind.
+    """A view of episodes with actions of another kind.
 
     Args:
-      base: The episodes. The names of the elements, the kind and the unit of their actions are
-        declared, and so is the unit of the elements of the observation that have these names.
-      kind: "delta" or "absolute".
+      base: The episodes. Element names, kind and unit of their actions are declared, and so is the
+        unit of the observation elements with the same names.
+      kind: The new kind: "delta" or "absolute".
 
     Raises:
-      ValueError: The meaning is not declared; or the numbers of some episodes contradict it, or
-        rows have the state after the action.
+      ValueError: The meaning is not declared or contradicts the stored numbers; or rows hold the
+        state after the action.
     """
 
-    looks_around = True  # The last row may have no action.
+    looks_around = True  # Only whole episodes show if the last row has an action.
 
     def __init__(self, base: Source, kind: str) -> None:
         fields = fields_of(base)
-        if kind not in _FROM:
-            raise ValueError(f"action-as: got {kind!r}, expected one of {', '.join(_FROM)}")
-        self._sign, self._restores = (-1 if kind == "delta" else 1), _REST in fields
+        if kind not in _KIND_BEFORE:
+            raise ValueError(f"action-as: got {kind!r}, expected one of {', '.join(_KIND_BEFORE)}")
+        self._sign, self._restores_bits = (-1 if kind == "delta" else 1), _REMAINDER in fields
         field = fields.get(_ACTION)
         if not isinstance(field, Field) or field.column_dtype.kind != "f" or len(field.shape) != 1:
             raise ValueError("action-as: expected a field `action` that is a vector of floats")
-        if field.kind != _FROM[kind] or not field.names or not field.unit:
+        if field.kind != _KIND_BEFORE[kind] or not field.names or not field.unit:
             raise ValueError(
-                f"action-as: expected an action that is declared as {_FROM[kind]}, with a unit and "
+                f"action-as: expected an action declared as {_KIND_BEFORE[kind]}, with a unit and "
                 f"names, got {', '.join(field.facts) or 'none'}. Declare what you know, as in "
-                f"rlds edit PATH --set-meaning action={_FROM[kind]},unit=rad,names=A/B/…"
+                f"rlds edit PATH --set-meaning action={_KIND_BEFORE[kind]},unit=rad,names=A/B/…"
             )
-        self._moved = [*_moved(field, fields)]
-        if not self._moved:
+        self._state_elements = [*_state_elements(field, fields)]
+        if not self._state_elements:
             raise ValueError("action-as: the action has grippers only, which stay as they are")
-        rest_field = Field(field.dtype, field.shape, doc="What rounding leaves out of the action.")
-        stored = fields.get(_REST, rest_field)
-        if (stored.dtype, stored.shape) != (rest_field.dtype, rest_field.shape):
+        new_field = Field(field.dtype, field.shape, doc="The rounding remainder of the action.")
+        stored = fields.get(_REMAINDER, new_field)
+        if (stored.dtype, stored.shape) != (new_field.dtype, new_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
-        after = {path: it for path, it in fields.items() if path != _REST}
+        after = {path: it for path, it in fields.items() if path != _REMAINDER}
         after[_ACTION] = dataclasses.replace(field, kind=kind)
-        self.changed_paths = {_ACTION} if self._restores else {_ACTION, _REST}
+        self.changed_paths = {_ACTION} if self._restores_bits else {_ACTION, _REMAINDER}
         self.options = {"action_as": kind}
-        super().__init__(base, after if self._restores else {**after, _REST: rest_field})
+        super().__init__(base, after if self._restores_bits else {**after, _REMAINDER: new_field})
         episodes = Episodes(base, "+".join(base.splits))
         for conflict in contradictions_in(episodes):
             raise ValueError(f"action-as: {conflict}. Correct it with `rlds edit --set-meaning`")
@@ -87,15 +87,15 @@ class ActionsAs(Change):
     @functools.cached_property
     @override
     def names(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths if path not in (_ACTION, _REST)}
+        return {path: path for path in self.paths if path not in (_ACTION, _REMAINDER)}
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        needed = {*fields} - {_REST}
+        needed = {*fields} - {_REMAINDER}
         if not self.makes(fields):
             return needed
-        rest_paths = [_REST] if self._restores else []
-        return needed | {_ACTION, *rest_paths, *(path for _, path, _ in self._moved)}
+        remainder_paths = [_REMAINDER] if self._restores_bits else []
+        return needed | {_ACTION, *remainder_paths, *(path for _, path, _ in self._state_elements)}
 
     @override
     def make(
@@ -105,22 +105,24 @@ class ActionsAs(Change):
             return values
         action = values[_ACTION]
         states = np.zeros_like(action)
-        for element, path, column in self._moved:
+        for element, path, column in self._state_elements:
             states[:, element] = values[path][:, column]
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
-        stored_residue = values.get(_REST) if self._restores else None
-        total, residue = _sums(action, self._sign * states, stored_residue)
-        other_values = {path: it for path, it in values.items() if path != _REST}
-        return {**other_values, _ACTION: total} | ({} if self._restores else {_REST: residue})
+        stored_remainder = values.get(_REMAINDER) if self._restores_bits else None
+        total, remainder = _sum_with_remainder(action, self._sign * states, stored_remainder)
+        other_values = {path: it for path, it in values.items() if path != _REMAINDER}
+        return {**other_values, _ACTION: total} | (
+            {} if self._restores_bits else {_REMAINDER: remainder}
+        )
 
 
-def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:
-    """Yields the elements that move, each with the field of the state and its element."""
+def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:
+    """Yields each action element other than grippers, with its state field and state element."""
     for element, name in enumerate(action.names or ()):
         if "gripper" in name.lower():
             continue
-        if _TURN.fullmatch(name.lower()):
+        if _ROTATION.fullmatch(name.lower()):
             raise ValueError(f"action-as: {name!r} is of a rotation, which is no sum of changes")
         matches = [
             (path, field, field.names.index(name))  # type: ignore[union-attr]
@@ -140,25 +142,25 @@ def _moved(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str,
         yield element, matches[0][0], matches[0][2]
 
 
-def _sums(
-    action: np.ndarray, states: np.ndarray, stored_residue: np.ndarray | None
+def _sum_with_remainder(
+    action: np.ndarray, states: np.ndarray, stored_remainder: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns actions plus states with their rounding residue; or adds a stored residue.
+    """Returns actions plus states with their rounding remainder; or adds a stored remainder.
 
-    The residue of a negative zero is the negative zero. Values that are not finite stay.
+    The remainder of a negative zero is the negative zero. Values that are not finite stay.
     """
     is_finite = np.isfinite(action)
     with np.errstate(all="ignore"):
         total = action + states
         back = total - action
-        residue = (action - (total - back)) + (states - back) + 0.0
-        if stored_residue is not None:
-            if (is_finite & (np.abs(stored_residue) > np.spacing(np.abs(action)))).any():
-                raise SourceError("it is not what rounding left out", field=ACTION_REST)
-            total = total + (residue + stored_residue)
-            total = np.where((total == 0) & np.signbit(stored_residue), stored_residue, total)
+        remainder = (action - (total - back)) + (states - back) + 0.0
+        if stored_remainder is not None:
+            if (is_finite & (np.abs(stored_remainder) > np.spacing(np.abs(action)))).any():
+                raise SourceError("it is not a rounding remainder", field=ACTION_REMAINDER)
+            total = total + (remainder + stored_remainder)
+            total = np.where((total == 0) & np.signbit(stored_remainder), stored_remainder, total)
     if (is_finite & ~np.isfinite(total)).any():
         raise SourceError("the state of a step with an action is not finite", field=rlds.ACTION)
     is_negative_zero = (action == 0) & np.signbit(action)
-    residue = np.where(is_finite, np.where(is_negative_zero, action, residue), 0)
-    return np.where(is_finite, total, action).astype(action.dtype), residue.astype(action.dtype)
+    remainder = np.where(is_finite, np.where(is_negative_zero, action, remainder), 0)
+    return np.where(is_finite, total, action).astype(action.dtype), remainder.astype(action.dtype)

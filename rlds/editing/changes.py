@@ -1,7 +1,7 @@
-"""Views of episodes with other fields.
+"""Views of episodes with renamed, dropped, filled or added fields.
 
-Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a field of the steps,
-`instruction` one of the episode. Values are columns of steps, and values of an episode, by path.
+Fields are named by paths, as in `Episodes.spec`: `steps/observation/state` is a step field,
+`instruction` is an episode field. Values by path are columns of steps, or values of the episode.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
     "Change",
     "Dropped",
     "Filled",
-    "Meant",
     "Renamed",
-    "as_field",
+    "WithMeaning",
+    "as_field_value",
+    "as_step_column",
     "fields_of",
-    "for_steps",
     "path_in",
     "resolve_alias",
 ]
@@ -53,12 +53,12 @@ STEPS = f"{rlds.STEPS}/"
 INSTRUCTION = "instruction"
 
 # Attributes of an episode that can be set like fields.
-_FACTS: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bool_)}
-_NONE: Mapping[str, str] = {}
+_EPISODE_ATTRIBUTES: Mapping[str, Field] = {TRUNCATED: Field(np.bool_), COMPLETE: Field(np.bool_)}
+_NO_ALIASES: Mapping[str, str] = {}
 
 
 class Change(View):
-    """A view of the episodes of a source with other fields, or other values in some episodes.
+    """A view of episodes with changed fields, or with changed values in some episodes.
 
     Args:
       base: The source.
@@ -69,27 +69,27 @@ class Change(View):
 
     def __init__(self, base: Source, fields: Mapping[str, Any]) -> None:
         super().__init__(base)
-        self._after = fields
+        self._new_fields = fields
 
     @property
     @override
     def fields(self) -> Fields:
-        return Fields(*nested(self._after), super().fields.flags)
+        return Fields(*nested(self._new_fields), super().fields.flags)
 
     @property
     @override
     def about(self) -> About:
         about = super().about
-        return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._after),))
+        return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._new_fields),))
 
 
 class Renamed(Change):
-    """Episodes with a renamed field or nest; a camera is renamed with its video.
+    """A view of episodes with a renamed field or nest; a camera is renamed with its video.
 
     Args:
       base: The episodes before.
-      old: The path.
-      new: The new one, which needs no `steps/` if the old one is of steps.
+      old: The old path.
+      new: The new path; `steps/` is optional for a step field.
       aliases: Other names of fields, see `About`.
 
     Raises:
@@ -97,7 +97,7 @@ class Renamed(Change):
     """
 
     def __init__(
-        self, base: Source, old: str, new: str, aliases: Mapping[str, str] = _NONE
+        self, base: Source, old: str, new: str, aliases: Mapping[str, str] = _NO_ALIASES
     ) -> None:
         fields = fields_of(base)
         self._old = _clip_or_path(fields, path_in(fields, old, aliases))
@@ -108,40 +108,40 @@ class Renamed(Change):
                 self._new = root + camera.removeprefix(root)
         renamed: dict[str, Any] = {}
         for path, field in fields.items():
-            name = _moved(path, self._old, self._new)
-            _check_is_free(renamed, name, "rename")
+            name = _renamed_path(path, self._old, self._new)
+            _check_path_is_free(renamed, name, "rename")
             renamed[name] = field
         super().__init__(base, renamed)
 
     @functools.cached_property
     @override
     def names(self) -> Mapping[str, str]:
-        return {_moved(path, self._old, self._new): path for path in self.paths}
+        return {_renamed_path(path, self._old, self._new): path for path in self.paths}
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        return {_moved(path, self._new, self._old) for path in fields}
+        return {_renamed_path(path, self._new, self._old) for path in fields}
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        return {_moved(path, self._old, self._new): value for path, value in values.items()}
+        return {_renamed_path(path, self._old, self._new): value for path, value in values.items()}
 
 
 class Dropped(Change):
-    """Episodes without a field, or all below a path; a camera goes with its video.
+    """A view of episodes without a field or nest; a camera is dropped with its video.
 
     Args:
       base: The episodes before.
-      path: The path.
+      path: The path of the field or nest.
       aliases: Other names of fields, see `About`.
 
     Raises:
       ValueError: There is no such field.
     """
 
-    def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NONE) -> None:
+    def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NO_ALIASES) -> None:
         fields = fields_of(base)
         self._dropped_paths = _paths_of(_clip_or_path(fields, path_in(fields, path, aliases)))
         super().__init__(base, self._remaining(fields))
@@ -160,18 +160,18 @@ class Dropped(Change):
         }
 
 
-class Meant(Change):
-    """Episodes in which the meaning of a field is declared; all values stay.
+class WithMeaning(Change):
+    """A view of episodes with a declared meaning of a field; all values stay.
 
     Args:
       base: The episodes before.
-      path: The field, of numbers.
-      meaning: The attributes of the field that are declared: `kind`, `unit`, `names`. Empty ones
-        are unknown.
+      path: The path of a numeric field.
+      meaning: The declared attributes of the field: `kind`, `unit`, `names`. Empty values mean
+        unknown.
       aliases: Other names of fields, see `About`.
 
     Raises:
-      ValueError: There is no such field of numbers, or the meaning is none for it.
+      ValueError: There is no such numeric field, or the meaning does not match it.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Meant(Change):
         base: Source,
         path: str,
         meaning: Mapping[str, Any],
-        aliases: Mapping[str, str] = _NONE,
+        aliases: Mapping[str, str] = _NO_ALIASES,
     ) -> None:
         fields = fields_of(base)
         path = path_in(fields, path, aliases)
@@ -192,25 +192,25 @@ class Meant(Change):
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
         unknown = Field(field.dtype)
-        new_facts = {name: it or getattr(unknown, name) for name, it in meaning.items()}
-        new_facts |= {"names": names} if names else {}
-        super().__init__(base, {**fields, path: dataclasses.replace(field, **new_facts)})
+        declared = {name: it or getattr(unknown, name) for name, it in meaning.items()}
+        declared |= {"names": names} if names else {}
+        super().__init__(base, {**fields, path: dataclasses.replace(field, **declared)})
 
 
 class Filled(Change):
-    """Episodes, some of which get a constant value of a field, in every step if it is a step field.
+    """A view of episodes, some with a field set to a constant; a step field, in every step.
 
     Placeholders in the step of the final observation stay.
 
     Args:
       base: The episodes before, in one split.
-      path: The field; `instruction` is the field that is one, however it is called.
-      value: The value.
-      chosen: A mask of the episodes that get the value.
+      path: The path; `instruction` stands for the instruction field of any name.
+      value: The constant.
+      chosen: A mask of the episodes with the constant.
       aliases: Other names of fields, see `About`.
 
     Raises:
-      ValueError: There is no such field, or the value is none for it.
+      ValueError: There is no such field, or the value does not fit it.
     """
 
     def __init__(
@@ -219,10 +219,10 @@ class Filled(Change):
         path: str,
         value: Any,
         chosen: np.ndarray,
-        aliases: Mapping[str, str] = _NONE,
+        aliases: Mapping[str, str] = _NO_ALIASES,
     ) -> None:
         fields = fields_of(base)
-        settable = {**_FACTS, **fields}
+        settable = {**_EPISODE_ATTRIBUTES, **fields}
         if path == INSTRUCTION and path not in settable:
             texts = (name for name, it in settable.items() if isinstance(it, Field) and it.is_text)
             path = next(filter(is_instruction, texts), path)
@@ -230,9 +230,9 @@ class Filled(Change):
         if self._path not in settable:
             below = [name for name in settable if is_in(name, self._path)]
             raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
-        self._value = as_field(value, settable[self._path], self._path)
+        self._value = as_field_value(value, settable[self._path], self._path)
         self._chosen = chosen
-        self._is_fact = self._path not in fields
+        self._is_attribute = self._path not in fields
         if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
             fields[self._path] = Field(np.float32)
         is_of_steps = self._path.startswith(STEPS)
@@ -242,18 +242,18 @@ class Filled(Change):
 
     @property
     def columns(self) -> set[str]:
-        """The columns of the table of episodes that have its values."""
-        own = self._path if self._is_fact else column_of(self._path)
+        """The columns of the episode table that hold the values of the field."""
+        own = self._path if self._is_attribute else column_of(self._path)
         return {own, INSTRUCTION} if is_instruction(self._path) else {own}
 
     def column_values(self, before: Sequence[Any]) -> list[Any]:
-        """Returns the values of such a column after the change."""
+        """Returns the values of one of `columns` after the change."""
         value = as_text(self._value) if isinstance(self._value, bytes) else self._value
         return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 
     @override
     def takes_whole(self, fields: Collection[str] | None) -> bool:
-        """Only the last step may have a placeholder."""
+        """True for transition fields: the last step of an episode may hold a placeholder."""
         return self._is_of_transitions and (fields is None or self._path in fields)
 
     @override
@@ -265,7 +265,7 @@ class Filled(Change):
             or not self._chosen[rows.episodes if rows.number is None else rows.number].any()
         ):
             return values
-        filled = for_steps(self._path, self._value, values)
+        filled = as_step_column(self._path, self._value, values)
         if rows.number is None:
             is_kept = ~self._chosen[rows.episodes]
             filled[is_kept] = values[self._path][is_kept]
@@ -280,14 +280,13 @@ class Filled(Change):
 
 
 class Added(Change):
-    """Episodes with an added field that a function computes.
+    """A view of episodes with an added field that a function computes.
 
     Args:
       base: The episodes before.
-      path: The field; one of the steps if it begins with `steps/`.
+      path: The path of the field; a step field if it begins with `steps/`.
       function: A function of an episode, which returns a column for its steps, or a value.
-      like: One of the episodes, as it is before: what the function returns for others has the
-        dtype and the shape of what it returns for this one.
+      like: An episode of `base`. The result for it sets the dtype and the shape of the field.
 
     Raises:
       ValueError: There is a field at the path.
@@ -303,14 +302,14 @@ class Added(Change):
         like: SourceEpisode,
     ) -> None:
         fields = fields_of(base)
-        _check_is_free(fields, path, "add")
+        _check_path_is_free(fields, path, "add")
         self._path, self._function, self.changed_paths = path, function, {path}
-        value = np.asarray(self._computed(like))
+        value = np.asarray(self._compute(like))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
         super().__init__(base, {**fields, path: self._field})
 
-    def _computed(self, episode: SourceEpisode) -> Any:
+    def _compute(self, episode: SourceEpisode) -> Any:
         try:
             return self._function(episode)
         except Exception as error:
@@ -327,9 +326,9 @@ class Added(Change):
     ) -> dict[str, Any]:
         assert rows.episode is not None
         key = rows.episode.key
-        value = self._computed(with_values(rows.episode, values))
+        value = self._compute(with_values(rows.episode, values))
         if not self._path.startswith(STEPS):
-            return {**values, self._path: as_field(value, self._field, self._path)}
+            return {**values, self._path: as_field_value(value, self._field, self._path)}
         column = np.asarray(value, object if self._field.is_text else None)
         expected = (len(rows.steps), *self._field.shape)
         if column.shape != expected:
@@ -339,11 +338,11 @@ class Added(Change):
             )
         if not self._field.is_text:
             field = dataclasses.replace(self._field, shape=expected)
-            column = as_field(column, field, f"add: episode {key!r}: {self._path}")
+            column = as_field_value(column, field, f"add: episode {key!r}: {self._path}")
         return {**values, self._path: column}
 
 
-def _check_is_free(fields: Mapping[str, Any], path: str, operation: str) -> None:
+def _check_path_is_free(fields: Mapping[str, Any], path: str, operation: str) -> None:
     if any(is_in(path, other) or is_in(other, path) for other in fields):
         raise ValueError(f"{operation}: the dataset already has a field {path!r}")
 
@@ -354,7 +353,7 @@ def fields_of(source: AnySource) -> dict[str, Any]:
     return flat(as_fields(fields.steps), as_fields(fields.episode))
 
 
-def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NONE) -> str:
+def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
     """Returns the path of a field or a nest; its name may lack `steps/`.
 
     Args:
@@ -394,28 +393,28 @@ def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
 
 
 def _clip_or_path(fields: Mapping[str, Any], path: str) -> str:
-    """Returns the path of a field; for a field that its video clip needs, the path of the clip."""
+    """Returns the path of a field; for a field of a video clip, the path of the clip."""
     clip = path.rpartition("/")[0]
-    is_part = path in fields and path != camera_path(path) and f"{clip}/{CLIP}" in fields
-    return clip if is_part else path
+    is_in_clip = path in fields and path != camera_path(path) and f"{clip}/{CLIP}" in fields
+    return clip if is_in_clip else path
 
 
 def _paths_of(path: str) -> Sequence[str]:
-    """Returns the paths of a field: of a camera also those of its clip and of its file names."""
+    """Returns the paths of a field; of a camera, also those of its video clip and file names."""
     if not path.startswith(STEPS):
         return (path,)
     name = path.removeprefix(STEPS)
     return path, f"{VIDEO}/{name}", f"{STEPS}{IMAGE_FILE}/{name}"
 
 
-def _moved(path: str, old: str, new: str) -> str:
+def _renamed_path(path: str, old: str, new: str) -> str:
     for before, after in zip(_paths_of(old), _paths_of(new)):
         if is_in(path, before):
             return after + path[len(before) :]
     return path
 
 
-def for_steps(path: str, value: Any, values: Mapping[str, Any]) -> Any:
+def as_step_column(path: str, value: Any, values: Mapping[str, Any]) -> Any:
     """Returns a value, or a column of it if the field is one of steps."""
     if not path.startswith(STEPS):
         return value
@@ -424,11 +423,11 @@ def for_steps(path: str, value: Any, values: Mapping[str, Any]) -> Any:
     return column
 
 
-def as_field(value: Any, field: Any, path: str) -> Any:
-    """Returns a value in the form that a field has.
+def as_field_value(value: Any, field: Any, path: str) -> Any:
+    """Returns a value in the dtype of a field.
 
     Raises:
-      ValueError: It does not fit.
+      ValueError: The value does not fit into the field.
     """
     mismatch = f"{path}: got {value!r}, expected {field}"
     if not isinstance(field, Field) or field.encoding:
@@ -444,11 +443,11 @@ def as_field(value: Any, field: Any, path: str) -> Any:
             stored = array.astype(field.column_dtype)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(mismatch) from None
-    is_close = field.column_dtype.kind == "f" and array.dtype.kind in "iuf"
-    if is_close and not np.array_equal(np.isfinite(stored), np.isfinite(array)):
+    is_float = field.column_dtype.kind == "f" and array.dtype.kind in "iuf"
+    if is_float and not np.array_equal(np.isfinite(stored), np.isfinite(array)):
         raise ValueError(f"{mismatch}, which cannot hold it")
     is_number = array.dtype.kind not in "USO"
-    is_equal = is_number and (is_close or np.array_equal(stored, array))
-    if not (is_equal and fits(stored.shape, field.shape)):
+    is_exact = is_number and (is_float or np.array_equal(stored, array))
+    if not (is_exact and fits(stored.shape, field.shape)):
         raise ValueError(mismatch)
     return stored[()]

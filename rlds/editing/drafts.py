@@ -1,4 +1,4 @@
-"""A draft of a new dataset: the episodes of each dataset, and their changes."""
+"""The state of an edit: the input datasets, and the changes of their episodes and metadata."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from rlds.auditing.declared import unlike
 from rlds.editing.changes import Change, Filled, Renamed, fields_of, resolve_alias
-from rlds.editing.stated import DATASET_METADATA, Policy, merged
-from rlds.editing.trimmed import Flagged, Trimmed
+from rlds.editing.metadata_merging import DATASET_METADATA, Policy, merged
+from rlds.editing.trimmed import Reflagged, Trimmed
 from rlds.editing.unifying import Unified, unify
 from rlds.sources import reading
 from rlds.sources.condition_errors import unknown_column
@@ -31,16 +31,16 @@ from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["Draft", "state_of"]
+__all__ = ["Draft", "file_state"]
 
 
 class Part(NamedTuple):
-    """One of the source datasets of an edit.
+    """One of the input datasets of an edit.
 
     Attributes:
       episodes: The episodes of the dataset.
-      changed: The episodes with the fields that all datasets have.
-      prefix: The prefix of the keys of its episodes, unique to this part.
+      changed: The episodes with the fields that all input datasets share.
+      prefix: The unique prefix of the keys of its episodes.
     """
 
     episodes: Episodes
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Draft:
-    """The state of an edit, which operations change; arrays have an element for each old episode.
+    """The state of an edit, changed by operations; arrays have one element per input episode.
 
     Args:
       episodes: The episodes before the edit.
@@ -57,21 +57,21 @@ class Draft:
       progress: Whether to show the progress of the table of episodes.
 
     Attributes:
-      parts: The datasets, by their names.
-      inputs: The `state_of` the first dataset, before anything else was read of it.
+      parts: The input datasets, by their names.
+      inputs: The `file_state` of the first dataset, before anything else was read of it.
       aliases: Other names of fields, see `About`.
       is_kept: A mask of the episodes that stay.
-      begin: The first step that each episode keeps.
-      end: The step after the last one; -1 for all.
-      fixed: A mask of the episodes whose step flags are set again.
+      begin: The first kept step of each episode.
+      end: The step after the last kept one; -1 for all.
+      has_reset_flags: A mask of the episodes with recomputed step flags.
       split: The name of the new split of each episode.
-      names: The new splits in their order, if an operation sets them.
-      metadata: The metadata of the dataset.
-      facts: Changed attributes of sources, such as `license`.
+      names: The names of new splits in their order; empty if splits stay.
+      metadata: The metadata of the new dataset.
+      facts: Changed attributes of `About`, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
-      uses_tables: True if the tables of episodes were queried.
+      has_queried_tables: True if the tables of episodes were queried.
       row_digests: Digests of the episodes that each condition chose, see `digest_of_rows`.
-      expected: The digests that a recipe has recorded for its conditions.
+      recorded_digests: The digests by condition that a recipe has recorded.
       duplicates: The treatment of duplicates in merged datasets, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
     """
@@ -80,39 +80,39 @@ class Draft:
         self._progress = progress
         with_files = _with_files(episodes)
         self.parts: dict[str, Part] = {name: Part(with_files, with_files)}
-        self.inputs = state_of(episodes)
-        # The episodes of all parts with the field changes so far, before steps are trimmed.
+        self.inputs = file_state(episodes)
+        # The episodes of all input datasets after the field changes so far, before trimming.
         self._changed_view: View = JoinedSource([with_files])
         self.aliases = episodes.source.about.aliases
         self._changes: list[Change] = []
         self._renumbered: list[Renumbered] = []
-        self.is_kept, self.fixed = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+        self.is_kept, self.has_reset_flags = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.split = np.zeros(0, object)
-        self._extend([episodes])
+        self._add_episodes([episodes])
         self.names: list[str] = []
         self.metadata: dict[str, Any] = _without_counts(episodes.metadata)
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
-        self.uses_tables = False
-        # Digests of the rows that each condition chose now, and those that a recipe recorded.
+        self.has_queried_tables = False
+        # Digests of the episodes that each condition chose, in this run and in the recipe.
         self.row_digests: dict[str, str] = {}
-        self.expected: dict[str, str] = {}
+        self.recorded_digests: dict[str, str] = {}
         self.duplicates = "error"
         self.target: tuple[str, Mapping[str, Any]] | None = None
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The fields by path, as the changes so far leave them."""
+        """The fields by path, after the changes so far."""
         return fields_of(self._changed_view)
 
     def change(self, kind: Callable[..., Change], *arguments: Any) -> None:
-        """Adds a change of fields: `kind` gets the episodes before it, and other arguments."""
+        """Adds a field change: the view `kind` over the episodes so far, with its arguments."""
         self._changed_view = kind(self._changed_view, *arguments)
         self._changes.append(self._changed_view)
 
     def in_split(self, split: str) -> np.ndarray:
-        """Returns which episodes are in a split, or in a part such as `train[:10%]`.
+        """Returns a mask of the episodes in a split, or in a part such as `train[:10%]`.
 
         Raises:
           KeyError: There is no such split; the message lists the existing ones.
@@ -133,9 +133,9 @@ class Draft:
             chosen[begins[name] + begin : begins[name] + end] = True
         return chosen
 
-    def some(self, where: str | None) -> np.ndarray:
-        """Returns for which episodes a condition holds; all without one."""
-        return np.ones(len(self.is_kept), np.bool_) if where is None else self._where(where)
+    def where_or_all(self, where: str | None) -> np.ndarray:
+        """Returns a mask of the episodes that a condition chooses; all without a condition."""
+        return np.ones(len(self.is_kept), np.bool_) if where is None else self._matching(where)
 
     def chosen(self, op_name: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
         """Returns a mask of the episodes that a condition or numbers choose.
@@ -146,7 +146,7 @@ class Draft:
         if (where is None) == (numbers is None):
             raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
         if where is not None:
-            return self._where(where)
+            return self._matching(where)
         chosen = np.zeros(len(self.is_kept), np.bool_)
         indices = np.asarray(numbers)
         if indices.size and indices.dtype.kind not in "iu":  # Masks are no numbers.
@@ -157,9 +157,9 @@ class Draft:
         chosen[indices] = True
         return chosen
 
-    def _where(self, condition: str) -> np.ndarray:
+    def _matching(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
-        self.uses_tables = True
+        self.has_queried_tables = True
         chosen, first = np.zeros(len(self.is_kept), np.bool_), 0
         for part in self.parts.values():
             table = part.episodes.table(progress=self._progress)
@@ -184,17 +184,17 @@ class Draft:
         return np.concatenate(lengths)
 
     def column(self, name: str) -> list[Any]:
-        """Returns a column of the table of episodes, with the values that were set since.
+        """Returns a column of the episode table, with the values that earlier operations set.
 
         Args:
-          name: The column, or another name of it.
+          name: The name of the column, or an alias.
 
         Raises:
-          ValueError: There is none; the message lists the existing ones.
+          ValueError: There is no such column; the message lists the existing ones.
         """
         values: list[Any] = []
         names: set[str] = set()
-        self.uses_tables = True
+        self.has_queried_tables = True
         for part in self.parts.values():
             table = part.episodes.table(progress=self._progress)
             column = table.aliases.get(name, name)
@@ -209,11 +209,11 @@ class Draft:
                 values = change.column_values(values)
         return values
 
-    def settle_duplicates(self) -> None:
-        """Finds the episodes of merged datasets that have the same steps as one of another.
+    def resolve_duplicates(self) -> None:
+        """Finds duplicate episodes across merged datasets, and treats them as `duplicates` says.
 
         Raises:
-          ValueError: One is in a split, and the other one in another: a leak.
+          ValueError: Duplicates are in different splits, which leaks training data.
         """
         if len(self.parts) == 1:
             return
@@ -244,7 +244,7 @@ class Draft:
             self.notes.append(note)
 
     def example(self) -> SourceEpisode:
-        """Returns the first episode that stays, as the changes so far leave it."""
+        """Returns the first kept episode after the changes so far."""
         rows = np.flatnonzero(self.is_kept)[:1]
         if not len(rows):
             raise ValueError("no episode is left")
@@ -271,7 +271,7 @@ class Draft:
         all_metadata = {name: each.metadata for name, each in datasets.items()}
         merged_metadata, own, notes = merged({**all_metadata, first: self.metadata}, metadata)
         self.metadata, self.notes = _without_counts(merged_metadata), [*self.notes, *notes]
-        self.facts = {**_joined_facts(datasets), **self.facts}
+        self.facts = {**_combined_attributes(datasets), **self.facts}
         before: dict[str, Source] = {}
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
@@ -307,25 +307,25 @@ class Draft:
                 change = Unified(change, after, {path: json.dumps(own[index])})
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.parts[name] = Part(episodes, changed, prefixes[name])
-        self._changed_view = self._joined()
-        self._extend([episodes for name, episodes in datasets.items() if name != first])
+        self._changed_view = self._joined_datasets()
+        self._add_episodes([episodes for name, episodes in datasets.items() if name != first])
 
-    def _extend(self, datasets: Sequence[Episodes]) -> None:
+    def _add_episodes(self, datasets: Sequence[Episodes]) -> None:
         num_new = sum(map(len, datasets))
         self.is_kept = np.append(self.is_kept, np.ones(num_new, np.bool_))
-        self.fixed = np.append(self.fixed, np.zeros(num_new, np.bool_))
+        self.has_reset_flags = np.append(self.has_reset_flags, np.zeros(num_new, np.bool_))
         self.begin = np.append(self.begin, np.zeros(num_new, np.int64))
         self.end = np.append(self.end, np.full(num_new, -1, np.int64))
-        self.split = np.concatenate([self.split, *map(_splits_of, datasets)])
+        self.split = np.concatenate([self.split, *map(_split_of_each, datasets)])
 
-    def view(self, *, copies_numbers: bool = False) -> SelectedSource:
-        """Returns the episodes as they become.
+    def view(self, *, renumbers_copies: bool = False) -> SelectedSource:
+        """Returns the episodes after the edit.
 
         Args:
-          copies_numbers: See `Export.renumbers_copies`.
+          renumbers_copies: See `Export.renumbers_copies`.
 
         Raises:
-          ValueError: None is left.
+          ValueError: No episode is left.
         """
         if not self.is_kept.any():
             raise ValueError(
@@ -335,21 +335,21 @@ class Draft:
         remaining = dict.fromkeys(self.split[self.is_kept].tolist())
         self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in remaining]
         for change in self._renumbered:
-            change.is_copied = copies_numbers
+            change.is_copied = renumbers_copies
         names = [name for name in self.names if name in remaining] or list(remaining)
         return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
-    def _joined(self, about: About | None = None) -> JoinedSource:
+    def _joined_datasets(self, about: About | None = None) -> JoinedSource:
         changed, prefixes = zip(*((part.changed, part.prefix) for part in self.parts.values()))
         return JoinedSource(changed, prefixes, about)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
         first = next(iter(self.parts.values())).episodes.source.about
-        view: View = self._joined(
+        view: View = self._joined_datasets(
             About(
                 **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
                 metadata=self.metadata,
-                # Functions make fields, so that no two views are known to be equal.
+                # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
                 finite=first.finite,
                 images_as_png=first.images_as_png,
@@ -359,16 +359,16 @@ class Draft:
             view = Trimmed(view, self.begin, self.end)
         for change in self._changes:
             view = change.over(view)
-        if self.fixed.any():
-            view = Flagged(view, self.fixed)
+        if self.has_reset_flags.any():
+            view = Reflagged(view, self.has_reset_flags)
         return SelectedSource(view, splits, of=ALL)
 
 
-def state_of(episodes: Episodes) -> object:
-    """Returns the names, sizes and times of the files of episodes, to detect changes.
+def file_state(episodes: Episodes) -> object:
+    """Returns the names, sizes and modification times of the files of a dataset.
 
     Raises:
-      SourceChangedError: They are not those that were opened.
+      SourceChangedError: The files have changed since the dataset was opened.
     """
     with reading.unchanged(episodes.source):
         files = map(stores.as_path, episodes.source.inputs())
@@ -376,7 +376,7 @@ def state_of(episodes: Episodes) -> object:
 
 
 def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata; counts of a conversion move to `original`, as an edit changes them."""
+    """Returns the metadata of a dataset with the counts of its conversion moved to `original`."""
     conversion = metadata.get("conversion")
     if not isinstance(conversion, Mapping) or not conversion.get("splits"):
         return dict(metadata)
@@ -389,7 +389,7 @@ def _with_files(episodes: Episodes) -> Episodes:
     return Episodes(source, episodes.split, format=episodes.format)
 
 
-def _splits_of(episodes: Episodes) -> np.ndarray:
+def _split_of_each(episodes: Episodes) -> np.ndarray:
     splits, begins, ends = zip(*episodes.ranges)
     return np.repeat(np.array(splits, object), np.subtract(ends, begins))
 
@@ -402,8 +402,8 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
         raise ValueError(f"merge: the frame rates differ: {listed}")
 
 
-def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
-    """The descriptions and citations of all datasets; licenses are compared by themselves."""
+def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
+    """Returns the joined descriptions and citations of datasets; not their licenses."""
     sources = [episodes.source for episodes in datasets.values()]
     return {
         name: "\n".join(dict.fromkeys(filter(None, (getattr(it.about, name) for it in sources))))
@@ -413,7 +413,7 @@ def _joined_facts(datasets: Mapping[str, Episodes]) -> dict[str, str]:
 
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
-    """Returns prefixes for the keys of each dataset that make all keys of episodes unique."""
+    """Returns a key prefix for each dataset, so that the keys of all episodes are unique."""
     taken: set[str] = set()
     prefixes = {}
     for name, episodes in datasets.items():

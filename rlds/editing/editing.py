@@ -1,4 +1,4 @@
-"""Edits a dataset of any format: a new one is made, and takes the place of the old one."""
+"""Edits a dataset of any format: writes a new dataset, and replaces the old one by it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds.conversion.exporting import Exported, advice, draft_export, export_class, prepare
-from rlds.editing.drafts import Draft, state_of
+from rlds.editing.drafts import Draft, file_state
 from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
@@ -33,8 +33,8 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["Edit", "Edited", "edit", "prepare_edit"]
 
-# Cached values are computed again on demand, so they are not copied.
-_CACHE = ".feeds"
+# The folder of cached columns of feeds, which is not copied: feeds compute them again.
+_CACHE_FOLDER = ".feeds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Edited:
 
     Attributes:
       datasets: The new datasets.
-      num_episodes: The number of their episodes.
+      num_episodes: The number of episodes in the new datasets.
       of: The number of episodes before the edit.
       plan: The description of the edit.
     """
@@ -61,20 +61,20 @@ class Edit:
       draft: The state of the edit.
       operations: The operations of the edit.
       format: The format of the new dataset.
-      target_options: Its options.
+      target_options: Options of that format.
 
     Attributes:
       episodes: The episodes of the dataset; of the first one, if several are merged.
-      source: Their source.
-      inputs: The state of its files when it was opened.
-      view: The episodes as they become.
-      described: Changes to the facts and the metadata of the dataset.
+      source: The source of `episodes`.
+      inputs: The `file_state` of the dataset when it was opened.
+      view: The episodes after the edit.
+      described: The metadata that `Describe` operations set.
       keeps_splits: Whether the format has splits.
       is_split: Whether an operation makes splits.
       format: The format of the new dataset.
-      num_episodes: The future number of episodes, by the names of its parts or splits.
+      num_episodes: The number of episodes after the edit, by split.
       of: The number of episodes before the edit.
-      copied: The number of episodes that stay as they are stored.
+      copied: The number of episodes that are copied unchanged.
       placements: The placement of each field.
       stale: Statistics files of other tools that describe the old episodes; they are left out.
       notes: Warnings, and changes that follow from the operations, in sentences.
@@ -92,15 +92,15 @@ class Edit:
         first = next(iter(draft.parts.values()))
         self.episodes, self.inputs = first.episodes, draft.inputs
         self.source = with_random_access(self.episodes.source)
-        draft.settle_duplicates()
-        self._recipe = _with_rows(as_recipe(operations), draft.row_digests)
+        draft.resolve_duplicates()
+        self._recipe = _with_digests(as_recipe(operations), draft.row_digests)
         if draft.target is None and format != self.episodes.format:
             options = {"options": lineage.as_json(target_options)} if target_options else {}
             self._recipe.append({"do": lineage.CONVERT, "format": format, **options})
         self.of = len(draft.is_kept)
         num_kept = int(draft.is_kept.sum())
         digests = {}
-        if draft.uses_tables:
+        if draft.has_queried_tables:
             digests = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
         datasets = {name: part.episodes for name, part in draft.parts.items()}
         license = draft.facts.get("license", self.source.about.license)
@@ -115,7 +115,7 @@ class Edit:
         names = [each.name for each in operations if isinstance(each, Describe)]
         facts = {**draft.metadata, **draft.facts}
         self.described = {name: facts[name] for name in names}
-        self.view = draft.view(copies_numbers=export_class(format).renumbers_copies)
+        self.view = draft.view(renumbers_copies=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         licenses = {name: part.episodes.source.about.license for name, part in draft.parts.items()}
         own = [part.episodes.format == format for part in draft.parts.values()]
@@ -126,21 +126,21 @@ class Edit:
         )
         self.stale: list[str] = []
         if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
-            folder = Path(_place_of(self.source, next(iter(draft.parts))))
+            folder = Path(_opened_path(self.source, next(iter(draft.parts))))
             matches = (folder.glob(name) for name in export_class(format).statistics)
             self.stale = sorted(str(file) for files in matches for file in files)
-        self.notes = [*draft.notes, *self._notes_on(licenses)]
+        self.notes = [*draft.notes, *self._license_notes(licenses)]
         self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
             f"{where!r} chose {rows} when the recipe was made, but {draft.row_digests[where]} now"
-            for where, rows in draft.expected.items()
+            for where, rows in draft.recorded_digests.items()
             if draft.row_digests.get(where, rows) != rows
         ]
         full_export = self._export("+".join(self.view.splits))
         self.placements = tuple(full_export.placements())
         self.keeps_splits, self.is_split = full_export.keeps_splits, bool(draft.names)
 
-    def _notes_on(self, licenses: Mapping[str, str]) -> Iterator[str]:
+    def _license_notes(self, licenses: Mapping[str, str]) -> Iterator[str]:
         yield from (f"license: {conflict}" for conflict in self.lineage.get("conflicts", ()))
         all_terms = set(licenses.values())
         if len(licenses) > 1 and all_terms != {""}:
@@ -152,7 +152,7 @@ class Edit:
         return prepare(episodes, self.format, lineage_record=self.lineage, **self._options)
 
     def targets(self, to: str | os.PathLike[str]) -> dict[str, list[str]]:
-        """Returns the new datasets with their splits: one, or a folder or a file for each split."""
+        """Returns the splits by path of the new dataset: one, or one dataset for each split."""
         names = list(self.view.splits)
         if not self.is_split or self.keeps_splits:
             return {os.fspath(to): names}
@@ -201,7 +201,7 @@ def prepare_edit(
     draft = Draft(episodes, name, progress)
     for operation in operations:
         operation.apply(draft)
-        draft.expected |= operation.rows or {}
+        draft.recorded_digests |= operation.rows or {}
     target, stated_options = draft.target or (episodes.format, {})
     if to_format is not None and to_format != target:
         target, stated_options, draft.target = to_format, {}, None
@@ -226,9 +226,9 @@ def edit(
 ) -> Edited:
     """Edits a dataset of any format that can be written.
 
-    All operations are done in one pass. What stays as it is, is copied as it is stored; tables and
-    statistics are made anew. The new dataset takes the place of the old one when it is complete and
-    checked; until then, and if anything fails, the old one stays.
+    All operations are done in one pass. Unchanged episodes are copied as they are stored; tables
+    and statistics are computed again. The new dataset replaces the old one after it is complete and
+    verified; until then, and if anything fails, the old one stays.
 
     Args:
       path: The dataset.
@@ -248,14 +248,14 @@ def edit(
       target_options: Options of the format of the new dataset.
 
     Raises:
-      FileExistsError: There is something at `to`.
-      SourceError: An episode is damaged; says where. Nothing has changed.
-      StorageError: Somebody else has changed the dataset meanwhile; it is left as it is.
+      FileExistsError: The path `to` exists.
+      SourceError: An episode is damaged; the message has its location. Nothing has changed.
+      StorageError: Another process has changed the dataset in the meantime; it stays as it is.
       ValueError: An operation is wrong, no episode is left, or the format cannot hold the result.
         Nothing has changed.
 
     """
-    with _opened(path):
+    with _unchanged_files(path):
         plan = prepare_edit(
             path,
             operations,
@@ -283,12 +283,12 @@ def edit(
         if to is None:
             target_path = _target_of(plan, path)
             with advice(skip_damaged, target_path):
-                written = [_in_place(plan, target_path, keep_old, write)]
+                written = [_edit_in_place(plan, target_path, keep_old, write)]
         else:
             targets = plan.targets(to)
             for target in targets:
                 check_is_free(target)
-            # No dataset gets its name before all are complete, so a failure leaves none.
+            # All datasets are renamed into place after the last one is complete.
             with (
                 advice(skip_damaged, to),
                 Workers(jobs or default_jobs()) as workers,
@@ -302,7 +302,7 @@ def edit(
     return Edited(tuple(written), num_kept, plan.of, str(plan))
 
 
-def _in_place(
+def _edit_in_place(
     plan: Edit,
     target: Path,
     keep_old: bool,
@@ -321,7 +321,7 @@ def _in_place(
 
     new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
     with new as draft:
-        if state_of(plan.episodes) != plan.inputs:
+        if file_state(plan.episodes) != plan.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
         # The name of a link may not tell the format, as that of its dataset does.
         at = target if target.name == draft.name else os.path.realpath(target)
@@ -329,16 +329,16 @@ def _in_place(
             pass
         if target.is_dir():
             dataset_files = {os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale)}
-            _copy_others(target, draft, dataset_files)
+            _copy_foreign_files(target, draft, dataset_files)
     return dataclasses.replace(written, path=os.fspath(target))
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
-    """Checks that the files of a dataset stay those that were opened.
+def _unchanged_files(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
+    """Reports files of the dataset that change during the edit.
 
     Raises:
-      StorageError: They do not.
+      StorageError: A file has changed since the dataset was opened.
     """
     try:
         yield
@@ -354,7 +354,7 @@ def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
       ValueError: The target is ambiguous, or cannot be replaced.
     """
     source, suffixes = plan.source, export_class(plan.format).suffixes
-    target = Path(_place_of(source, path))
+    target = Path(_opened_path(source, path))
     if not stores.is_local(path) or not target.exists():
         reason = f"{os.fspath(path)!r} is not a local file or folder"
     elif plan.is_split and not plan.keeps_splits:
@@ -371,13 +371,13 @@ def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
     raise ValueError(f"{reason}: pass the path of the new dataset (to, --to)")
 
 
-def _place_of(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Returns the path of a dataset that was opened by a path, which may be a folder above it."""
+def _opened_path(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Returns the path of a dataset that was opened by its path or by a folder above it."""
     return path if source.can.examples is None else source.can.examples.directory
 
 
-def _with_rows(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Returns operations with the digests of the episodes that their conditions chose this time."""
+def _with_digests(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Returns a recipe with the digests of the episodes that its conditions chose in this run."""
     ops = []
     for operation in recipe:
         parts = operation.get("parts", {}).values()
@@ -388,12 +388,12 @@ def _with_rows(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list
     return ops
 
 
-def _copy_others(old: Path, new: Path, inputs: Collection[str]) -> None:
-    """Copies foreign files in the folder of a dataset, which its format does not read."""
+def _copy_foreign_files(old: Path, new: Path, inputs: Collection[str]) -> None:
+    """Copies the foreign files of a dataset folder, which the format does not read."""
     for folder, below, names in os.walk(old):
-        own = FOLDER if folder == os.fspath(old) else ""  # Written anew, or carried.
+        own = FOLDER if folder == os.fspath(old) else ""  # Sidecars are written separately.
         names += [name for name in below if os.path.islink(os.path.join(folder, name))]
-        below[:] = [name for name in below if name not in (_CACHE, own)]
+        below[:] = [name for name in below if name not in (_CACHE_FOLDER, own)]
         there = new / os.path.relpath(folder, old)
         for name in names:
             file = os.path.abspath(os.path.join(folder, name))

@@ -1,7 +1,7 @@
-"""The operations of an edit, and their effect on a draft of the new dataset.
+"""The operations of a dataset edit: delete, keep, trim, set, split, merge, convert and others.
 
-Conditions, and numbers of episodes and steps, are of the data as it is before the edit. A recipe is
-a list of operations as JSON: `{"do": "delete", "where": "not success"}`.
+Conditions, and numbers of episodes and steps, refer to the dataset before the edit. A recipe is a
+list of operations as JSON: `{"do": "delete", "where": "not success"}`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing_extensions import override
 
 import rlds
 from rlds.editing.action_kinds import ActionsAs
-from rlds.editing.changes import Added, Dropped, Filled, Meant, Renamed, resolve_alias
+from rlds.editing.changes import Added, Dropped, Filled, Renamed, WithMeaning, resolve_alias
 from rlds.editing.drafts import Draft
-from rlds.editing.stated import Policy
+from rlds.editing.metadata_merging import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode, check_flags
 from rlds_ecosystem.model.columns import objects
@@ -47,12 +47,12 @@ __all__ = [
     "from_recipe",
 ]
 
-_NAME = re.compile(r"[\w-]+")  # Of a split, and of a folder.
+_SPLIT_NAME = re.compile(r"[\w-]+")  # It may become the name of a folder.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation(abc.ABC):
-    """One of the things that an edit does.
+    """An operation of a dataset edit.
 
     Attributes:
       do: The name of the operation in a recipe.
@@ -130,7 +130,7 @@ class Trim(Operation):
         begin, end = self.begin, self.end
         if end is not None and (end == 0 or ((begin < 0) == (end < 0) and end <= begin)):
             raise ValueError(f"trim: got {begin}:{end}, which has no step")
-        chosen = draft.some(self.where)
+        chosen = draft.where_or_all(self.where)
         lengths = draft.num_steps()[chosen] if min(begin, end or 0) < 0 else np.int64(0)
         first, last = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
         draft.begin[chosen] = np.maximum(draft.begin[chosen], first)
@@ -146,8 +146,8 @@ class Set(Operation):
     The step of the final observation has no action, no reward and no discount: placeholders stay.
 
     Attributes:
-      field: The path of the field: `success`, `steps/reward`; `instruction` for the one that is
-        called so in the data; or `truncated`, `complete`.
+      field: The path of the field: `success`, `steps/reward`, `truncated`, `complete`;
+        `instruction` stands for the instruction field of any name.
       value: The value.
       where: A condition on the episodes; all if None.
     """
@@ -159,7 +159,7 @@ class Set(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        chosen = draft.some(self.where)
+        chosen = draft.where_or_all(self.where)
         draft.change(Filled, self.field, self.value, chosen, draft.aliases)
 
 
@@ -168,7 +168,7 @@ class Describe(Operation):
     """Sets metadata of the dataset.
 
     Attributes:
-      name: `description`, `homepage`, `citation`, `license`, or a name in its metadata.
+      name: `description`, `homepage`, `citation`, `license`, or a key of the metadata.
       value: The value, in the types of JSON.
     """
 
@@ -186,14 +186,14 @@ class Describe(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class SetMeaning(Operation):
-    """Declares the meaning of the numbers of a field; they stay as they are.
+    """Declares the meaning of the numbers of a field; the numbers stay as they are.
 
-    Audits, `rlds validate`, merges and `rlds convert --action-as` go by it.
+    Audits, `rlds validate`, merges and `rlds convert --action-as` use it.
 
     Attributes:
       field: The path of the field.
-      kind: Of an action, what it means to the controller, one of `KINDS` of a `Field`: "absolute",
-        "delta", "velocity", "scaled"; "" if that is not known. None leaves it.
+      kind: The kind of an action, one of `KINDS` of a `Field`: "absolute", "delta", "velocity",
+        "scaled"; "" for unknown. None keeps the declared kind.
       unit: The unit; "" and None likewise.
       names: The names of the elements; () and None likewise.
     """
@@ -210,12 +210,12 @@ class SetMeaning(Operation):
         meaning = {name: it for name, it in given.items() if it is not None}
         if not meaning or isinstance(self.names, str):
             raise ValueError("set_meaning: expected a kind, a unit or names (a list)")
-        draft.change(Meant, self.field, meaning, draft.aliases)
+        draft.change(WithMeaning, self.field, meaning, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
 class ActionAs(Operation):
-    """Makes actions changes of the state, or its targets, as far as their meaning is declared.
+    """Converts actions with a declared meaning to deltas of the state, or to absolute targets.
 
     Attributes:
       kind: "delta" or "absolute".
@@ -231,7 +231,7 @@ class ActionAs(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Rename(Operation):
-    """Gives a field, or all fields below a path, another name.
+    """Renames a field, or all fields below a path.
 
     Attributes:
       old: The path, such as `steps/observation/image`.
@@ -286,7 +286,7 @@ class Add(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class Fix(Operation):
-    """Sets the step flags by position: the first step, the last step, no terminal step before it.
+    """Recomputes the step flags from step positions; a terminal flag stays in the last step only.
 
     Attributes:
       where: A condition on the episodes; all if None.
@@ -300,17 +300,17 @@ class Fix(Operation):
         added = f"{rlds.STEPS}/{rlds.IS_TERMINAL}" in draft.fields
         for part in draft.parts.values() if not added else ():
             check_flags(part.episodes.source, [rlds.IS_TERMINAL], self.do)
-        draft.fixed |= draft.some(self.where)
+        draft.has_reset_flags |= draft.where_or_all(self.where)
 
 
 @dataclasses.dataclass(frozen=True)
 class Split(Operation):
-    """Makes several datasets, or several splits of one where the format has splits.
+    """Splits a dataset into several datasets, or into splits if the format has splits.
 
     Attributes:
-      parts: For each part a condition over the table, of which the first that holds counts; or
-        what fraction of the episodes it gets. None for the rest.
-      by: The column of the table that has a part for each of its values, in place of `parts`.
+      parts: For each part a condition over the table, or a fraction of the episodes; None for the
+        remaining episodes. The first condition that holds assigns an episode.
+      by: The column whose values name the parts, in place of `parts`.
       groups: The column of the table whose equal values stay together, for fractions.
       seed: The seed of the random split.
     """
@@ -328,14 +328,14 @@ class Split(Operation):
                 "split: expected either parts, or a column (by) whose values name them"
             )
         if self.by is not None:
-            names: list[str | None] = _as_names(draft.column(self.by))
+            names: list[str | None] = _as_split_names(draft.column(self.by))
         elif any(isinstance(part, int | float) for part in self.parts.values()):
             names = self._by_fraction(draft)
         else:
             names = self._by_condition(draft)
         draft.split = objects(names)
         draft.names = list(self.parts) or sorted({name for name in names if name})
-        if wrong := [name for name in draft.names if not _NAME.fullmatch(name)]:
+        if wrong := [name for name in draft.names if not _SPLIT_NAME.fullmatch(name)]:
             raise ValueError(
                 f"split: {wrong[0]!r} cannot name a part: use letters, digits, _ and -"
             )
@@ -378,7 +378,7 @@ class Split(Operation):
         names, done = list(self.parts), 0
         part_of: list[str | None] = [None] * len(draft.is_kept)
         for group in order.tolist():
-            # A group stays together, so it goes where most of its episodes would go one by one.
+            # The whole group goes to the part of its middle episode.
             middle = done + len(members[group]) / 2
             part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
             for row in members[group]:
@@ -387,7 +387,7 @@ class Split(Operation):
         return part_of
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+_ARGUMENT_VALUES: Mapping[str, tuple[str, ...]] = {
     "missing": ("error", "drop"),
     "duplicates": ("error", "keep", "drop"),
     "metadata": get_args(Policy),
@@ -398,19 +398,20 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 class Merge(Operation):
     """Appends the episodes of other datasets, of the same or of other formats.
 
-    Numbers become wider where they differ, texts become one kind, images of unlike files pixels.
+    Numbers are widened to a common dtype, texts become `str`, images of different encodings are
+    decoded.
 
     Attributes:
       paths: The datasets.
       fields: The renamed fields: paths in the first dataset, by their paths in the others.
-      fills: The values of fields that not all have.
-      missing: The treatment of other fields that not all have: "error", or "drop".
+      fills: The values of fields that some datasets lack.
+      missing: The treatment of other fields that some datasets lack: "error", or "drop".
       duplicates: The treatment of episodes with the same steps as one of another dataset:
         "drop" leaves the later one out, "keep" keeps both. So does "error", unless the two are in
         different splits.
       metadata: The treatment of different metadata that gives the rows their meaning, such as the
-        arguments of an environment: "error"; "first" states that of the first dataset of all;
-        "episodes" keeps each in a field of its episodes, `dataset_metadata`, as JSON.
+        arguments of an environment: "error"; "first" uses the metadata of the first dataset;
+        "episodes" keeps it by episode, in the field `dataset_metadata`, as JSON.
     """
 
     do = "merge"
@@ -425,7 +426,7 @@ class Merge(Operation):
     def apply(self, draft: Draft) -> None:
         if isinstance(self.paths, str | os.PathLike):
             raise ValueError(f"merge: got {os.fspath(self.paths)!r}, expected a list of datasets")
-        for name, choices in _CHOICES.items():
+        for name, choices in _ARGUMENT_VALUES.items():
             if (given := getattr(self, name)) not in choices:
                 raise ValueError(f"merge: {name}: got {given!r}, expected one of {choices}")
         draft.duplicates = self.duplicates
@@ -482,7 +483,7 @@ def from_recipe(recipe: Any) -> list[Operation]:
       recipe: The result of `as_recipe`; or the lineage of a dataset, which has one.
 
     Raises:
-      ValueError: It is none; says which operation is wrong.
+      ValueError: The recipe is invalid; the message has the operation.
     """
     if isinstance(recipe, Mapping):
         recipe = recipe.get("operations")
@@ -491,8 +492,8 @@ def from_recipe(recipe: Any) -> list[Operation]:
     return [_operation(number, each) for number, each in enumerate(recipe)]
 
 
-# Types of arguments by annotation, as recipes in JSON may have wrong ones.
-_PLAIN: Mapping[str, type] = {"str": str, "int": int}
+# Types of recipe arguments by annotation, as JSON may have other types.
+_ARGUMENT_TYPES: Mapping[str, type] = {"str": str, "int": int}
 
 
 def _operation(number: int, entry: Any) -> Operation:
@@ -508,7 +509,7 @@ def _operation(number: int, entry: Any) -> Operation:
             raise TypeError(f"no argument {unknown[0]!r}; {what_there_is(str(unknown[0]), names)}")
         for field in dataclasses.fields(kind):
             value = arguments.get(field.name)
-            expected = _PLAIN.get(str(field.type).removesuffix(" | None"), object)
+            expected = _ARGUMENT_TYPES.get(str(field.type).removesuffix(" | None"), object)
             if value is not None and not isinstance(value, expected):
                 raise TypeError(f"{field.name}: got {value!r}, expected {expected.__name__}")
         return kind(**arguments)
@@ -539,8 +540,8 @@ def _imported(name: str) -> Callable[[SourceEpisode], Any]:
     return add
 
 
-def _as_names(values: Sequence[Any]) -> list[str | None]:
-    """Values as names of splits, or of folders: unlike ones get unlike names."""
+def _as_split_names(values: Sequence[Any]) -> list[str | None]:
+    """Returns a unique split name for each distinct value of a column."""
     names: dict[Any, str] = {}
     for value in values:
         if value not in names:

@@ -1,4 +1,4 @@
-"""Views of episodes with a range of their steps, and with step flags set again."""
+"""Views of episodes trimmed to a range of steps, and of episodes with recomputed step flags."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from rlds_ecosystem.model.columns import zeros_like
 from rlds_ecosystem.model.nests import root_of
 from tfds_files.columns import stack
 
-__all__ = ["Flagged", "Trimmed"]
+__all__ = ["Reflagged", "Trimmed"]
 
 _STEPS = f"{rlds.STEPS}/"
 _FLAGS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
 
 
 class Trimmed(View):
-    """The episodes of a source, in one split, of which some are cut to a range of steps.
+    """A view of the episodes of one split, some of them trimmed to a range of steps.
 
-    Clips stay, and frames are counted from elsewhere.
+    Video clips stay as they are; the numbers of their first frames move.
 
     Args:
       base: The source.
-      begin: The first step that each keeps, int64 of shape `[episodes]`.
-      end: The step after the last one that each keeps; less than 0 for all.
+      begin: The first kept step of each episode, int64 of shape `[episodes]`.
+      end: The step after the last kept one; negative if no step is cut at the end.
     """
 
     def __init__(self, base: Source, begin: np.ndarray, end: np.ndarray) -> None:
@@ -56,12 +56,12 @@ class Trimmed(View):
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
         begin, end = self._begin[episodes], self._end[episodes]
-        before = lengths.num_steps
-        is_cut = (end >= 0) & (end < before)
-        num_steps = np.where(is_cut, end, before) - begin
+        old_num_steps = lengths.num_steps
+        is_cut = (end >= 0) & (end < old_num_steps)
+        num_steps = np.where(is_cut, end, old_num_steps) - begin
         if not lengths.are_complete:
             return Lengths(num_steps)
-        without_action = np.where(is_cut, 1, before - lengths.num_transitions)
+        without_action = np.where(is_cut, 1, old_num_steps - lengths.num_transitions)
         return Lengths(num_steps, num_steps - without_action, lengths.final_observation_known)
 
     @override
@@ -86,7 +86,7 @@ class Trimmed(View):
                 f"{begin}:{end}"
             )
         trimmed = _trimmed(values, begin, end, is_cut=end < num_steps)
-        trimmed |= _flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
+        trimmed |= _step_flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
         origin, first = episode.origin, episode.origin.begin
         num_rows = origin.end - first  # With the final observation, or without.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
@@ -94,12 +94,12 @@ class Trimmed(View):
         return dataclasses.replace(episode, origin=origin), taken(trimmed, rows)
 
 
-class Flagged(View):
-    """The episodes of a source, in one split, some with flags set by the position of the steps.
+class Reflagged(View):
+    """A view of the episodes of one split, some with step flags recomputed from step positions.
 
     Args:
       base: The source.
-      chosen: A mask of the episodes that get new flags.
+      chosen: A mask of the episodes with recomputed flags.
     """
 
     keeps_values, looks_around = True, True
@@ -131,13 +131,13 @@ class Flagged(View):
     ) -> dict[str, Any]:
         if not self._chosen[rows.number]:
             return values
-        return values | _flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
+        return values | _step_flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
 
 
 def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
-    """The values of a range of steps; video clips stay, and their first frame moves."""
+    """Returns the columns of a range of steps; video clips stay, and their first frame moves."""
     trimmed = {
-        path: _stacked(value[begin:end]) if path.startswith(_STEPS) else value
+        path: _stacked_column(value[begin:end]) if path.startswith(_STEPS) else value
         for path, value in values.items()
     }
     for path in trimmed if is_cut and values[rlds.FINAL_OBSERVATION_KNOWN] else ():
@@ -148,23 +148,23 @@ def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -
         frames = path.removesuffix(FIRST) + FRAMES
         if frames in values:
             trimmed[frames] = values[frames][begin:end]
-            shown = trimmed[frames][trimmed[frames] >= 0]
-            trimmed[path] = np.int64(shown[0] if len(shown) else values[path])
+            visible_frames = trimmed[frames][trimmed[frames] >= 0]
+            trimmed[path] = np.int64(visible_frames[0] if len(visible_frames) else values[path])
         else:
             trimmed[path] = np.int64(values[path] + begin)
     trimmed[TRUNCATED] = values[TRUNCATED] or is_cut
     return trimmed
 
 
-def _stacked(column: Any) -> Any:
+def _stacked_column(column: Any) -> Any:
     """Returns a column of arrays as one array, if the remaining rows have one shape."""
     is_of_arrays = isinstance(column, np.ndarray) and column.dtype == object
     is_of_arrays = is_of_arrays and isinstance(column.flat[0], np.ndarray)
     return stack(list(column)) if is_of_arrays else column
 
 
-def _flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
-    """The step flags by path: true for the first step, and for the last step."""
+def _step_flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Returns the step flags by path: `is_first` of the first step, `is_last` of the last one."""
     rows = np.arange(num_steps)
     stored = np.zeros(num_steps, np.bool_) if is_terminal is None else is_terminal
     is_last = rows == num_steps - 1

@@ -1,4 +1,4 @@
-"""Unified fields of several datasets: fields that hold all of them without loss, or an error."""
+"""Common fields of merged datasets, which hold the values of each dataset without loss."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.editing.changes import Change, as_field, fields_of, for_steps, path_in
-from rlds.editing.stated import Policy
+from rlds.editing.changes import Change, as_field_value, as_step_column, fields_of, path_in
+from rlds.editing.metadata_merging import Policy
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source
 from rlds.sources.texts import as_text, as_texts
@@ -21,29 +21,29 @@ __all__ = ["Unified", "unify"]
 
 
 class Unified(Change):
-    """The fields of one of several datasets, as all have them.
+    """A view of one of several merged datasets, with the fields that all of them share.
 
     Args:
-      base: This one.
-      after: The fields of all.
-      fills: The values of fields that it does not have.
+      base: The dataset.
+      after: The common fields.
+      fills: The values of the fields that the dataset lacks.
     """
 
     def __init__(self, base: Source, after: Mapping[str, Any], fills: Mapping[str, Any]) -> None:
         super().__init__(base, after)
         before = fields_of(base)
         self._fills = {
-            path: as_field(fills[path], field, path)
+            path: as_field_value(fills[path], field, path)
             for path, field in after.items()
             if path not in before
         }
-        self._before = {
+        self._changed = {
             path: field
             for path, field in before.items()
             if path in after and _kind(field) != _kind(after[path])
         }
         self._dropped = before.keys() - after.keys()
-        self._assumed = [
+        self._assumptions = [
             f"{path}: {fact} is assumed to be {value}, as in the other datasets"
             for path, field in before.items()
             for fact, value in getattr(after.get(path), "meaning", {}).items()
@@ -53,26 +53,26 @@ class Unified(Change):
     @property
     def notes(self) -> list[str]:
         """The changes to the fields, in sentences."""
-        widened = [f"{p}: {f} becomes {self._after[p]}" for p, f in self._before.items()]
+        widened = [f"{p}: {f} becomes {self._new_fields[p]}" for p, f in self._changed.items()]
         filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
         dropped = [f"{path}: left out" for path in sorted(self._dropped)]
-        return [*widened, *filled, *dropped, *self._assumed]
+        return [*widened, *filled, *dropped, *self._assumptions]
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         unified = {path: value for path, value in values.items() if path not in self._dropped}
-        for path, field in self._before.items():
+        for path, field in self._changed.items():
             if path in values:
-                unified[path] = _widened(values[path], field, self._after[path])
+                unified[path] = _converted(values[path], field, self._new_fields[path])
         for path, value in self._fills.items():
-            unified[path] = for_steps(path, value, values)
+            unified[path] = as_step_column(path, value, values)
         return unified
 
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        return np.full(len(episodes), bool(self._before or self._fills or self._dropped))
+        return np.full(len(episodes), bool(self._changed or self._fills or self._dropped))
 
 
 def unify(
@@ -88,12 +88,13 @@ def unify(
 
     Args:
       datasets: The datasets, by their names.
-      fills: The values of fields that some do not have.
-      drops_missing: Whether other fields that some do not have are left out.
-      policy: The treatment of kinds of actions that differ, as of metadata, see `Merge`.
+      fills: The values of fields that some datasets lack.
+      drops_missing: Whether other fields that some datasets lack are left out.
+      policy: The treatment of action kinds that differ, as of metadata, see `Merge`.
 
     Raises:
-      ValueError: A field is missing in a dataset, or its types do not fit; has the remedy.
+      ValueError: A field is missing in a dataset, or types do not match; the message has the
+        remedy.
     """
     all_fields = {name: fields_of(source) for name, source in datasets.items()}
     paths = dict.fromkeys(path for fields in all_fields.values() for path in fields)
@@ -110,8 +111,8 @@ def unify(
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        of_datasets = {name: fields[path] for name, fields in all_fields.items() if path in fields}
-        after[path] = _common(path, of_datasets, policy)
+        found = {name: fields[path] for name, fields in all_fields.items() if path in fields}
+        after[path] = _common_field(path, found, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
     return [Unified(source, after, fills) for source in datasets.values()]
@@ -124,8 +125,8 @@ def _kind(field: Any) -> Any:
     return np.dtype(field.dtype), field.shape, field.encoding
 
 
-def _common(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
-    """Returns a field that can hold the values of the field in every dataset."""
+def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
+    """Returns a field that can hold the values of one field of all merged datasets."""
     (name, first), *other_fields = fields.items()
     for other, field in other_fields:
         diff = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
@@ -170,7 +171,7 @@ def _common_dtype(one: Field, two: Field, diff: str) -> Any:
     return dtype
 
 
-def _widened(value: Any, before: Field, after: Field) -> Any:
+def _converted(value: Any, before: Field, after: Field) -> Any:
     if before.encoding and not after.encoding:
         value = as_values(value, before)
     if after.is_text:

@@ -297,12 +297,12 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     entry = (metadata or {}).get(OWN)
-    listed = _known_name(name)
+    listed = _dataset_of(name)
     if entry is None:
-        return None if listed is None else _of_table(listed)
+        return None if listed is None else _entry_meaning(listed)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
-    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_marked(entry)})
+    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_by_user(entry)})
 
 
 def known_datasets() -> list[str]:
@@ -316,8 +316,8 @@ def known_datasets() -> list[str]:
 
 def is_misspelled(name: str) -> str | None:
     """Returns the registered dataset that a misspelled name resembles; None if there is none."""
-    if _known_name(name) is not None:
-        return None if name in _names() else _known_name(name)
+    if _dataset_of(name) is not None:
+        return None if name in _names() else _dataset_of(name)
     near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.9)
     return _names()[near[0]] if near else None
 
@@ -343,15 +343,15 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
     for name, entry in entries.items():
         if not isinstance(entry, Mapping):
             raise ValueError(f"{name}: got {entry!r:.100}, expected an object")
-        table_name = _known_name(name) or name
-        added[table_name] = {**_entries().get(table_name, {}), **_marked(entry)}
+        table_name = _dataset_of(name) or name
+        added[table_name] = {**_entries().get(table_name, {}), **_by_user(entry)}
         meaning_from(table_name, added[table_name])
     _entries().update(added)
-    _of_table.cache_clear()
+    _entry_meaning.cache_clear()
     _names.cache_clear()
 
 
-def _marked(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _by_user(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Marks an entry of a user, whose confidence is "user"."""
     return {"confidence": "user", "assumed": [], **entry}
 
@@ -390,49 +390,50 @@ def _names() -> dict[str, str]:
     return {**dict(aliases), **{name: name for name in _entries()}}
 
 
-def _key(name: str) -> str:
+def _match_key(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-def _known_name(name: str) -> str | None:
+def _dataset_of(name: str) -> str | None:
     """Returns the registered dataset of a name, which may have a config and a version."""
     names = _names()
     candidates = [name, *reversed(name.split("/"))] if "/" in name else [name]
     for candidate in candidates:
         if candidate in names:
             return names[candidate]
-    keys = {_key(table_name): dataset for table_name, dataset in names.items()}
+    keys = {_match_key(table_name): dataset for table_name, dataset in names.items()}
     return next(
-        (keys[_key(candidate)] for candidate in candidates if _key(candidate) in keys), None
+        (keys[_match_key(candidate)] for candidate in candidates if _match_key(candidate) in keys),
+        None,
     )
 
 
 @functools.cache
-def _of_table(name: str) -> DatasetMeaning:
+def _entry_meaning(name: str) -> DatasetMeaning:
     return meaning_from(name, _entries()[name])
 
 
 # --- Parsing of entries.
 
 # The largest number of elements of an action; an untrusted file may declare any.
-_MOST_ELEMENTS = 4096
-_PLAIN = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_encoding")
-_LISTS = ("aliases", "standard_action", "language", "defects", "sources")
+_MAX_ELEMENTS = 4096
+_ENTRY_VALUES = ("robot", "control_hz", "cameras", "depth", "action_encoding", "state_encoding")
+_ENTRY_LISTS = ("aliases", "standard_action", "language", "defects", "sources")
 
 
-# The forms of values, see `_has_form`.
+# The schemas of values, see `_matches`.
 _NUMBER, _INTEGER, _TEXTS_BY_NAME = (int, float, None), (int, None), {"": str}
-_PART = {
+_PART_SCHEMA = {
     **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), str),
     **dict.fromkeys(("low", "high"), _NUMBER),
     "size": _INTEGER,
 }
-_ENTRY: Mapping[str, Any] = {
+_ENTRY_SCHEMA: Mapping[str, Any] = {
     **dict.fromkeys(("robot", "action_encoding", "state_encoding", "frame", "confidence"), str),
-    **{key: [str] for key in (*_LISTS, "state", "assumed")},
+    **{key: [str] for key in (*_ENTRY_LISTS, "state", "assumed")},
     **dict.fromkeys(("cameras", "depth", "unit"), _TEXTS_BY_NAME),
     "control_hz": _NUMBER,
-    "action": {"": (str, _PART)},
+    "action": {"": (str, _PART_SCHEMA)},
     "gripper": {
         "meaning": ("absolute", "relative", "none", "unknown"),
         "doc": str,
@@ -444,31 +445,31 @@ _ENTRY: Mapping[str, Any] = {
 _REQUIRED = {"about", "said"}
 
 
-def _has_form(value: Any, form: Any) -> bool:
-    """True if a JSON value has a form.
+def _matches(value: Any, schema: Any) -> bool:
+    """True if a JSON value matches a schema.
 
     Args:
       value: The value.
-      form: A type, a value, or a tuple of alternative forms. A list of one form stands for a list
-        of any length; a list of several forms, for a list of this length. A dict has the forms of
+      schema: A type, a value, or a tuple of alternative schemas. A list of one schema stands for a list
+        of any length; a list of several, for a list of this length. A dict has the schemas of
         the values by key; the empty key stands for all other keys.
     """
-    if isinstance(form, tuple):
-        return any(_has_form(value, each) for each in form)
-    if isinstance(form, list):
+    if isinstance(schema, tuple):
+        return any(_matches(value, each) for each in schema)
+    if isinstance(schema, list):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return False
-        forms = form * len(value) if len(form) == 1 else form
-        return len(value) == len(forms) and all(map(_has_form, value, forms))
-    if isinstance(form, dict):
+        schemas = schema * len(value) if len(schema) == 1 else schema
+        return len(value) == len(schemas) and all(map(_matches, value, schemas))
+    if isinstance(schema, dict):
         return (
             isinstance(value, Mapping)
-            and all(key in value for key in _REQUIRED & form.keys())
-            and all(_has_form(it, form.get(key, form.get("", ()))) for key, it in value.items())
+            and all(key in value for key in _REQUIRED & schema.keys())
+            and all(_matches(it, schema.get(key, schema.get("", ()))) for key, it in value.items())
         )
-    if isinstance(form, type):
-        return isinstance(value, form) and not isinstance(value, bool)
-    return bool(value == form)
+    if isinstance(schema, type):
+        return isinstance(value, schema) and not isinstance(value, bool)
+    return bool(value == schema)
 
 
 def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
@@ -485,9 +486,9 @@ def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
 
 def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     for key, value in entry.items():
-        if key not in _ENTRY:
-            raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY)}")
-        if not _has_form(value, _ENTRY[key]):
+        if key not in _ENTRY_SCHEMA:
+            raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY_SCHEMA)}")
+        if not _matches(value, _ENTRY_SCHEMA[key]):
             raise ValueError(f"{key}: {value!r:.200} is not valid")
     for key, choices in (
         ("confidence", CONFIDENCE),
@@ -501,13 +502,13 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     gripper = Gripper(**entry.get("gripper", {}), rules=rules)
     standard_state = tuple(entry.get("state", ()))
     begin, end = entry.get("kept", (0, None))
-    lists: dict[str, Any] = {key: tuple(entry[key]) for key in _LISTS if key in entry}
+    lists: dict[str, Any] = {key: tuple(entry[key]) for key in _ENTRY_LISTS if key in entry}
     return DatasetMeaning(
         name=name,
-        **{key: entry[key] for key in _PLAIN if key in entry},
+        **{key: entry[key] for key in _ENTRY_VALUES if key in entry},
         **lists,
-        action=tuple(_dimensions(entry, gripper)),
-        state=tuple(_state(standard_state, entry)),
+        action=tuple(_action_dimensions(entry, gripper)),
+        state=tuple(_state_dimensions(standard_state, entry)),
         standard_state=standard_state,
         kept=(begin, end),
         gripper=gripper,
@@ -516,7 +517,7 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     )
 
 
-def _dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
+def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
     quantities = _table()["quantities"]
     for text, value in entry.get("action", {}).items():
         piece = parse(text)
@@ -532,11 +533,11 @@ def _dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimensio
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
                 quantity=part["is"],
-                **_attributes_of(entry, part, quantity, gripper),
+                **_element_attributes(entry, part, quantity, gripper),
             )
 
 
-def _attributes_of(
+def _element_attributes(
     entry: Mapping[str, Any],
     part: Mapping[str, Any],
     quantity: Mapping[str, Any],
@@ -564,8 +565,8 @@ def _attributes_of(
 def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
     """Returns the names of the elements of a part."""
     size = piece.size or size
-    if size is not None and not 0 < size <= _MOST_ELEMENTS:
-        raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MOST_ELEMENTS}")
+    if size is not None and not 0 < size <= _MAX_ELEMENTS:
+        raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MAX_ELEMENTS}")
     if not isinstance(names, str):
         if size not in (None, len(names)):
             actual = f"{piece.path} has {size} elements"
@@ -576,19 +577,19 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
     return [names] if size == 1 else [f"{names}_{number}" for number in range(1, size + 1)]
 
 
-def _state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
+def _state_dimensions(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
     """Yields the elements of the stored state, named by their positions in the standard state."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]
-    if len(pieces) > _MOST_ELEMENTS or any((piece.size or 0) > _MOST_ELEMENTS for piece in pieces):
-        raise ValueError(f"the state has more than {_MOST_ELEMENTS} elements")
-    open_ended = [piece for piece in pieces if piece.size is None]
-    open_size = len(names) - sum(piece.size or 0 for piece in pieces)
-    if len(open_ended) > 1 or (open_ended and open_size < 1) or (not open_ended and open_size):
+    if len(pieces) > _MAX_ELEMENTS or any((piece.size or 0) > _MAX_ELEMENTS for piece in pieces):
+        raise ValueError(f"the state has more than {_MAX_ELEMENTS} elements")
+    unsized = [piece for piece in pieces if piece.size is None]
+    remaining = len(names) - sum(piece.size or 0 for piece in pieces)
+    if len(unsized) > 1 or (unsized and remaining < 1) or (not unsized and remaining):
         return
     units, begin = entry.get("unit", {}), 0
     for piece in pieces:
-        size = piece.size or open_size
+        size = piece.size or remaining
         for offset in range(size if piece.path else 0):
             name = names[begin + offset]
             kind = "position" if name in _POSE[:3] else "rotation"

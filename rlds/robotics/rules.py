@@ -15,7 +15,7 @@ __all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
 # A gripper is open above the first bound, closed below the second bound, and moving in between.
 _OPEN, _CLOSED = 0.95, 0.05
 # A relative command below this changes nothing.
-_NOTHING = 0.1
+_MIN_COMMAND = 0.1
 
 
 def binarize(values: np.ndarray) -> np.ndarray:
@@ -27,13 +27,13 @@ def binarize(values: np.ndarray) -> np.ndarray:
     >>> binarize(np.array([[1.0], [0.6], [0.0], [0.3]])).ravel().tolist()
     [1.0, 0.0, 0.0, 0.3]
     """
-    is_clear = (values > _OPEN) | (values < _CLOSED)
+    is_final = (values > _OPEN) | (values < _CLOSED)
     rows = np.arange(len(values))[:, np.newaxis]
-    # The next row with a clear state: the running minimum from the end.
-    ahead = np.where(is_clear, rows, len(values))
-    ahead = np.minimum.accumulate(ahead[::-1], axis=0)[::-1]
-    clear = np.take_along_axis(values, np.minimum(ahead, len(values) - 1), axis=0)
-    result: np.ndarray = np.where(ahead < len(values), clear > _OPEN, values[-1:])
+    # The next row with a final state: the running minimum from the end.
+    next_row = np.where(is_final, rows, len(values))
+    next_row = np.minimum.accumulate(next_row[::-1], axis=0)[::-1]
+    next_value = np.take_along_axis(values, np.minimum(next_row, len(values) - 1), axis=0)
+    result: np.ndarray = np.where(next_row < len(values), next_value > _OPEN, values[-1:])
     return result.astype(values.dtype)
 
 
@@ -46,14 +46,14 @@ def rel2abs(values: np.ndarray) -> np.ndarray:
     >>> rel2abs(np.array([[0.0], [1.0], [0.0], [-1.0]])).ravel().tolist()
     [1.0, 0.0, 0.0, 1.0]
     """
-    is_open, is_closed = values < -_NOTHING, values > _NOTHING
+    is_open, is_closed = values < -_MIN_COMMAND, values > _MIN_COMMAND
     is_command = is_open | is_closed
     rows = np.arange(len(values))[:, np.newaxis]
-    behind = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
-    last = np.take_along_axis(is_open, np.maximum(behind, 0), axis=0)
+    last_row = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
+    is_open_after = np.take_along_axis(is_open, np.maximum(last_row, 0), axis=0)
     first = np.argmax(is_command, axis=0)[np.newaxis]
     before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
-    result: np.ndarray = np.where(behind >= 0, last, before)
+    result: np.ndarray = np.where(last_row >= 0, is_open_after, before)
     return result.astype(values.dtype)
 
 

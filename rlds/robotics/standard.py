@@ -44,11 +44,11 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
     """
     leaves = dict(named_leaves(steps))
     standard, length = {}, 0
-    for name, texts in _parts(meaning).items():
-        pieces = [parse(text) for text in texts]
+    for name, expressions in _expressions(meaning).items():
+        pieces = [parse(text) for text in expressions]
         columns = {piece.path: _column(leaves, piece.path) for piece in pieces if piece.path}
         length = len(next(iter(columns.values())))
-        parts = [_values(columns, piece, length) for piece in pieces]
+        parts = [_evaluated(columns, piece, length) for piece in pieces]
         standard[name] = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
     _check_width(meaning, {name: column.shape[1] for name, column in standard.items()})
     is_kept = np.zeros(length, np.bool_)
@@ -59,8 +59,8 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
 def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
     """Returns the source fields of the standard action and state."""
     return {
-        name: tuple(dict.fromkeys(piece.path for piece in map(parse, texts) if piece.path))
-        for name, texts in _parts(meaning).items()
+        name: tuple(dict.fromkeys(piece.path for piece in map(parse, expressions) if piece.path))
+        for name, expressions in _expressions(meaning).items()
     }
 
 
@@ -78,9 +78,9 @@ def widths_of(
       ValueError: A field does not have the elements that it should.
     """
     widths = {}
-    for name, texts in _parts(meaning).items():
+    for name, expressions in _expressions(meaning).items():
         widths[name] = 0
-        for piece in map(parse, texts):
+        for piece in map(parse, expressions):
             size = 1
             if piece.path:
                 if piece.path not in shapes:
@@ -93,12 +93,12 @@ def widths_of(
     return widths
 
 
-def _parts(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
+def _expressions(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
     parts = {"action": meaning.standard_action, "state": meaning.standard_state}
-    return {name: texts for name, texts in parts.items() if texts}
+    return {name: expressions for name, expressions in parts.items() if expressions}
 
 
-def _values(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> np.ndarray:
+def _evaluated(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> np.ndarray:
     if not piece.path:
         return np.full((length, 1), piece.constant, np.float32)
     column = columns[piece.path]

@@ -13,7 +13,7 @@ from rlds.sources.source import Origin, SourceEpisode
 from rlds_ecosystem.model.fields import Field, Fields
 
 __all__ = [
-    "ACTION_REST",
+    "ACTION_REMAINDER",
     "COMPLETE",
     "EPISODE_FIELDS",
     "IMAGE_FILE",
@@ -29,8 +29,8 @@ COMPLETE = "complete"
 ORIGIN = "source"
 # Below it, steps have the names of their image files, where data has such names.
 IMAGE_FILE = "image_file"
-# The rounding residue of actions that became changes or targets, a field of steps.
-ACTION_REST = "action_rest"
+# The rounding remainder of actions converted between deltas and targets, a field of steps.
+ACTION_REMAINDER = "action_rest"
 
 EPISODE_FIELDS: Mapping[str, Field | Fields] = {
     rlds.metadata.EPISODE_ID: Field(str),

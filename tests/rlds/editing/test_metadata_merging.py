@@ -14,7 +14,7 @@ from minari.data_collector import EpisodeBuffer
 import rlds.sources
 from rlds import editing
 from rlds.editing import Add, Drop, Merge, Rename
-from rlds.editing.stated import merged
+from rlds.editing.metadata_merging import merged
 from rlds.sources.episode_fields import as_converted
 from rlds_ecosystem.model.nests import leaves_at, nest
 

@@ -1,0 +1,151 @@
+"""Merging the metadata of datasets: checks for equality, provenance, and per-episode metadata."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from rlds.sources.registry import formats
+from rlds_ecosystem.model.json_values import parsed
+from rlds_ecosystem.model.nests import Paths, put
+from rlds_ecosystem.model.texts import shorten
+
+__all__ = ["DATASET_METADATA", "Policy", "merged"]
+
+DATASET_METADATA = "dataset_metadata"
+"""The field of episodes that keeps, in JSON, the metadata in which merged datasets differ."""
+
+Policy: TypeAlias = Literal["error", "first", "episodes"]
+
+# Keys of nested dicts; and a metadata value, as (dataset name, keys, value).
+_Keys: TypeAlias = tuple[str, ...]
+_Value: TypeAlias = tuple[str, _Keys, Any]
+
+# Conversions and edits write these entries again, so they cannot conflict.
+_REGENERATED = ("conversion/*", "lineage/*")
+_MAX_CHARS = 60
+
+
+def merged(
+    datasets: Mapping[str, Mapping[str, Any]], policy: Policy
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
+    """Merges the metadata of several datasets.
+
+    Counts and other facts about files are taken from the first dataset, as exports compute them
+    again. Provenance, such as authors, is left out if it differs. All other metadata gives the rows
+    their meaning, such as the arguments of an environment, and must be equal.
+
+    Args:
+      datasets: The metadata of each dataset, by the name of the dataset.
+      policy: The treatment of other differences: an "error", the value of the "first" dataset for
+        all episodes, or the value of each dataset kept with its "episodes".
+
+    Returns:
+      The common metadata; for each dataset, its differing metadata, or an empty list if no
+      difference is kept; and notes on the tolerated differences.
+
+    Raises:
+      ValueError: The metadata differs; the message has the location and the remedy.
+    """
+    rules, first = _Rules(), next(iter(datasets))
+    common_metadata: dict[str, Any] = {}
+    by_dataset: dict[str, dict[str, Any]] = {name: {} for name in datasets}
+    notes: list[str] = []
+    comparable = rules.comparable(datasets)
+    for path, values in comparable.items():
+        diff, kept = rules.difference(path, values, comparable), values
+        first_values = [each for each in values if each[0] == first]
+        if diff and policy == "episodes":
+            kept = []
+            for name, keys, value in values:
+                put(by_dataset[name], keys, value)
+            notes.append(f"{diff}; kept for each episode, in the field {DATASET_METADATA}")
+        elif diff and rules.is_provenance(path):
+            kept = []
+            notes.append(f"{diff}; left out")
+        elif diff and policy == "first":
+            kept = first_values
+            notes.append(f"{diff}; the value of the first dataset is used for all")
+        elif diff:
+            raise ValueError(
+                f"merge: the metadata differs in {diff}. Keep the value of each dataset with its "
+                "episodes (metadata='episodes', --metadata episodes), or use that of the first "
+                "dataset for all (metadata='first', --metadata first)"
+            )
+        elif rules.is_counted(path):
+            kept = first_values if _is_split(path, comparable) else values
+        elif missing := [name for name in datasets if name not in {each for each, *_ in values}]:
+            notes.append(f"{path}: missing in {', '.join(missing)}; used for all")
+        for _, keys, value in reversed(kept):
+            put(common_metadata, keys, value)
+    return common_metadata, [*by_dataset.values()] if any(by_dataset.values()) else [], notes
+
+
+class _Rules:
+    """The rules of all formats for comparing metadata, see `rlds.sources.registry.Format`.
+
+    Attributes:
+      is_counted: Matches the paths of counts and of other facts about files.
+      is_provenance: Matches the paths of provenance, such as authors.
+    """
+
+    def __init__(self) -> None:
+        registry = formats().values()
+        self.is_counted = _matcher(
+            [*_REGENERATED, *(name for it in registry for name in it.counted)]
+        )
+        self.is_provenance = _matcher([name for it in registry for name in it.provenance])
+        self._by_file = {tuple(name.split("/")) for it in registry for name in it.by_file}
+
+    def comparable(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Value]]:
+        """Returns the values that must be equal, by their path in the metadata.
+
+        Values of single files share the path `.../*/...`.
+        """
+        values: Paths[list[_Value]] = Paths()
+        for name, metadata in datasets.items():
+            for keys, value in _leaves(metadata):
+                is_of_file = len(keys) > 2 and keys[:2] in self._by_file
+                path = "/".join((*keys[:2], "*", *keys[3:]) if is_of_file else keys)
+                values[path] = [*values.get(path, ()), (name, keys, value)]
+        return values
+
+    def difference(self, path: str, values: Sequence[_Value], comparable: Paths[Any]) -> str:
+        """Describes the first difference of metadata values; empty if only counts differ."""
+        (first, _, value), *others = values
+        if self.is_counted(path):
+            return ""
+        if _is_split(path, comparable):
+            return f"{path}: a value in one dataset, a group in another"
+        for name, _, other in others:
+            pair = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
+            for keys in {**pair[0], **pair[1]} if value != other else ():
+                where, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
+                one, two = map(json.dumps, both)  # As texts, two NaN are equal.
+                if both[0] != both[1] and one != two and not self.is_counted(where):
+                    one, two = (shorten(text, _MAX_CHARS) for text in (one, two))
+                    return f"{where}: {one} in {first}, {two} in {name}"
+        return ""
+
+
+def _is_split(key: str, comparable: Paths[Any]) -> bool:
+    """True if a metadata path has a value in one dataset, and a group of values in another."""
+    parts = key.split("/")
+    parents = ("/".join(parts[:n]) for n in range(1, len(parts)))
+    return key in comparable.parents or any(path in comparable for path in parents)
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], object]:
+    return re.compile("|".join(map(fnmatch.translate, patterns))).fullmatch
+
+
+def _leaves(value: Any, parents: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
+    """Yields the leaves of nested dicts with their keys; a nested empty dict is a leaf."""
+    if isinstance(value, Mapping) and (value or not parents):
+        for name, child in value.items():
+            yield from _leaves(child, (*parents, str(name)))
+    else:
+        yield parents, value
