@@ -1,7 +1,7 @@
-"""Off-policy estimates of policy values: their data, their intervals, and reasons for doubt.
+"""Off-policy estimates of policy values: their statistics, confidence intervals and warnings.
 
-An estimate is a function of the weight of each episode, so that it can be computed again for
-resampled episodes. Nothing here reads data or makes batches.
+An estimate is a function of episode weights, so it can be computed again for resampled episodes.
+Nothing here reads data or makes batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 __all__ = [
-    "Ends",
+    "EpisodeEnds",
     "Estimate",
     "Interval",
     "Mean",
@@ -26,17 +26,16 @@ __all__ = [
     "student_quantile",
 ]
 
-# The number of episodes to draw at once.
-_BLOCK_DRAWS = 1 << 22
-# Below this effective number of episodes, all intervals but Bernstein's are too narrow.
-_FEW_EPISODES = 30
+# The largest number of bootstrap draws in a block.
+_MAX_BLOCK_DRAWS = 1 << 22
+# With fewer effective episodes, all intervals but Bernstein's are too narrow.
+_MIN_EPISODES = 30
 
 
 class Statistic(abc.ABC):
     """The data of an estimate, from which it can be recomputed for resampled episodes.
 
-    An interval comes from computing the whole estimate again for resampled episodes, with all that
-    is normalized in it.
+    Intervals recompute the whole estimate for resampled episodes, including its normalization.
     """
 
     @abc.abstractmethod
@@ -47,16 +46,16 @@ class Statistic(abc.ABC):
           counts: The count of each episode in each sample, or its weight, float64, `[B, N]`.
 
         Returns:
-          The estimates, float64, `[B]`; NaN where a sample has none.
+          The estimates, float64, `[B]`; NaN for samples without an estimate.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Statistic):
-    """The mean of one number for each episode: of these, intervals are known in closed form.
+    """The mean of one number for each episode, whose intervals have a closed form.
 
     Attributes:
-      terms: The numbers, float64, `[N]`.
+      terms: The number of each episode, float64, `[N]`.
     """
 
     terms: np.ndarray
@@ -69,12 +68,12 @@ class Mean(Statistic):
 
 @dataclasses.dataclass(frozen=True)
 class RatioSum(Statistic):
-    """A sum of K ratios, each of a sum over the episodes and another one.
+    """A sum of K ratios of two sums over episodes.
 
     Attributes:
       numerators: float64, `[N, K]`.
-      denominators: float64, `[N, K]`. A ratio whose denominators are all 0 counts as 0; if those
-        of all ratios are, there is no estimate.
+      denominators: float64, `[N, K]`. A ratio with a denominator of 0 is 0; if all denominators are
+        0, there is no estimate.
     """
 
     numerators: np.ndarray
@@ -82,20 +81,20 @@ class RatioSum(Statistic):
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
-        above, below = counts @ self.numerators, counts @ self.denominators
-        ratios = np.divide(above, below, out=np.zeros_like(above), where=below != 0)
-        return np.where((below != 0).any(axis=1), ratios.sum(axis=1), np.nan)
+        sums, divisors = counts @ self.numerators, counts @ self.denominators
+        ratios = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors != 0)
+        return np.where((divisors != 0).any(axis=1), ratios.sum(axis=1), np.nan)
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightReport:
-    """The inequality of importance weights: effective sample size, largest share, clipping.
+    """A report on importance weights: effective sample size, largest weight, clipping.
 
     Attributes:
       effective_sample_size: (sum of w)² / sum of w², of the weights of whole episodes: the number
-        of episodes of the policy itself that would be as informative.
-      largest: The share of the largest weight in the sum of all.
-      clipped: The share of the transitions whose ratio was clipped.
+        of on-policy episodes with the same information.
+      largest: The largest weight as a fraction of the sum of all.
+      clipped: The fraction of the transitions with a clipped ratio.
     """
 
     effective_sample_size: float
@@ -104,16 +103,15 @@ class WeightReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ends:
-    """Counts of the episodes of an estimate, by the way that they end.
+class EpisodeEnds:
+    """Counts of the episodes of an estimate, by their ends: terminal, truncated, unknown.
 
     Attributes:
       terminal: Episodes that ended in a terminal state.
       truncated: Truncated episodes with a known final observation.
-      unknown: Truncated episodes without one.
+      unknown: Truncated episodes without a final observation.
       censored: Truncated episodes that are shorter than the horizon.
-      left_out: Transitions that were left out, because it is not known what followed: neither an
-        observation nor a terminal end.
+      left_out: The number of transitions that were left out, as their successor is unknown.
     """
 
     terminal: int
@@ -125,14 +123,14 @@ class Ends:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A range that holds the true value in most data sets such as this one.
+    """A confidence interval of the value of a policy.
 
     Attributes:
-      lower: Its lower end.
-      upper: Its upper end.
-      level: The share of data sets in which it holds the true value.
+      lower: The lower bound.
+      upper: The upper bound.
+      level: The confidence level.
       method: The method, such as the bootstrap.
-      warnings: Reasons to doubt it, in sentences.
+      warnings: Reasons to doubt the interval, in sentences.
     """
 
     lower: float
@@ -155,13 +153,13 @@ class Estimate:
       estimator: The name of the estimator, such as "per-decision WIS".
       estimand: The estimated quantity, such as "the discounted return of 1000 steps".
       gamma: The discount of each step.
-      horizon: The number of steps that count; None if all do.
-      statistic: The data that it was computed from.
+      horizon: The number of evaluated steps; None for all.
+      statistic: The statistic of the estimate.
       ends: Counts of the episodes by their ends.
-      weights: The inequality of the importance weights; None without weights.
+      weights: The report on the importance weights; None without weights.
       warnings: Reasons to doubt the estimate, in sentences.
-      episode_weights: The weight of each episode, float64, `[N]`; None if each counts once.
-      interval_warnings: Reasons to doubt its intervals, in sentences.
+      episode_weights: The weight of each episode, float64, `[N]`; None if all are 1.
+      interval_warnings: Reasons to doubt the intervals, in sentences.
     """
 
     value: float
@@ -170,7 +168,7 @@ class Estimate:
     gamma: float
     horizon: int | None
     statistic: Statistic
-    ends: Ends
+    ends: EpisodeEnds
     weights: WeightReport | None = None
     warnings: tuple[str, ...] = ()
     episode_weights: np.ndarray | None = None
@@ -186,18 +184,18 @@ class Estimate:
     ) -> Interval:
         """Returns a confidence interval of the value, over samples of the episodes.
 
-        It knows nothing of other errors: features that do not fit, clipped ratios, or policies that
-        do what the data never shows.
+        It ignores other errors: unsuitable features, clipped ratios, or actions of the policy that
+        the data does not have.
 
         Args:
-          level: The share of data sets such as this one in which the interval holds the true value.
+          level: The confidence level.
           method: `"bootstrap"`: episodes are drawn with replacement, and the whole estimate is
-            computed again from each draw; for every estimator. `"t"`: Student's t, for means over
+            computed again from each sample; for every estimator. `"t"`: Student's t, for means over
             episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.
           num_samples: The number of bootstrap samples.
           seed: The seed of the bootstrap. The same seed draws the same episodes.
-          value_range: For `"bernstein"`, how much the numbers of two episodes can differ at most,
-            with the largest weight that can be. The largest difference found will not do.
+          value_range: For `"bernstein"`, the largest possible difference between the numbers of two
+            episodes, for the largest possible weight, not the largest difference in the data.
 
         Raises:
           ValueError: There is no interval; the message has the reason and the remedy.
@@ -220,30 +218,30 @@ class Estimate:
                 "computed from all episodes together: use method 'bootstrap'"
             )
         else:
-            is_counted = weights > 0
-            terms, weights = self.statistic.terms[is_counted], weights[is_counted]
-            half = (
-                _student_half(terms, weights, level)
+            has_weight = weights > 0
+            terms, weights = self.statistic.terms[has_weight], weights[has_weight]
+            half_width = (
+                _student_half_width(terms, weights, level)
                 if value_range is None
-                else _bernstein_half(terms, weights, level, value_range)
+                else _bernstein_half_width(terms, weights, level, value_range)
             )
-            lower, upper, warnings = self.value - half, self.value + half, []
+            lower, upper, warnings = self.value - half_width, self.value + half_width, []
         if method != "bernstein":
-            warnings += _warnings(self, weights)
+            warnings += _few_episodes_warnings(self, weights)
         return Interval(lower, upper, level, method, (*self.interval_warnings, *warnings))
 
     def __repr__(self) -> str:
-        parts = [f"{self.value:.5g}", self.estimator, _counted(self.num_episodes, "episode")]
+        parts = [f"{self.value:.5g}", self.estimator, _plural(self.num_episodes, "episode")]
         if self.weights is not None:
             parts.append(f"effective sample size {self.weights.effective_sample_size:.1f}")
         if self.warnings:
-            parts.append(_counted(len(self.warnings), "warning"))
+            parts.append(_plural(len(self.warnings), "warning"))
         return f"Estimate({', '.join(parts)})"
 
     def __str__(self) -> str:
-        lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._from())]
+        lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._inputs())]
         if self.weights is not None:
-            lines.append(("weights", self._worth(self.weights)))
+            lines.append(("weights", self._effective_size(self.weights)))
         lines += [("warning", warning) for warning in self.warnings]
         wrapped = (
             textwrap.fill(text, 88, initial_indent=f"  {key + ':':10}", subsequent_indent=" " * 12)
@@ -256,7 +254,7 @@ class Estimate:
         """N, the number of episodes."""
         return self.ends.terminal + self.ends.truncated + self.ends.unknown
 
-    def _from(self) -> str:
+    def _inputs(self) -> str:
         ends = self.ends
         kinds = {
             "terminal": ends.terminal,
@@ -264,15 +262,15 @@ class Estimate:
             "cut without a final observation": ends.unknown,
         }
         text = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
-        text = f"{_counted(self.num_episodes, 'episode')} ({text})"
+        text = f"{_plural(self.num_episodes, 'episode')} ({text})"
         if ends.censored:
             text += f", {ends.censored} of them shorter than the horizon"
         if ends.left_out:
-            left_out = _counted(ends.left_out, "transition")
+            left_out = _plural(ends.left_out, "transition")
             text += f", without {left_out} with unknown successors"
         return text
 
-    def _worth(self, weights: WeightReport) -> str:
+    def _effective_size(self, weights: WeightReport) -> str:
         text = (
             f"worth {weights.effective_sample_size:.1f} episodes of the policy itself (the "
             f"effective sample size); the largest is {weights.largest:.1%} of their sum"
@@ -282,22 +280,22 @@ class Estimate:
         return text
 
 
-def _counted(count: int, noun: str) -> str:
+def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _weights(estimate: Estimate) -> np.ndarray:
-    """Returns the weight of each episode, `[N]`; at least two are not 0."""
+    """Returns the weight of each episode, `[N]`; checks that at least two are positive."""
     num_episodes = estimate.num_episodes
     stored = estimate.episode_weights
     weights = np.ones(num_episodes) if stored is None else np.asarray(stored, np.float64)
-    num_counted = int(np.count_nonzero(weights))
+    num_weighted = int(np.count_nonzero(weights))
     report = estimate.weights
     if not num_episodes:
         reason = "the data has no episodes"
-    elif not num_counted:
+    elif not num_weighted:
         reason = "the weights of all episodes are 0"
-    elif num_counted == 1:
+    elif num_weighted == 1:
         only = "there is only one episode" if num_episodes == 1 else "only one episode has a weight"
         reason = f"{only}, so their spread is unknown; collect more"
     elif report is not None and not report.effective_sample_size > 0:
@@ -309,14 +307,14 @@ def _weights(estimate: Estimate) -> np.ndarray:
     raise ValueError(f"there is no interval: {reason}")
 
 
-def _warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
+def _few_episodes_warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
     """Returns warnings of an interval from too few episodes."""
-    num_counted, effective = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
+    num_weighted, effective = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
     if estimate.weights is not None:
         effective = min(effective, estimate.weights.effective_sample_size)
-    if num_counted < _FEW_EPISODES:
-        reason = f"there are only {num_counted} episodes"
-    elif effective < _FEW_EPISODES:
+    if num_weighted < _MIN_EPISODES:
+        reason = f"there are only {num_weighted} episodes"
+    elif effective < _MIN_EPISODES:
         reason = f"the effective number of episodes is {effective:.1f}"
     else:
         return []
@@ -346,9 +344,9 @@ def _bootstrap(
 def _resampled(
     statistic: Statistic, weights: np.ndarray, num_samples: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """The estimate from each sample of the episodes that count, drawn with replacement."""
+    """Returns the estimate of each bootstrap sample of the episodes with a positive weight."""
     episodes, total = np.flatnonzero(weights), len(weights)
-    block, values = max(1, _BLOCK_DRAWS // total), []
+    block, values = max(1, _MAX_BLOCK_DRAWS // total), []
     for first in range(0, num_samples, block):
         rows = min(block, num_samples - first)
         drawn = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
@@ -362,10 +360,10 @@ def _resampled(
     return np.concatenate(values)
 
 
-def _student_half(terms: np.ndarray, weights: np.ndarray, level: float) -> float:
-    """Half the width of Student's interval around a mean."""
-    num_episodes, shares = len(terms), weights / weights.sum()
-    deviations = shares * (terms - shares @ terms)
+def _student_half_width(terms: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """Returns half the width of Student's confidence interval of a mean."""
+    num_episodes, fractions = len(terms), weights / weights.sum()
+    deviations = fractions * (terms - fractions @ terms)
     error = math.sqrt(num_episodes / (num_episodes - 1) * float(deviations @ deviations))
     return student_quantile(level, num_episodes - 1) * error
 
@@ -374,8 +372,8 @@ def _student_half(terms: np.ndarray, weights: np.ndarray, level: float) -> float
 def student_quantile(level: float, degrees_of_freedom: int) -> float:
     """Returns the quantile of the absolute value of Student's t for a probability.
 
-    The probability is an integral of a power of a cosine, over the arc tangent of t / sqrt(degrees
-    of freedom). Newton's method comes to it from below, as the cosine falls.
+    The probability is the integral of a power of a cosine up to arctan(t / sqrt(degrees of
+    freedom)). Newton's method approaches it from below, as the cosine decreases.
 
     >>> round(student_quantile(0.95, 1), 9)
     12.706204736
@@ -386,18 +384,18 @@ def student_quantile(level: float, degrees_of_freedom: int) -> float:
     scale *= math.exp(math.lgamma((power + 2) / 2) - math.lgamma((power + 1) / 2))
     angle = 0.0
     for _ in range(100):
-        inside = scale * angle / 2 * node_weights @ np.cos(angle / 2 * (nodes + 1)) ** power
-        step = (level - inside) / (scale * math.cos(angle) ** power)
+        probability = scale * angle / 2 * node_weights @ np.cos(angle / 2 * (nodes + 1)) ** power
+        step = (level - probability) / (scale * math.cos(angle) ** power)
         angle += step
         if step < 1e-14 * angle:
             break
     return math.sqrt(degrees_of_freedom) * math.tan(angle)
 
 
-def _bernstein_half(
+def _bernstein_half_width(
     terms: np.ndarray, weights: np.ndarray, level: float, value_range: float
 ) -> float:
-    """Half the width of the empirical Bernstein interval around a mean."""
+    """Returns half the width of the empirical Bernstein interval of a mean."""
     if (weights != weights[0]).any():
         raise ValueError(
             "method 'bernstein' is for episodes that all count the same: leave out episode_weights,"

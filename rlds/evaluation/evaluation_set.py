@@ -1,4 +1,4 @@
-"""The recorded data that policies are evaluated on."""
+"""Evaluation sets: recorded episodes as flat arrays, for off-policy evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 import rlds
 import rlds.feeds
-from rlds.evaluation.estimates import Ends
+from rlds.evaluation.estimates import EpisodeEnds
 from rlds.feeds.roles import joined
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
@@ -23,8 +23,8 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, map_named_leaves, n
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horizon", "collect"]
 
-# The number of steps of a tf.data.Dataset to read at once.
-_STEPS_AT_ONCE = 1024
+# The number of steps in a batch of a tf.data.Dataset.
+_STEPS_PER_BATCH = 1024
 # The fields that mark the begin and the end of an episode.
 _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
@@ -33,26 +33,26 @@ _FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 class EvaluationSet:
     """Episodes for off-policy evaluation: flat arrays, one episode after the other.
 
-    An episode has T transitions: all its steps, without the last one where the final observation is
-    known (its action, reward and discount are placeholders, which are not here). There are M
-    transitions and N episodes in all.
+    An episode has T transitions: all its steps, except for the step of a known final observation
+    (its action, reward and discount are placeholders). There are M transitions and N episodes.
 
     Attributes:
       num_transitions: T of each episode, int64, shape `[N]`.
-      is_terminal: Whether each episode ended in a terminal state, bool, shape `[N]`. Otherwise it
-        was truncated.
-      final_observation_known: Whether the observation after the last transition is there, bool,
-        shape `[N]`.
+      is_terminal: A mask of the episodes that ended in a terminal state, bool, shape `[N]`. Others
+        were truncated.
+      final_observation_known: A mask of the episodes whose last observation, after the last
+        transition, is known, bool, shape `[N]`.
       observations: An array, or dicts of arrays: T + 1 rows for an episode whose final observation
         is known, T for others.
       actions: An array, or dicts of arrays, `[M, ...]`.
       rewards: float64, shape `[M]`.
-      log_probs: The logarithms of the probabilities that the actions had when they were recorded,
-        float64, shape `[M]`; None if they were not recorded.
-      discounts: The recorded discounts, float64, shape `[M]`; None if they do not count.
+      log_probs: The log-probabilities of the actions under the recording policy, float64, shape
+        `[M]`; None if they were not recorded.
+      discounts: The recorded discounts, float64, shape `[M]`; None if they are not used.
 
     Raises:
-      ValueError: The arrays do not fit each other, or have values that cannot be; says where.
+      ValueError: The arrays do not fit each other, or have invalid values; the message has the
+        location.
 
     >>> data = EvaluationSet(
     ...     num_transitions=[2, 1],
@@ -100,13 +100,13 @@ class EvaluationSet:
         steps = rows + int(self.final_observation_known.sum())
         expected = dict.fromkeys(("is_terminal", "final_observation_known"), num_episodes)
         expected |= {"rewards": rows, "observations": steps, "actions": rows}
-        expected |= {name: rows for name in ("log_probs", "discounts") if _is_given(self, name)}
+        expected |= {name: rows for name in ("log_probs", "discounts") if _has(self, name)}
         for name, length in expected.items():
             for path, leaf in leaves_at({name: getattr(self, name)}, None):
                 if len(leaf) != length:
                     raise ValueError(f"{path} must have {length} rows, got {len(leaf)}")
         for name in ("rewards", "log_probs", "discounts"):
-            if _is_given(self, name) and getattr(self, name).ndim != 1:
+            if _has(self, name) and getattr(self, name).ndim != 1:
                 raise ValueError(f"{name} must be numbers, got shape {getattr(self, name).shape}")
 
     def _check_values(self) -> None:
@@ -119,10 +119,10 @@ class EvaluationSet:
             self._check(np.isfinite(self.log_probs), "log_probs", self.log_probs, rule)
 
     def _check(
-        self, is_right: np.ndarray, field: str, values: np.ndarray, rule: str = "must be finite"
+        self, is_valid: np.ndarray, field: str, values: np.ndarray, rule: str = "must be finite"
     ) -> None:
-        if not is_right.all():
-            wrong = int(np.argmin(is_right))
+        if not is_valid.all():
+            wrong = int(np.argmin(is_valid))
             raise ValueError(f"{self.place(wrong)}, field {field!r} {rule}, got {values[wrong]}")
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class EvaluationSet:
 
     @functools.cached_property
     def splits(self) -> np.ndarray:
-        """The first transition of each episode, and the number of all, as offsets, `[N + 1]`."""
+        """The offset of the first transition of each episode, and of the end, `[N + 1]`."""
         return np.concatenate([[0], np.cumsum(self.num_transitions)])
 
     @functools.cached_property
@@ -158,25 +158,25 @@ class EvaluationSet:
 
         The next row has the next observation, if it is known.
         """
-        return np.arange(len(self.rewards)) + self._known_before[self.episodes]
+        return np.arange(len(self.rewards)) + self._num_final_before[self.episodes]
 
     @functools.cached_property
     def is_last(self) -> np.ndarray:
-        """Whether each transition is the last one of its episode, `[M]`."""
+        """A mask of the last transitions of episodes, `[M]`."""
         return self.times + 1 == self.num_transitions[self.episodes]
 
     @functools.cached_property
     def next_is_terminal(self) -> np.ndarray:
-        """Whether each transition ends in a terminal state, whose value is 0, `[M]`."""
+        """A mask of the transitions to a terminal state, whose value is 0, `[M]`."""
         return self.is_last & self.is_terminal[self.episodes]
 
     @functools.cached_property
     def next_is_known(self) -> np.ndarray:
-        """Whether the next observation of each transition is known, `[M]`."""
+        """A mask of the transitions with a known next observation, `[M]`."""
         return ~self.is_last | self.final_observation_known[self.episodes]
 
     @functools.cached_property
-    def _known_before(self) -> np.ndarray:
+    def _num_final_before(self) -> np.ndarray:
         """The number of final observations in the rows before each episode, `[N]`."""
         return np.cumsum(self.final_observation_known) - self.final_observation_known
 
@@ -194,7 +194,7 @@ class EvaluationSet:
 
     @property
     def _first_rows(self) -> np.ndarray:
-        return self.splits[:-1] + self._known_before
+        return self.splits[:-1] + self._num_final_before
 
     @property
     def initial_observations(self) -> Any:
@@ -212,7 +212,7 @@ class EvaluationSet:
     def step_discounts(self, gamma: float) -> np.ndarray:
         """Returns the discount of the value after each transition: gamma times the stored one.
 
-        A recorded discount of 0 at a truncated end does not count: the value goes on there.
+        A recorded discount of 0 at a truncated end is ignored, as further steps have a value.
         """
         check_gamma(gamma)
         factors = np.full(len(self.rewards), float(gamma))
@@ -225,12 +225,12 @@ class EvaluationSet:
         """Returns a mask of the transitions with a known next observation or terminal end, `[M]`.
 
         Args:
-          time_limit: After how many steps the environment cut the episodes, if it did. Then it also
-            counts as unknown what followed on step `time_limit - 1` of the episodes whose final
-            observation is not known, for it is known only where it was the end.
+          time_limit: The steps after which the environment truncates episodes, if it does. Then
+            step `time_limit - 1` of episodes without a final observation has no known successor,
+            even if it is terminal.
 
         Raises:
-          ValueError: Such an episode is longer.
+          ValueError: An episode without a final observation is longer than the limit.
         """
         is_followed: np.ndarray = self.next_is_known | self.next_is_terminal
         if time_limit is None:
@@ -248,11 +248,11 @@ class EvaluationSet:
 
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
-    ) -> Ends:
-        """Returns the ends of episodes, see `Ends`."""
+    ) -> EpisodeEnds:
+        """Returns the ends of episodes, see `EpisodeEnds`."""
         chosen = slice(None) if episodes is None else episodes
         is_terminal, is_known = self.is_terminal[chosen], self.final_observation_known[chosen]
-        return Ends(
+        return EpisodeEnds(
             terminal=int(is_terminal.sum()),
             truncated=int((~is_terminal & is_known).sum()),
             unknown=int((~is_terminal & ~is_known).sum()),
@@ -285,7 +285,7 @@ class EvaluationSet:
 
 
 def check_horizon(horizon: int | None) -> int | None:
-    """Returns the number of steps that count, None for all; raises a ValueError below 1."""
+    """Returns the horizon, None for all steps; raises a ValueError below 1."""
     if horizon is not None and (horizon := operator.index(horizon)) < 1:
         raise ValueError(f"horizon must be positive, or None, got {horizon}")
     return horizon
@@ -298,10 +298,10 @@ def check_gamma(gamma: float) -> None:
 
 
 def check_episode_weights(weights: Any, num_episodes: int) -> np.ndarray:
-    """Returns how often each episode counts, float64, `[N]`.
+    """Returns the checked weights of episodes, float64, `[N]`.
 
     Raises:
-      ValueError: The weights do not fit, or cannot be.
+      ValueError: The weights have a wrong shape, or invalid values.
     """
     array = np.asarray(weights, np.float64)
     if array.shape != (num_episodes,):
@@ -319,7 +319,7 @@ def _map(function: Callable[[np.ndarray], np.ndarray], nested: Any) -> Any:
     return map_named_leaves(lambda _, leaf: function(leaf), nested)
 
 
-def _is_given(data: EvaluationSet, name: str) -> bool:
+def _has(data: EvaluationSet, name: str) -> bool:
     return getattr(data, name) is not None
 
 
@@ -340,29 +340,29 @@ def collect(
     stored_discounts: bool = False,
     **options: Any,
 ) -> EvaluationSet:
-    """Reads the episodes that policies are evaluated on, each once.
+    """Reads an evaluation set from a dataset: all episodes, each once.
 
     Args:
-      data: An argument of `rlds.feeds.open` (a dataset, a log, raw data in any format), what it
-        returns or samples or a feed of it, or episodes: dicts whose `steps` are columns, or steps
-        one after the other. Those of a `tf.data.Dataset` are such, in both layouts.
+      data: An argument of `rlds.feeds.open` (a dataset, a log, raw data in any format), a table,
+        samples or a feed of it, or episodes: dicts whose `steps` are columns, or an iterable of
+        steps. Episodes may come from a `tf.data.Dataset` in either layout.
       split: The split, if there are several.
-      observation: The field of the observation, or what is nested in it, without images. Several
-        fields are joined to one vector. An image is there if you name it.
+      observation: The field of the observation, or a nest of fields, without its images. Several
+        fields are joined to one vector. Name an image to include it.
       action: The field of the action, likewise.
       reward: The field of the reward.
-      log_prob: The field with the logarithms of the probabilities of the recorded actions.
-      log_prob_comes_later: Whether that of an action is in the step after it. This is so if a
-        `step_fn` of EnvLogger recorded it, because that is called when the action has been applied.
-      stored_discounts: Whether the recorded discounts count, besides gamma. A discount of 0 does
-        not make an end terminal; `is_terminal` does.
+      log_prob: The field with the log-probabilities of the recorded actions.
+      log_prob_comes_later: Whether the log-probability of an action is stored in the next step, as
+        by a `step_fn` of EnvLogger, which is called after the action.
+      stored_discounts: Whether to use the recorded discounts in addition to gamma. A discount of 0
+        does not make an end terminal; `is_terminal` does.
       **options: Options of `rlds.feeds.open`.
 
     Raises:
       KeyError: There is no such field; the message lists the existing ones.
       SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes; an episode has no start, or ends in the middle; a value is
-        NaN. Says where.
+        NaN. The message has the location.
 
     >>> steps = {
     ...     "observation": np.array([0.1, 0.2, 0.3]), "action": np.array([1, 0, 0]),
@@ -400,16 +400,16 @@ def collect(
             )
         rows["log_probs"] = transitions + 1
     nested = nest(columns)
-    every_row = np.arange(len(is_transition))
-    for role, its_rows in ((observation, every_row), (action, transitions)):
+    all_rows = np.arange(len(is_transition))
+    for role, role_rows in ((observation, all_rows), (action, transitions)):
         for path, column in leaves_at(nested, role):
-            _check_numbers(path, column, its_rows, lengths)
-    actions = _role(nested, action, len(is_transition))
+            _check_numbers(path, column, role_rows, lengths)
+    actions = _role_values(nested, action, len(is_transition))
     return EvaluationSet(
         num_transitions=lengths - is_known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
         final_observation_known=is_known,
-        observations=_role(nested, observation, len(is_transition)),
+        observations=_role_values(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{name: _numbers(nested, path, rows[name], lengths) for name, path in numbers.items()},
     )
@@ -420,7 +420,7 @@ def _as_list(paths: str | Sequence[str]) -> list[str]:
 
 
 class _Block(NamedTuple):
-    """A block of episodes: columns by their paths, and the lengths and ends of episodes."""
+    """A block of episodes: columns by path, lengths of episodes, and masks of their ends."""
 
     columns: dict[str, np.ndarray]
     num_steps: np.ndarray
@@ -429,43 +429,43 @@ class _Block(NamedTuple):
 
 
 def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
-    """The fields at or below the paths, of all episodes."""
+    """Yields blocks of all episodes, with the fields at or below the paths."""
     first = 0
     table = _table_of(data)
-    parts = _of_episodes(data, paths) if table is None else _of_table(table, paths)
+    parts = _read_episodes(data, paths) if table is None else _read_table(table, paths)
     for columns, flags, num_steps, is_known in parts:
         _check_flags(flags, num_steps, first)
-        yield _Block(columns, num_steps, is_known, _ends(flags, num_steps, is_known, first))
+        yield _Block(columns, num_steps, is_known, _is_terminal(flags, num_steps, is_known, first))
         first += len(num_steps)
 
 
-# Columns and flags by path, numbers of steps, and which final observations are known.
-_Read = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
+# Columns by path, flags by path, numbers of steps, and a mask of known final observations.
+_Columns = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
 def _table_of(data: Any) -> Table | None:
     """Returns the table of `rlds.feeds` behind data; None for other data."""
     if isinstance(data, rlds.feeds.Feed):
         if data.transform is not None:
-            _refuse_changes("a feed with a transform", "feed.samples")
+            _refuse_changed_data("a feed with a transform", "feed.samples")
         data = data.samples
     if isinstance(data, rlds.feeds.Mixture):
         raise TypeError("collect: a mixture has several tables; collect each one separately")
     if isinstance(data, FilteredSamples | NormalizedSamples):
-        _refuse_changes(type(data).__name__, "samples.table")
+        _refuse_changed_data(type(data).__name__, "samples.table")
     if isinstance(data, rlds.feeds.Samples):
         data = data.table
     return data if isinstance(data, Table) else None
 
 
-def _refuse_changes(data_name: str, instead: str) -> NoReturn:
+def _refuse_changed_data(data_name: str, instead: str) -> NoReturn:
     raise TypeError(
         f"collect: needs whole, unchanged episodes, got {data_name}. Pass {instead}; "
         "Table.filter_episodes leaves out episodes."
     )
 
 
-def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
+def _read_table(table: Table, paths: Sequence[str]) -> Iterator[_Columns]:
     fields, storage = table.storage.fields, table.storage
     role_paths = _without_images(
         fields,
@@ -483,10 +483,10 @@ def _of_table(table: Table, paths: Sequence[str]) -> Iterator[_Read]:
         )
 
 
-def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Read]:
+def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Columns]:
     role_paths: list[str] | None = None
     for index, episode in enumerate(episodes):
-        steps = _columns_of(episode, index)
+        steps = _as_step_columns(episode, index)
         try:
             if role_paths is None:
                 leaves = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, paths)}
@@ -508,14 +508,14 @@ def _of_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_Rea
 def _without_images(
     leaves: Mapping[str, Any], paths: Sequence[str], is_image: Callable[[str], bool]
 ) -> list[str]:
-    """The paths at or below some paths, without images nested in them."""
+    """Returns the field paths at or below some paths, without images nested in them."""
     chosen: list[str] = []
     for path in paths:
-        below = dict(leaves_at(nest(leaves), path))
-        numeric_paths = [name for name in below if name == path or not is_image(name)]
+        nested = dict(leaves_at(nest(leaves), path))
+        numeric_paths = [name for name in nested if name == path or not is_image(name)]
         if not numeric_paths:
             raise ValueError(
-                f"collect: {path!r} has only images: {', '.join(below)}. Name those that the "
+                f"collect: {path!r} has only images: {', '.join(nested)}. Name those that the "
                 "policies use."
             )
         chosen += numeric_paths
@@ -526,15 +526,15 @@ def _is_image(dtype: Any, shape: tuple[int | None, ...]) -> bool:
     return bool(dtype == np.uint8) and len(shape) >= 3
 
 
-def _columns_of(episode: Any, index: int) -> Mapping[str, Any]:
-    """The steps of an episode as columns, which they may be already."""
+def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
+    """Returns the steps of an episode as columns by path."""
     steps = episode.get(rlds.STEPS) if isinstance(episode, Mapping) else None
     if isinstance(steps, Mapping):
         return steps
     join: Callable[[list[np.ndarray]], np.ndarray] = np.stack
     if steps is not None and hasattr(steps, "as_numpy_iterator"):
         # A tf.data.Dataset is faster in batches of steps.
-        steps, join = steps.batch(_STEPS_AT_ONCE).as_numpy_iterator(), np.concatenate
+        steps, join = steps.batch(_STEPS_PER_BATCH).as_numpy_iterator(), np.concatenate
     parts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
     if not all(isinstance(part, Mapping) for part in parts):
         kind = type(episode if steps is None else steps).__name__
@@ -549,7 +549,7 @@ def _columns_of(episode: Any, index: int) -> Mapping[str, Any]:
 
 
 def _row_location(row: int, lengths: np.ndarray) -> str:
-    """Returns the episode and the step of a row of all steps, for messages."""
+    """Returns the episode and the step of a row, for messages."""
     ends = np.cumsum(lengths)
     episode = int(np.searchsorted(ends, row, side="right"))
     return f"episode {episode}, step {row - int(ends[episode] - lengths[episode])}"
@@ -565,7 +565,7 @@ def _check_numbers(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.
 
 
 def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
-    """Checks that episodes begin with their first step, and end with none but their last one."""
+    """Checks that `is_first`, `is_last` and `is_terminal` match the bounds of episodes."""
     last = np.cumsum(num_steps) - 1
     empty = np.flatnonzero(num_steps == 0)
     if len(empty):
@@ -580,10 +580,10 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
     for name in (rlds.IS_LAST, rlds.IS_TERMINAL):
         if name not in flags:
             continue
-        inside = flags[name].astype(np.bool_)
-        inside[last] = False
-        if inside.any():
-            row = int(np.argmax(inside))
+        before_last = flags[name].astype(np.bool_)
+        before_last[last] = False
+        if before_last.any():
+            row = int(np.argmax(before_last))
             episode = int(np.searchsorted(last, row))
             step = row - int(last[episode] + 1 - num_steps[episode])
             raise ValueError(
@@ -592,10 +592,10 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
             )
 
 
-def _ends(
+def _is_terminal(
     flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_known: np.ndarray, first: int
 ) -> np.ndarray:
-    """A mask of the terminal episodes: by their flags, or their last discount."""
+    """Returns a mask of the terminal episodes, by their flags or their last discount."""
     last = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
         return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
@@ -606,8 +606,8 @@ def _ends(
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
     rows = np.maximum(last - is_known, 0)
-    led_on = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
-    return (num_steps > is_known) & ~np.any(led_on, axis=0)
+    continues = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
+    return (num_steps > is_known) & ~np.any(continues, axis=0)
 
 
 def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
@@ -618,7 +618,7 @@ def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
     return np.concatenate(columns)
 
 
-def _role(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
+def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
     """Returns the values of a role: a field, a nest of fields, or a vector of several."""
     if isinstance(paths, str):
         return at(nested, paths)

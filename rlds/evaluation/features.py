@@ -1,4 +1,4 @@
-"""Features: the numbers of an observation and an action that a linear Q-function adds up."""
+"""Features of observations and actions for linear Q-functions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rlds.evaluation.policies import (
     DeterministicPolicy,
     GaussianPolicy,
     Policy,
-    whole_numbers,
+    as_indices,
 )
 from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["Features", "OneHot", "Quadratic", "Sampled", "as_vectors"]
 
-# With more features, the matrix that is solved takes gigabytes, and minutes.
-_MOST_FEATURES = 5000
+# With more features, the linear equations need gigabytes and minutes.
+_MAX_FEATURES = 5000
 
 
 class Features(abc.ABC):
     """Features of observations and actions, and their mean under a policy.
 
     Attributes:
-      num_samples: The number of actions to draw for an average that is not exact.
-      seed: The seed of the drawn actions.
+      num_samples: The number of sampled actions, if the mean has no closed form.
+      seed: The seed of the sampled actions.
     """
 
     num_samples: int = 10
@@ -46,13 +46,13 @@ class Features(abc.ABC):
     ) -> np.ndarray:
         """Returns the mean of the features over the actions of a policy, `[n, d]`.
 
-        It is exact for a `CategoricalPolicy` and a `DeterministicPolicy`. For others it is the mean
-        over actions that are drawn.
+        It is exact for a `CategoricalPolicy` and a `DeterministicPolicy`. For other policies, it is
+        the mean over sampled actions.
 
         Args:
           observations: The observations of the policy.
           policy: The policy.
-          rng: The random generator; by default, that of the seed.
+          rng: The random generator; by default, one with the seed of the features.
         """
         if isinstance(policy, CategoricalPolicy):
             by_action = policy.probs(observations).T
@@ -99,7 +99,7 @@ class OneHot(Features):
     num_actions: int
 
     def __post_init__(self) -> None:
-        _check_number(self.num_states * self.num_actions, "states and actions")
+        _check_num_features(self.num_states * self.num_actions, "states and actions")
 
     @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
@@ -145,18 +145,18 @@ def _indices(values: Any, size: int, field: Literal["observation", "action"]) ->
             f"OneHot needs one integer as {field}, got shape {indices.shape[1:]}. Quadratic and "
             "Sampled take any numbers."
         )
-    return whole_numbers(indices, size, field)
+    return as_indices(indices, size, field)
 
 
 @dataclasses.dataclass(frozen=True)
 class Quadratic(Features):
-    """1, each number x of the observation and the action, and each product of two of them.
+    """Quadratic features: 1, each element of observation and action, and each product of two.
 
-    They are exact for linear dynamics with quadratic costs, and a first attempt for all else. The
-    mean is exact under a `GaussianPolicy`. Nested observations are joined to one vector.
+    They are exact for linear dynamics with quadratic costs, and a baseline for others. The mean is
+    exact under a `GaussianPolicy`. Nested observations are joined to one vector.
 
     Attributes:
-      num_samples: The number of actions to draw for a mean under a policy that is not exact.
+      num_samples: The number of sampled actions, if the mean has no closed form.
       seed: The seed of the drawn actions.
 
     >>> Quadratic()(np.array([[2.0]]), np.array([[3.0]]))
@@ -195,7 +195,7 @@ class Quadratic(Features):
             covariances = np.einsum("kni,knj->nij", drawn - mean, drawn - mean) / len(drawn)
         # The mean of a product is the product of the means, and the covariance.
         features = self(observations, mean)
-        size = _size(features.shape[1])
+        size = _vector_size(features.shape[1])
         first, second = _pairs(size)
         action = size - mean.shape[1]
         pairs = np.flatnonzero(first >= action)
@@ -218,12 +218,12 @@ class Quadratic(Features):
 
 
 def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
-    _check_number(1 + size + size * (size + 1) // 2, f"{size} numbers")
+    _check_num_features(1 + size + size * (size + 1) // 2, f"{size} numbers")
     return np.triu_indices(size)
 
 
-def _size(num_features: int) -> int:
-    """Returns the length of vectors with so many products: (size + 1)(size + 2) / 2."""
+def _vector_size(num_features: int) -> int:
+    """Returns the size of vectors with (size + 1)(size + 2) / 2 quadratic features."""
     return (math.isqrt(8 * num_features + 1) - 3) // 2
 
 
@@ -233,7 +233,7 @@ class Sampled(Features):
 
     Attributes:
       function: A function that returns the features of observations and actions, `[n, d]`.
-      num_samples: The number of actions to draw for the mean, if the policy is not categorical.
+      num_samples: The number of sampled actions for the mean, if the policy is not categorical.
       seed: The seed of the drawn actions.
 
     >>> centers = np.linspace(-1, 1, 3)
@@ -257,7 +257,7 @@ class Sampled(Features):
                 f"the function must return the features of {len(actions)} actions, as an array of "
                 f"shape [{len(actions)}, d]; got shape {features.shape}"
             )
-        _check_number(features.shape[1], "the function")
+        _check_num_features(features.shape[1], "the function")
         return features
 
 
@@ -266,10 +266,10 @@ def _check_samples(num_samples: int) -> None:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
 
 
-def _check_number(count: int, origin: str) -> None:
-    if not 0 < count <= _MOST_FEATURES:
+def _check_num_features(count: int, origin: str) -> None:
+    if not 0 < count <= _MAX_FEATURES:
         raise ValueError(
-            f"{count} features of {origin}: there must be between 1 and {_MOST_FEATURES}. Choose "
+            f"{count} features of {origin}: there must be between 1 and {_MAX_FEATURES}. Choose "
             "fields with collect(..., observation=...), or give Sampled(function)."
         )
 

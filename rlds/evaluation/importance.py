@@ -1,4 +1,4 @@
-"""Importance sampling: the value of a policy, from the probabilities of recorded actions."""
+"""Importance sampling: off-policy evaluation from the probabilities of recorded actions."""
 
 from __future__ import annotations
 
@@ -34,33 +34,30 @@ def importance_sampling(
 ) -> Estimate:
     """Estimates the value of a policy by importance sampling.
 
-    Each episode counts as often as the target policy would have acted that way, relative to the
-    policy that did. Nothing is assumed of the environment; but the weights are products of a ratio
-    for each step, and so they soon differ by orders of magnitude.
+    The weight of an episode is the ratio of its probabilities under the target policy and under the
+    policy that acted. Nothing is assumed of the environment. But the weights are products of a
+    ratio for each step, so in long episodes they differ by orders of magnitude.
 
     Args:
       data: The recorded data; see `collect`.
       target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
         actions under it, `[M]`.
-      behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
-        were.
+      behaviour: The policy that acted; by default, `data.log_probs` are used.
       gamma: The discount of each step, between 0 and 1.
-      horizon: The number of steps that count. If None, the value is that up to where the recorded
-        episodes end, whatever ended them.
-      weighted: Whether to divide by the sum of the weights rather than by their number: a small
-        bias for much less variance.
-      per_decision: Whether the weight of a reward is that of the actions up to it, rather than of
-        the whole episode; better in nearly all cases.
-      clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
-        count as these.
-      censored: The treatment of episodes that were cut before the horizon: "error" refuses them;
-        "drop" leaves them out, which is biased if how long an episode is recorded has to do with
-        how it goes; "observed" averages each step over the episodes that are observed there, which
-        is less so.
+      horizon: The number of evaluated steps. If None, the value is that up to the ends of the
+        recorded episodes, terminal or truncated.
+      weighted: Whether to divide by the sum of the weights, not by their number: a small bias for
+        much less variance.
+      per_decision: Whether a reward is weighted by the actions up to it, not by those of the whole
+        episode; better in nearly all cases.
+      clip_log_ratio: The lower and the upper limit of the logarithm of a ratio, such as `(-6, 2)`.
+      censored: The treatment of episodes that were truncated before the horizon: "error" refuses
+        them; "drop" leaves them out, which is biased if the length of episodes depends on their
+        returns; "observed" averages each step over the episodes observed there, with less bias.
       episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Returns:
-      The estimate, with the effective sample size; print it to see what speaks against it.
+      The estimate, with the effective sample size; print it to see its warnings.
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
@@ -167,7 +164,7 @@ def _censor(
 
 
 def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
-    """The returns of episodes, each with its weight."""
+    """Returns the statistic of whole episodes: their weighted returns."""
     returns, logs = steps.sums(), steps.log_weights
     if not is_weighted:
         return Mean(with_weights(returns, logs))

@@ -1,4 +1,4 @@
-"""Scores of estimates against known true values of policies: errors, rank correlation, regret."""
+"""Metrics of off-policy evaluation against true policy values: error, rank correlation, regret."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ Values: TypeAlias = "Mapping[str, Estimate | float] | Sequence[Estimate | float]
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One number of a comparison.
+    """A metric of a comparison of policy values.
 
     Attributes:
-      value: The number; NaN where it is not defined.
-      error: Its standard error, which says how much it depends on the policies that happened to be
-        compared.
+      value: The metric; NaN if it is undefined.
+      error: The standard error over the choice of the compared policies.
     """
 
     value: float
@@ -37,20 +36,19 @@ class Score:
 class Comparison:
     """Scores of estimates against the true values of policies.
 
-    "Normalized" means divided by the range of the true values: 1 is the distance of the best policy
-    to the worst one.
+    "Normalized" means divided by the range of the true values, from the worst to the best policy.
 
     Attributes:
       num_policies: The number of policies.
       mean_absolute_error: The mean absolute error of the estimates.
       normalized_mean_absolute_error: The same, normalized.
-      rank_correlation: Spearman's: 1 if the estimates put the policies in their true order, -1 if
-        in the reverse one. NaN if all estimates, or all true values, are the same.
+      rank_correlation: Spearman's rank correlation: 1 for the true order, -1 for the reverse order.
+        NaN if all estimates, or all true values, are equal.
       regret: By k, the difference between the best of all policies and the best of the k with the
         largest estimates.
       normalized_regret: The same, normalized.
-      precision: By k, the share of the k policies with the largest estimates that are among the k
-        best.
+      precision: By k, the fraction of the k policies with the largest estimates that are among the
+        k best.
     """
 
     num_policies: int
@@ -90,15 +88,15 @@ def compare(
     Args:
       truth: The value of each policy: by name, or in an order.
       estimates: The estimate of each policy: by the same names, or in the same order.
-      k: The numbers of policies to choose. Numbers above that of the policies are left out.
-      cap: The limit of estimates: this multiple of the range of the true values above the
-        smallest one. The plots of the DOPE benchmark take 2; None takes estimates as they are.
+      k: The numbers of policies to choose. Numbers above the number of policies are left out.
+      cap: The upper limit of estimates: this multiple of the range of the true values above the
+        smallest one. The plots of the DOPE benchmark use 2; None for no limit.
       num_samples: The number of bootstrap samples of policies, for the standard errors.
       seed: The seed of the bootstrap.
 
     Raises:
       ValueError: The names, or the numbers of policies, differ; there are fewer than 2 policies; a
-        number is not finite. Says which.
+        number is not finite. The message names the policy.
 
     >>> print(compare([10, 40, 30, 90, 60], [20, 35, 80, 70, 65], k=[1, 3]))
     5 policies: score ± standard error (normalized)
@@ -109,7 +107,7 @@ def compare(
       precision@1:         0 ± 0.47
       precision@3:         0.6667 ± 0.23
     """
-    names, true_values, estimated = _aligned(truth, estimates)
+    names, true_values, estimated = _paired_values(truth, estimates)
     if len(names) < 2:
         raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
     if any(size < 1 for size in k):
@@ -129,8 +127,8 @@ def compare(
         Score(float(column[0]), _deviation(column[1:]))
         for column in _scores(true_values[rows], estimated[rows], k)
     ]
-    error, correlation, *by_size = scores
-    regret = dict(zip(k, by_size[: len(k)], strict=True))
+    error, correlation, *by_k = scores
+    regret = dict(zip(k, by_k[: len(k)], strict=True))
     return Comparison(
         num_policies=len(names),
         mean_absolute_error=error,
@@ -138,11 +136,11 @@ def compare(
         rank_correlation=correlation,
         regret=regret,
         normalized_regret={size: _normalized(score, span) for size, score in regret.items()},
-        precision=dict(zip(k, by_size[len(k) :], strict=True)),
+        precision=dict(zip(k, by_k[len(k) :], strict=True)),
     )
 
 
-def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _paired_values(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the names of policies for messages, their true values, and their estimates."""
     if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
         for kind, names, counterparts in [
@@ -153,31 +151,31 @@ def _aligned(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, n
                 listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
                 raise ValueError(f"compare: there is no {kind} of {listed}")
         labels = [f"policy {name!r}" for name in truth]
-        return labels, _numbers(truth.values()), _numbers(estimates[name] for name in truth)
+        return labels, _as_array(truth.values()), _as_array(estimates[name] for name in truth)
     if isinstance(truth, Mapping) or isinstance(estimates, Mapping):
         raise TypeError("compare: pass two dicts by name, or two sequences in the same order")
-    true_values, estimated = _numbers(truth), _numbers(estimates)
+    true_values, estimated = _as_array(truth), _as_array(estimates)
     if len(true_values) != len(estimated):
         raise ValueError(f"compare: {len(true_values)} true values, but {len(estimated)} estimates")
     return [f"policy {index}" for index in range(len(true_values))], true_values, estimated
 
 
-def _numbers(values: Iterable[Estimate | float]) -> np.ndarray:
+def _as_array(values: Iterable[Estimate | float]) -> np.ndarray:
     return np.array(
         [each.value if isinstance(each, Estimate) else each for each in values], np.float64
     )
 
 
 def _scores(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
-    """Mean absolute error, rank correlation, regret and precision for each k, of each row."""
+    """Returns the mean absolute error, rank correlation, regret and precision by k of each row."""
     chosen = np.argsort(-estimated, axis=1, kind="stable")
     best = np.argsort(-true_values, axis=1, kind="stable")
     ranks = np.take_along_axis(np.argsort(best, axis=1), chosen, axis=1)  # In the true order.
-    reached = np.maximum.accumulate(np.take_along_axis(true_values, chosen, axis=1), axis=1)
+    best_chosen = np.maximum.accumulate(np.take_along_axis(true_values, chosen, axis=1), axis=1)
     return [
         np.abs(true_values - estimated).mean(axis=1),
         _rank_correlation(true_values, estimated),
-        *(true_values.max(axis=1) - reached[:, size - 1] for size in k),
+        *(true_values.max(axis=1) - best_chosen[:, size - 1] for size in k),
         *((ranks[:, :size] < size).mean(axis=1) for size in k),
     ]
 
@@ -191,12 +189,12 @@ def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndar
 
 
 def _centered_ranks(rows: np.ndarray) -> np.ndarray:
-    """The ranks of numbers in their row, centred at 0; equal numbers share their mean rank."""
+    """Returns the ranks of numbers in their row, centred at 0; ties share their mean rank."""
     return np.apply_along_axis(midranks, 1, rows) - (rows.shape[1] - 1) / 2
 
 
 def _deviation(column: np.ndarray) -> float:
-    """The standard deviation of the defined scores of samples; NaN if none is defined."""
+    """Returns the standard deviation of bootstrap scores without NaN; NaN if all are NaN."""
     defined = column[~np.isnan(column)]
     return float(defined.std()) if len(defined) else np.nan
 

@@ -1,4 +1,4 @@
-"""Policies: their actions, and the probabilities of actions."""
+"""Policies for off-policy evaluation: samples, modes and log-probabilities of actions."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = [
     "SamplerPolicy",
     "TanhGaussianPolicy",
     "UniformPolicy",
+    "as_indices",
     "mlp_policy",
-    "rows_located",
-    "whole_numbers",
+    "with_row_location",
 ]
 
-# The largest float32 below 1. What is nearer to 1 is stored as 1, whose artanh is infinite.
-_CLAMP = 1.0 - 2.0**-24
-# The exponential of a larger number overflows.
+# The largest float32 below 1. Larger values round to 1, whose artanh is infinite.
+_MAX_FLOAT32 = 1.0 - 2.0**-24
+# The exponential of a larger logarithm overflows.
 _MAX_LOG_STD = 700.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # The tolerance of a sum of probabilities that were stored as float32.
 _SUM_TOLERANCE = 1e-5
-# Rows that a network takes at once: their hidden layers stay small.
+# The number of rows in a batch of a network, which limits the memory of hidden layers.
 _BLOCK_ROWS = 1 << 14
 
 
 class RowError(ValueError):
-    """An observation or an action is not one that a policy can have.
+    """An observation or an action is invalid for a policy.
 
     Attributes:
       row: The row of the batch, from 0 on.
-      field: Whether it is an "observation" or an "action".
+      field: "observation" or "action".
       what: The fault.
     """
 
@@ -53,8 +53,8 @@ class RowError(ValueError):
 
 
 @contextlib.contextmanager
-def rows_located(locate: Callable[[int], str], first: int = 0) -> Iterator[None]:
-    """Adds the location of a row to an error; `first` is the number of the first row."""
+def with_row_location(locate: Callable[[int], str], first: int = 0) -> Iterator[None]:
+    """Adds the episode and step to a `RowError`; `first` is the number of the first row."""
     try:
         yield
     except RowError as error:
@@ -62,29 +62,29 @@ def rows_located(locate: Callable[[int], str], first: int = 0) -> Iterator[None]
 
 
 class Policy(abc.ABC):
-    """A policy, for many observations at once.
+    """A policy for batches of observations.
 
-    Observations are what `EvaluationSet.observations` has: an array with a leading axis, or dicts
-    of such arrays. Probabilities are computed in float64.
+    Observations have the form of `EvaluationSet.observations`: an array with a leading axis, or
+    dicts of such arrays. Probabilities are computed in float64.
     """
 
     @abc.abstractmethod
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """Returns an action for each observation, drawn at random."""
+        """Returns a random action for each observation."""
 
     @abc.abstractmethod
     def mode(self, observations: Any) -> np.ndarray:
-        """Returns the action for each observation that is taken without noise.
+        """Returns the action without noise for each observation.
 
         Raises:
-          TypeError: It is not known; there are only samples.
+          TypeError: The mode is unknown, as the policy only samples.
         """
 
     def mean(self, observations: Any) -> np.ndarray:
         """Returns the expected action for each observation.
 
         Raises:
-          TypeError: Actions have no mean, or it is not known.
+          TypeError: Actions have no mean, or it is unknown.
         """
         del observations
         raise TypeError(f"{type(self).__name__} has no expected action")
@@ -100,10 +100,9 @@ class Policy(abc.ABC):
           An array of shape `[n]`, float64; -inf for an action that the policy never takes.
 
         Raises:
-          RowError: An action is not one of the policy: NaN, out of bounds. Says which row.
-          TypeError: The policy has no probabilities: it is deterministic, or there are only
-            samples.
-          ValueError: Shapes do not fit.
+          RowError: An action is invalid, such as NaN or out of bounds. The error has the row.
+          TypeError: The policy has no probabilities: it is deterministic, or only samples.
+          ValueError: The shapes do not match.
         """
         del observations, actions
         _no_probabilities(type(self).__name__)
@@ -112,8 +111,8 @@ class Policy(abc.ABC):
         """Returns the log ratio of the probabilities of actions under this and another policy.
 
         Raises:
-          RowError: The other policy never takes an action, so that it did not record this one. Or
-            see `log_prob`, whose errors these are.
+          RowError: The other policy never takes an action, so it did not record it. For other
+            errors, see `log_prob`.
         """
         recorded = behaviour.log_prob(observations, actions)
         impossible = np.isneginf(recorded)
@@ -136,21 +135,21 @@ def _length(observations: Any) -> int:
 
 
 def _check_rows(
-    is_right: np.ndarray, field: Literal["observation", "action"], fault_of: Callable[[int], str]
+    is_valid: np.ndarray, field: Literal["observation", "action"], fault_of: Callable[[int], str]
 ) -> None:
     """Checks a condition for each row; `fault_of` describes the fault of a row."""
-    rows = np.asarray(is_right.all(axis=tuple(range(1, is_right.ndim))))
+    rows = np.asarray(is_valid.all(axis=tuple(range(1, is_valid.ndim))))
     if not rows.all():
         row = int(np.argmin(rows))
         raise RowError(row, field, fault_of(row))
 
 
 class CategoricalPolicy(Policy):
-    """Takes one of A actions, which are the integers from 0 on.
+    """A policy of A discrete actions, the integers from 0 on.
 
     Args:
-      log_probs: A function that returns the logarithms of the probabilities of all actions for
-        observations, `[n, A]`. They need not be normalized; -inf is a probability of 0.
+      log_probs: A function that returns the log-probabilities of all actions for observations,
+        `[n, A]`. They need not be normalized; -inf is a probability of 0.
 
     >>> policy = CategoricalPolicy.from_table([[0.75, 0.25], [0.5, 0.5]])
     >>> np.exp(policy.log_prob(np.array([0, 1]), np.array([1, 1]))).tolist()
@@ -165,17 +164,17 @@ class CategoricalPolicy(Policy):
         """Returns a policy for observations that are integers from 0 on.
 
         Args:
-          probabilities: Of each action for each observation, `[S, A]`.
+          probabilities: The probability of each action for each observation, `[S, A]`.
 
         Raises:
-          ValueError: They are no probabilities.
+          ValueError: Probabilities are negative, or do not add up to 1.
         """
         table = np.asarray(probabilities, np.float64)
         if table.ndim != 2 or not table.size:
             raise ValueError(f"a table of shape {table.shape}, expected [observations, actions]")
-        is_right = (table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
-        if not is_right.all():
-            wrong = int(np.argmin(is_right))
+        is_valid = (table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
+        if not is_valid.all():
+            wrong = int(np.argmin(is_valid))
             raise ValueError(
                 f"the probabilities for observation {wrong} are {table[wrong].tolist()}, expected "
                 "numbers that are not negative and add up to 1"
@@ -183,10 +182,10 @@ class CategoricalPolicy(Policy):
         with np.errstate(divide="ignore"):
             logs = np.log(table)
 
-        def look_up(observations: Any) -> np.ndarray:
-            return logs[whole_numbers(observations, len(logs), "observation")]
+        def log_probs_of(observations: Any) -> np.ndarray:
+            return logs[as_indices(observations, len(logs), "observation")]
 
-        return cls(look_up)
+        return cls(log_probs_of)
 
     def log_probs(self, observations: Any) -> np.ndarray:
         """Returns the logarithms of the probabilities of all actions, `[n, A]`, float64."""
@@ -211,8 +210,8 @@ class CategoricalPolicy(Policy):
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         bounds = np.cumsum(self.probs(observations), axis=-1)
-        drawn = rng.random((len(bounds), 1)) * bounds[:, -1:]
-        return (drawn >= bounds).sum(axis=-1)
+        thresholds = rng.random((len(bounds), 1)) * bounds[:, -1:]
+        return (thresholds >= bounds).sum(axis=-1)
 
     @override
     def mode(self, observations: Any) -> np.ndarray:
@@ -221,13 +220,13 @@ class CategoricalPolicy(Policy):
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         logs = self.log_probs(observations)
-        chosen = whole_numbers(actions, logs.shape[1], "action")
+        chosen = as_indices(actions, logs.shape[1], "action")
         _check_shape(chosen, (len(logs),))
         return np.take_along_axis(logs, chosen[:, None], axis=-1)[:, 0]
 
 
-def whole_numbers(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
-    """Returns values that are integers from 0 on, maybe as floats, as D4RL has them."""
+def as_indices(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
+    """Returns indices from integers or, as in D4RL, floats; checks that they are below `size`."""
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{field}s are {numbers.dtype}, expected integers from 0 to {size - 1}")
@@ -244,8 +243,8 @@ def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"actions of shape {actions.shape}, but the policy's are {shape}")
 
 
-class _PolicyOfNormals(Policy):
-    """The base of policies that draw vectors of independent normal numbers."""
+class _NormalPolicy(Policy):
+    """The base of policies that sample independent normal variables."""
 
     def __init__(self, parameters: Callable[[Any], tuple[Any, Any]]) -> None:
         self._parameters = parameters
@@ -253,7 +252,7 @@ class _PolicyOfNormals(Policy):
     def parameters(self, observations: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns the means, and the logarithms of the standard deviations, `[n, A]`, float64.
 
-        With `TanhGaussianPolicy`, these are of the numbers before tanh.
+        For `TanhGaussianPolicy`, they are the parameters before tanh.
         """
         outputs = self._parameters(observations)
         mean, log_std = (np.asarray(values, np.float64) for values in outputs)
@@ -270,13 +269,13 @@ class _PolicyOfNormals(Policy):
         )
         return mean, log_std
 
-    def _drawn(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        """Normal numbers."""
+    def _normal_samples(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+        """Returns samples of the normal variables."""
         mean, log_std = self.parameters(observations)
         return mean + np.exp(log_std) * rng.standard_normal(mean.shape)
 
-    def _normal(self, observations: Any, values: np.ndarray) -> np.ndarray:
-        """The logarithms of the densities of the normal numbers."""
+    def _normal_log_prob(self, observations: Any, values: np.ndarray) -> np.ndarray:
+        """Returns the log-densities of values of the normal variables."""
         mean, log_std = self.parameters(observations)
         _check_shape(values, mean.shape)
         std = np.exp(log_std)
@@ -286,12 +285,12 @@ class _PolicyOfNormals(Policy):
         return logs.sum(axis=-1)
 
 
-class GaussianPolicy(_PolicyOfNormals):
-    """Takes vectors of independent normal numbers.
+class GaussianPolicy(_NormalPolicy):
+    """A policy whose actions are vectors of independent normal variables.
 
     Args:
       parameters: A function that returns the means for observations, `[n, A]`, and the logarithms
-        of the standard deviations, in a shape that fits. With -inf it is deterministic.
+        of the standard deviations, in a shape that broadcasts. With -inf it is deterministic.
 
     >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
     >>> policy.mode(np.array([[1.0]])).tolist()
@@ -300,7 +299,7 @@ class GaussianPolicy(_PolicyOfNormals):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        return self._drawn(observations, rng)
+        return self._normal_samples(observations, rng)
 
     @override
     def mode(self, observations: Any) -> np.ndarray:
@@ -312,28 +311,27 @@ class GaussianPolicy(_PolicyOfNormals):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        return self._normal(observations, _finite(actions))
+        return self._normal_log_prob(observations, _finite_actions(actions))
 
 
-def _finite(actions: Any) -> np.ndarray:
+def _finite_actions(actions: Any) -> np.ndarray:
     array = np.asarray(actions, np.float64)
     _check_rows(np.isfinite(array), "action", lambda row: f"{array[row]}, expected finite numbers")
     return array
 
 
-class TanhGaussianPolicy(_PolicyOfNormals):
-    """Takes vectors of numbers between -1 and 1: the tanh of independent normal ones.
+class TanhGaussianPolicy(_NormalPolicy):
+    """A policy whose actions are the tanh of independent normal variables.
 
-    Densities are computed from the actions, as these are what is recorded: with z = artanh(a),
+    Densities are computed from the recorded actions: with z = artanh(a),
 
         log p(a) = sum of log N(z; mean, std) - log(1 - a²)
 
     Args:
-      parameters: See `GaussianPolicy`; of the numbers before tanh.
-      clamp: The largest absolute value of an action: what is stored as 1 was something less, and
-        artanh(1) is infinite. The default is the largest float32 below 1, which is best for actions
-        in float32. Where log-probabilities of a recorder are compared or divided by, it should be
-        that of the recorder (0.999999 for D4RL).
+      parameters: See `GaussianPolicy`; the parameters are those before tanh.
+      clamp: The largest absolute value of an action, as artanh(1) is infinite. The default is the
+        largest float32 below 1, for actions in float32. For ratios to recorded log-probabilities,
+        use the value of the recorder (0.999999 for D4RL).
 
     >>> policy = TanhGaussianPolicy(lambda observations: (2 * observations, 0.0))
     >>> policy.log_prob(np.array([[1.0]]), np.array([[0.999]])).round(10).tolist()
@@ -341,7 +339,7 @@ class TanhGaussianPolicy(_PolicyOfNormals):
     """
 
     def __init__(
-        self, parameters: Callable[[Any], tuple[Any, Any]], *, clamp: float = _CLAMP
+        self, parameters: Callable[[Any], tuple[Any, Any]], *, clamp: float = _MAX_FLOAT32
     ) -> None:
         super().__init__(parameters)
         if not 0.0 < clamp < 1.0:
@@ -350,7 +348,7 @@ class TanhGaussianPolicy(_PolicyOfNormals):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        return np.tanh(self._drawn(observations, rng))
+        return np.tanh(self._normal_samples(observations, rng))
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the tanh of the mean, which is commonly called the mode."""
@@ -362,20 +360,20 @@ class TanhGaussianPolicy(_PolicyOfNormals):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        z = _before_tanh(actions, self._clamp)
+        z = _artanh(actions, self._clamp)
         # log(1 - tanh(z)²), without the difference of nearly equal numbers.
         log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
-        return self._normal(observations, z) - log_slope.sum(axis=-1)
+        return self._normal_log_prob(observations, z) - log_slope.sum(axis=-1)
 
     def log_ratio(self, behaviour: Policy, observations: Any, actions: np.ndarray) -> np.ndarray:
-        """See `Policy`. Between two of this class, the slopes of tanh cancel out."""
+        """See `Policy`. The slopes of tanh cancel out if both policies are of this class."""
         if not isinstance(behaviour, TanhGaussianPolicy):
             return super().log_ratio(behaviour, observations, actions)
-        z = _before_tanh(actions, min(self._clamp, behaviour._clamp))
-        return self._normal(observations, z) - behaviour._normal(observations, z)
+        z = _artanh(actions, min(self._clamp, behaviour._clamp))
+        return self._normal_log_prob(observations, z) - behaviour._normal_log_prob(observations, z)
 
 
-def _before_tanh(actions: Any, clamp: float) -> np.ndarray:
+def _artanh(actions: Any, clamp: float) -> np.ndarray:
     values = np.asarray(actions, np.float64)
     _check_rows(  # NaN fails, too.
         np.abs(values) <= 1.0, "action", lambda row: f"{values[row]}, expected numbers from -1 to 1"
@@ -384,10 +382,10 @@ def _before_tanh(actions: Any, clamp: float) -> np.ndarray:
 
 
 def _expected_tanh(mean: np.ndarray, log_std: np.ndarray) -> np.ndarray:
-    """The expected tanh of normal numbers, with an error of about 1e-14.
+    """Returns the expected tanh of normal variables, with an error of about 1e-14.
 
-    It is a sum over equal steps, whose error shrinks exponentially with their number for what is as
-    smooth as this. With large deviations Gauss-Hermite quadrature would need far more points.
+    It is a trapezoidal sum, which converges exponentially for smooth functions. For large standard
+    deviations, Gauss-Hermite quadrature would need far more points.
     """
     std = np.exp(log_std)
     size = min(0.5, 0.25 / max(float(std.max(initial=0.0)), 1e-3))
@@ -401,7 +399,7 @@ def _expected_tanh(mean: np.ndarray, log_std: np.ndarray) -> np.ndarray:
 
 
 class DeterministicPolicy(Policy):
-    """Takes one action for an observation. It has no probabilities.
+    """A policy with one action for each observation, without probabilities.
 
     Args:
       function: A function that returns the actions for observations.
@@ -429,10 +427,10 @@ class DeterministicPolicy(Policy):
 
 
 class SamplerPolicy(Policy):
-    """A policy that only draws actions, without probabilities.
+    """A policy that only samples actions, without probabilities.
 
     Args:
-      function: A function that draws actions for observations with a `numpy.random.Generator`.
+      function: A function that samples actions for observations with a `numpy.random.Generator`.
     """
 
     def __init__(self, function: Callable[[Any, np.random.Generator], np.ndarray]) -> None:
@@ -448,7 +446,7 @@ class SamplerPolicy(Policy):
 
 
 class UniformPolicy(Policy):
-    """Takes vectors of numbers that are all equally probable between bounds.
+    """A policy whose actions are uniformly distributed between bounds.
 
     Args:
       low: The lower bounds, `[A]`.
@@ -474,7 +472,7 @@ class UniformPolicy(Policy):
         return rng.uniform(self._low, self._high, (_length(observations), len(self._low)))
 
     def mode(self, observations: Any) -> np.ndarray:
-        """Returns the middle between the bounds."""
+        """Returns the midpoint of the bounds."""
         return np.tile((self._low + self._high) / 2, (_length(observations), 1))
 
     @override
@@ -483,7 +481,7 @@ class UniformPolicy(Policy):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        values = _finite(actions)
+        values = _finite_actions(actions)
         _check_shape(values, (_length(observations), len(self._low)))
         is_inside = ((values >= self._low) & (values <= self._high)).all(axis=-1)
         return np.where(is_inside, self._log_density, -np.inf)
@@ -497,37 +495,36 @@ _NONLINEARITIES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
 }
 _DEFAULT_BOUNDS = {"gaussian": None, "tanh_gaussian": (-20.0, 2.0)}
-_HEADS = ("last_fc", "last_fc_log_std")
+_OUTPUT_LAYERS = ("last_fc", "last_fc_log_std")
 
 
 def mlp_policy(
     arrays: Mapping[str, Any],
     *,
     log_std_bounds: tuple[float, float] | Literal["default"] | None = "default",
-    clamp: float = _CLAMP,
+    clamp: float = _MAX_FLOAT32,
     deterministic: bool = False,
 ) -> GaussianPolicy | TanhGaussianPolicy | DeterministicPolicy:
-    """Makes a policy of the weights of a network, as Deep-OPE and D4RL publish them.
+    """Returns the policy of a multilayer perceptron, from weights as in Deep-OPE and D4RL.
 
     Args:
       arrays: `fc0/weight`, `fc0/bias` and so on for each hidden layer, `last_fc` for the means,
-        `last_fc_log_std` for the logarithms of the deviations; weights are `[outputs, inputs]`. And
-        two texts: `nonlinearity` ("relu" or "tanh") and `output_distribution` ("gaussian" or
+        `last_fc_log_std` for the log standard deviations; weights are `[outputs, inputs]`. And two
+        texts: `nonlinearity` ("relu" or "tanh") and `output_distribution` ("gaussian" or
         "tanh_gaussian").
-      log_std_bounds: Between which the logarithms of the deviations are clipped; None for no
-        bounds. By default (-20, 2) for "tanh_gaussian", as where these policies were trained, and
-        none for "gaussian".
+      log_std_bounds: The limits of the log standard deviations; None for no limits. By default
+        (-20, 2) for "tanh_gaussian", as in the training of these policies, and none for "gaussian".
       clamp: See `TanhGaussianPolicy`.
-      deterministic: Whether it takes its means always, so that no deviations are needed.
+      deterministic: Whether actions are the means; then no standard deviations are needed.
 
     Returns:
       A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if that is requested.
 
     Raises:
       KeyError: An array is missing.
-      ValueError: Shapes do not fit each other, a number is NaN, a text is another one. Or the
-        deviations are not known, as `last_fc_log_std` is a copy of `last_fc`: the files of D4RL
-        with the experts of Adroit are so.
+      ValueError: Shapes do not match, a number is NaN, or a text is unknown. Or the standard
+        deviations are unknown, as `last_fc_log_std` is a copy of `last_fc`, as in the D4RL files of
+        Adroit experts.
 
     >>> layer = {"weight": np.eye(2), "bias": np.zeros(2)}
     >>> arrays = {f"fc0/{name}": array for name, array in layer.items()}
@@ -536,7 +533,7 @@ def mlp_policy(
     >>> mlp_policy(arrays, deterministic=True).mode(np.array([[1.0, -1.0]])).tolist()
     [[1.0, 0.0]]
     """
-    distribution = _text(arrays, "output_distribution", _DEFAULT_BOUNDS)
+    distribution = _choice(arrays, "output_distribution", _DEFAULT_BOUNDS)
     network = _network(arrays, with_log_std=not deterministic)
     is_squashed = distribution == "tanh_gaussian"
     if deterministic:
@@ -559,7 +556,7 @@ def _outputs(
     heads: Sequence[_Layer],
     nonlinearity: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, ...]:
-    """Returns the outputs of the heads for observations, after the hidden layers."""
+    """Returns the outputs of the output layers, after the hidden layers."""
     size = (*hidden, *heads)[0][0].shape[1]
     if isinstance(observations, Mapping | tuple):
         raise TypeError(
@@ -591,11 +588,11 @@ def _network(
     paths = [name for name in arrays if name.startswith("fc") and "/" in name]
     if len(paths) != 2 * num_hidden:
         raise ValueError(f"got the layers {sorted(paths)}, expected fc0, fc1, … without a gap")
-    heads = tuple(_layer(arrays, name) for name in _HEADS[: 1 + with_log_std])
+    heads = tuple(_layer(arrays, name) for name in _OUTPUT_LAYERS[: 1 + with_log_std])
     for index, (before, after) in enumerate(zip(hidden, (*hidden[1:], heads[0])), 1):
         num_inputs, num_outputs = after[0].shape[1], len(before[0])
         if num_inputs != num_outputs:
-            name = f"fc{index}" if index < num_hidden else _HEADS[0]
+            name = f"fc{index}" if index < num_hidden else _OUTPUT_LAYERS[0]
             raise ValueError(
                 f"{name} takes {num_inputs} numbers, but the layer before it returns {num_outputs}"
             )
@@ -608,7 +605,7 @@ def _network(
                 "last_fc_log_std is a copy of last_fc, so the deviations of the actions are "
                 "unknown. Pass deterministic=True to use the means."
             )
-    nonlinearity = _NONLINEARITIES[_text(arrays, "nonlinearity", _NONLINEARITIES)]
+    nonlinearity = _NONLINEARITIES[_choice(arrays, "nonlinearity", _NONLINEARITIES)]
     return lambda observations: _outputs(observations, hidden, heads, nonlinearity)
 
 
@@ -632,7 +629,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     return weight, bias
 
 
-def _text(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
+def _choice(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
     if name not in arrays:
         raise KeyError(f"no array {name!r}; {what_there_is(name, sorted(arrays))}")
     value = arrays[name]

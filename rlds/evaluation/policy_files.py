@@ -1,4 +1,4 @@
-"""Policies of files, in whichever form they are published."""
+"""Loading of published policies: Deep-OPE pickles, D4RL files, SavedModels."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from rlds_ecosystem.files.stores import as_path, open_binary
 __all__ = ["load_policy"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-# D4RL clamped actions to this limit when it recorded the log-probabilities to compare with.
+# D4RL clamped actions to this limit before it computed the recorded log-probabilities.
 _D4RL_CLAMP = 0.999999
 
 
 def load_policy(
     path: str | os.PathLike[str] | DeepOpePolicy, *, trusted: bool = False, **options: Any
 ) -> Policy:
-    """Loads a policy of any format, which is detected.
+    """Loads a policy of any supported format.
 
-    * A pickle of Deep-OPE for D4RL. Nothing of it is run.
-    * A file of D4RL from v1 on, or a dataset that was converted from it: the policy that recorded
-      it.
-    * A SavedModel of Deep-OPE for RL Unplugged. It only draws actions, so that it can be evaluated
+    * A pickle of Deep-OPE for D4RL, which is read without executing code.
+    * A file of D4RL from v1 on, or a dataset converted from it: the policy that recorded the data.
+    * A SavedModel of Deep-OPE for RL Unplugged. It only samples actions, so it can be evaluated
       with a fitted Q-function, but not with importance sampling. It needs TensorFlow.
 
     Args:
-      path: The file or the folder, here or in an object store; or a record of
+      path: The local or remote file or folder; or a record of
         `rlds.evaluation.policy_formats.read_deep_ope_index`.
       trusted: Whether a SavedModel may run, see `rlds.evaluation.policy_formats.open_saved_model`.
-      **options: For the other two, what `mlp_policy` takes. `clamp` is that of D4RL, 0.999999, if
-        you give none, as D4RL recorded log-probabilities with it.
+      **options: Options of `mlp_policy` for the other two formats. The default of `clamp` is
+        0.999999, as D4RL recorded log-probabilities with it.
 
     Raises:
       FileNotFoundError: There is no such file.
-      PermissionError: It is a SavedModel, and you did not say that you trust it.
-      SourceError: It is no policy, or damaged; or, in a file of D4RL with an expert of Adroit, the
-        deviations are not known.
+      PermissionError: The path is a SavedModel, and `trusted` is not set.
+      SourceError: The file is no policy, or damaged; or an Adroit expert of D4RL lacks standard
+        deviations.
     """
     name = path.path if isinstance(path, DeepOpePolicy) else os.fspath(path)
     if (as_path(name) / SAVED_MODEL).exists():
@@ -50,15 +49,15 @@ def load_policy(
             raise TypeError(f"{name!r} is a SavedModel, which takes no option {min(options)!r}")
         model = open_saved_model(name, trusted=trusted)
         return SamplerPolicy(lambda observations, _: model(observations))
-    arrays = read_d4rl_policy(name) if _is_data(name) else read_deep_ope(name)
+    arrays = read_d4rl_policy(name) if _is_d4rl(name) else read_deep_ope(name)
     try:
         return mlp_policy(arrays, **{"clamp": _D4RL_CLAMP, **options})
     except (KeyError, ValueError) as error:
         raise SourceError(str(error.args[0]), file=name) from error
 
 
-def _is_data(path: str) -> bool:
-    """True if a path is a file of D4RL, or a dataset."""
+def _is_d4rl(path: str) -> bool:
+    """True if a path is a D4RL file, or a converted dataset."""
     if as_path(path).is_dir():
         return True
     require_files(path)

@@ -1,4 +1,4 @@
-"""Q-functions: the value of an action, if a policy acts afterwards."""
+"""Q-functions: the expected return of an action if a policy acts afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class QFunction(Protocol):
     """The action-value function of a policy: any object with these two methods."""
 
     def q(self, observations: Any, actions: Any) -> np.ndarray:
-        """Returns the expected return from each action on, if the policy acts afterwards, `[n]`."""
+        """Returns the expected return of each action if the policy acts afterwards, `[n]`."""
 
     def v(self, observations: Any) -> np.ndarray:
         """Returns the mean of `q` over the actions of the policy, `[n]`."""

@@ -1,4 +1,4 @@
-"""Ranking of policies, such as checkpoints of one training run, by recorded data alone."""
+"""Offline ranking of policies, such as checkpoints of one training run, by recorded data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 
 from rlds.evaluation.evaluation_set import EvaluationSet
 from rlds.evaluation.features import Features, as_vectors
-from rlds.evaluation.linear_q import LinearQ, fitted_q, possible_values
-from rlds.evaluation.policies import CategoricalPolicy, Policy, rows_located
+from rlds.evaluation.linear_q import LinearQ, fitted_q, value_bounds
+from rlds.evaluation.policies import CategoricalPolicy, Policy, with_row_location
 from rlds.evaluation.ratios import EstimateWarning
 from rlds.evaluation.robust import doubly_robust
 from rlds.statistics.ranks import midranks
 
 __all__ = ["WEIGHTS", "RankedPolicy", "Ranking", "rank"]
 
-# Fitted by `benchmarks/ranking.py --fit` to five simulators; docs/evaluation.md has the result for
-# each simulator with weights that were fitted to the other four.
+# Weights fitted by `benchmarks/ranking.py --fit` to five simulators; docs/evaluation.md has the
+# result for each simulator with weights fitted to the other four.
 WEIGHTS: Mapping[str, float] = types.MappingProxyType(
     {
         "action_error": 0.09,
@@ -38,12 +38,13 @@ WEIGHTS: Mapping[str, float] = types.MappingProxyType(
         "doubly_robust": 0.12,
     }
 )
-# The rows whose errors are averaged before they are squared in `window_error`.
+# The number of rows whose errors `window_error` averages before squaring.
 _WINDOW_ROWS = 16
-# The share of the rows that count as novel.
-_NOVEL_SHARE = 0.25
-# The training observations, evenly spaced, to which distances are computed; and rows at a time.
-_MOST_TRAINING_ROWS, _BLOCK_ROWS = 1 << 12, 1 << 10
+# The fraction of the rows that `novel_error` uses.
+_NOVEL_FRACTION = 0.25
+# The largest number of training observations (evenly spaced) in a nearest-neighbour search, and the
+# number of rows in one of its blocks.
+_MAX_TRAINING_ROWS, _BLOCK_ROWS = 1 << 12, 1 << 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +52,12 @@ class RankedPolicy:
     """One policy of a ranking.
 
     Attributes:
-      name: Its name.
-      value: The number that it is ordered by: the weighted mean of its places, from 0 to 1; None if
-        it has no score that counts.
+      name: The name of the policy.
+      value: The ranking criterion: the weighted mean of `places`, from 0 to 1; None without a score
+        of positive weight.
       scores: The scores that could be computed, by name.
-      places: The share of the other policies with such a score that are worse by it; of equal ones,
-        half count.
-      missing: The reason why a score could not be computed, by its name.
+      places: By score, the fraction of the other policies that are worse; ties count half.
+      missing: The reasons for missing scores, by name.
       warnings: Reasons to doubt a score, in sentences.
     """
 
@@ -74,7 +74,7 @@ class Ranking:
     """Policies in the order of their expected return.
 
     Attributes:
-      policies: The policies, the best one first. Those without a value are the last ones.
+      policies: The policies, the best one first. Policies without a value are last.
       weights: The weight of each score.
     """
 
@@ -98,9 +98,9 @@ class Ranking:
                 reasons.setdefault(f"no {name}: {why}", []).append(one.name)
             for why in one.warnings:
                 reasons.setdefault(f"warning: {why}", []).append(one.name)
-        for reason, of in reasons.items():
-            whose = "" if len(of) == len(self.policies) else f" ({', '.join(of)})"
-            lines.append(textwrap.fill(reason + whose, 88, subsequent_indent="  "))
+        for reason, names in reasons.items():
+            listed = "" if len(names) == len(self.policies) else f" ({', '.join(names)})"
+            lines.append(textwrap.fill(reason + listed, 88, subsequent_indent="  "))
         return "\n".join(lines)
 
 
@@ -117,19 +117,19 @@ def rank(
     time_limit: int | None = None,
     weights: Mapping[str, float] = WEIGHTS,
 ) -> Ranking:
-    """Orders policies by the return to expect, without running them.
+    """Ranks policies by their expected return, without running them.
 
-    Scores of all policies are turned into places, as they have different units, and the places are
-    averaged. A score that a policy does not have does not count for it, and the result has the
-    reason. The scores, of which errors are better if they are smaller:
+    Each score becomes a relative rank among the policies, as scores have different units, and the
+    ranks are averaged. Scores that a policy lacks are left out, and the result has the reason. The
+    scores, of which errors are better if they are smaller:
 
     - `action_error`: the mean squared difference between the actions of the policy without noise
-      and the recorded ones, over the variance of each element. Elements that never change are left
-      out. Of discrete actions, the share of the rows with another action.
-    - `sampled_error`: the same of actions that are drawn.
+      and the recorded ones, over the variance of each element. Constant elements are left out. Of
+      discrete actions, the fraction of the rows with another action.
+    - `sampled_error`: the same of sampled actions.
     - `early_error`, `late_error`: `action_error` in the first and in the second half of episodes.
-    - `window_error`: the same of the mean difference over 16 rows, which noise in the recorded
-      actions changes less than a bias of the policy.
+    - `window_error`: the same of the mean difference over 16 rows, which reduces the influence of
+      noise in the recorded actions.
     - `novel_error`: `action_error` of the quarter of the rows whose observations are farthest from
       the nearest training observation (of at most 4096).
     - `log_likelihood`: the mean logarithm of the probability, or density, of a recorded action.
@@ -138,23 +138,23 @@ def rank(
     - `fitted_q`: the value by `fitted_q`.
     - `doubly_robust`: the value by `doubly_robust` with that Q-function.
 
-    A value that is impossible with rewards like the recorded ones is no score.
+    Values out of the bounds of the recorded rewards are no scores.
 
     Args:
-      data: Demonstrations, or other episodes of good actions, on which no policy was trained.
+      data: Demonstrations, or other episodes of good actions, held out of training.
       policies: The policies by name.
       training: The observations that the policies were trained on, `[n, ...]`.
       logs: Episodes with rewards, also of failures, for the last three scores; by default `data`.
       features: The features of their Q-functions.
       gamma: The discount of each step.
       behaviour: The policy that acted in the logs. Without it there is no `one_step_q`, and
-        `doubly_robust` takes `logs.log_probs`.
-      ridge: See `fitted_q`. Policies that take other actions than the logs need a large one.
+        `doubly_robust` uses `logs.log_probs`.
+      ridge: See `fitted_q`. Policies whose actions differ from the logs need a large one.
       time_limit: See `fitted_q`.
-      weights: The weight of each score, 0 or more. Those by default were fitted to five simulators.
+      weights: The weight of each score, 0 or more. The defaults were fitted to five simulators.
 
     Raises:
-      ValueError: There are no policies, a weight is wrong, or no policy has a score that counts.
+      ValueError: There are no policies, a weight is wrong, or no score has a positive weight.
 
     >>> from rlds.evaluation.policies import DeterministicPolicy
     >>> data = EvaluationSet([4], [True], [False], np.arange(4.0), np.arange(4), np.ones(4))
@@ -175,10 +175,10 @@ def rank(
             names = ", ".join(WEIGHTS)
             raise ValueError(f"rank: weight {name!r} is {weight}, expected 0 or more, for {names}")
     logs = data if logs is None else logs
-    setting = _Setting(data, training, logs, features, gamma, behaviour, ridge, time_limit)
-    scored = [_scored(name, policy, setting) for name, policy in policies.items()]
+    inputs = _ScoringData(data, training, logs, features, gamma, behaviour, ridge, time_limit)
+    scored = [_scored(name, policy, inputs) for name, policy in policies.items()]
     ranked = [
-        dataclasses.replace(one, value=_value(relative_ranks, weights), places=relative_ranks)
+        dataclasses.replace(one, value=_mean_rank(relative_ranks, weights), places=relative_ranks)
         for one, relative_ranks in zip(scored, _relative_ranks(scored))
     ]
     if all(one.value is None for one in ranked):
@@ -188,7 +188,7 @@ def rank(
 
 
 def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
-    """The share of the other policies that each policy is better than, by score."""
+    """Returns the fraction of the other policies that each policy outperforms, by score."""
     relative_ranks: list[dict[str, float]] = [{} for _ in scored]
     for name in dict.fromkeys(name for one in scored for name in one.scores):
         scored_indices = [index for index, one in enumerate(scored) if name in one.scores]
@@ -199,15 +199,15 @@ def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
     return relative_ranks
 
 
-def _value(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
-    """The weighted mean of the relative ranks of a policy; None if none of its scores counts."""
+def _mean_rank(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """Returns the weighted mean of the relative ranks of a policy; None if all weights are 0."""
     counted = [weights.get(name, 0.0) for name in ranks]
     return float(np.dot(counted, [*ranks.values()]) / sum(counted)) if any(counted) else None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Setting:
-    """The data that all policies are scored on."""
+class _ScoringData:
+    """The data and settings of the scores of all policies."""
 
     data: EvaluationSet
     training: Any
@@ -224,22 +224,22 @@ class _Setting:
 
     @functools.cached_property
     def is_novel(self) -> np.ndarray:
-        """A mask of the rows whose observations are the farthest from those of the training."""
+        """A mask of the rows whose observations are farthest from the training observations."""
         if self.training is None:
             raise ValueError("the training observations are unknown: pass training")
         trained = as_vectors(self.training, "observation")
-        trained = trained[:: -(-len(trained) // _MOST_TRAINING_ROWS)]
+        trained = trained[:: -(-len(trained) // _MAX_TRAINING_ROWS)]
         rows = as_vectors(self.observations, "observation")
         scales = np.concatenate([trained, rows]).std(axis=0)
         scales[scales == 0] = 1
         distances = _nearest(rows / scales, trained / scales)
         if distances.max() < 1e-9:
             raise ValueError("all observations are among those of the training")
-        is_far: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_SHARE)
+        is_far: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_FRACTION)
         return is_far
 
     def q_of(self, policy: Policy) -> LinearQ:
-        """The Q-function of a policy."""
+        """Returns the fitted Q-function of a policy."""
         if self.features is None or self.gamma is None:
             raise ValueError("it needs features and gamma")
         if not self.logs.rewards.any():
@@ -261,15 +261,15 @@ class _Setting:
 
 
 def _nearest(rows: np.ndarray, trained: np.ndarray) -> np.ndarray:
-    """The squared distance of each row to the nearest reference row."""
+    """Returns the squared distance of each row to the nearest training row."""
     squares, blocks = (trained**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
     nearest = [(squares - 2 * block @ trained.T).min(axis=1) for block in np.split(rows, blocks)]
     return (rows**2).sum(axis=1) + np.concatenate(nearest)
 
 
-def _scored(name: str, policy: Policy, setting: _Setting) -> RankedPolicy:
-    """A policy with its scores, without a value."""
-    computed = _Scores(policy, setting, [])
+def _scored(name: str, policy: Policy, inputs: _ScoringData) -> RankedPolicy:
+    """Returns a policy with its scores, without a value."""
+    computed = _Scores(policy, inputs, [])
     scores, missing = {}, {}
     for score in WEIGHTS:
         try:
@@ -287,50 +287,50 @@ class _Scores:
     """The scores of one policy; each is a method."""
 
     policy: Policy
-    setting: _Setting
+    inputs: _ScoringData
     warnings: list[str]
 
-    def _differences(self, taken: Any) -> np.ndarray:
-        """Actions minus the recorded ones, so that the sum of the squares is the error of a row."""
-        data = self.setting.data
+    def _differences(self, actions: Any) -> np.ndarray:
+        """Returns scaled differences from recorded actions; their squares sum to a row's error."""
+        data = self.inputs.data
         recorded = data.actions
-        if isinstance(recorded, np.ndarray) and np.shape(taken) != recorded.shape:
-            raise ValueError(f"actions of shape {np.shape(taken)}, recorded: {recorded.shape}")
-        ours, theirs = as_vectors(taken, "action"), as_vectors(recorded, "action")
-        if not np.isfinite(ours).all():
-            row = int(np.argmin(np.isfinite(ours).all(axis=1)))
-            raise ValueError(f"{data.place(row)}: the action of the policy is {ours[row]}")
+        if isinstance(recorded, np.ndarray) and np.shape(actions) != recorded.shape:
+            raise ValueError(f"actions of shape {np.shape(actions)}, recorded: {recorded.shape}")
+        predicted, actual = as_vectors(actions, "action"), as_vectors(recorded, "action")
+        if not np.isfinite(predicted).all():
+            row = int(np.argmin(np.isfinite(predicted).all(axis=1)))
+            raise ValueError(f"{data.place(row)}: the action of the policy is {predicted[row]}")
         is_discrete = np.ndim(recorded) == 1 and recorded.dtype.kind in "biu"
         if is_discrete or isinstance(self.policy, CategoricalPolicy):
-            kinds, numbers = np.unique(np.stack([ours, theirs]), return_inverse=True)
+            kinds, numbers = np.unique(np.stack([predicted, actual]), return_inverse=True)
             chosen = np.eye(len(kinds))[numbers.reshape(2, -1)]
             return (chosen[0] - chosen[1]) / np.sqrt(2)
-        changes = np.ptp(theirs, axis=0) > 0
-        if not changes.any():
+        is_varying = np.ptp(actual, axis=0) > 0
+        if not is_varying.any():
             raise ValueError("all recorded actions are equal, so that errors have no scale")
-        scaled: np.ndarray = (ours - theirs)[:, changes] / theirs[:, changes].std(axis=0)
-        return scaled / np.sqrt(changes.sum())
+        scaled: np.ndarray = (predicted - actual)[:, is_varying] / actual[:, is_varying].std(axis=0)
+        return scaled / np.sqrt(is_varying.sum())
 
     @functools.cached_property
-    def _without_noise(self) -> np.ndarray:
-        with rows_located(self.setting.data.place):
-            return self._differences(self.policy.mode(self.setting.observations))
+    def _mode_differences(self) -> np.ndarray:
+        with with_row_location(self.inputs.data.place):
+            return self._differences(self.policy.mode(self.inputs.observations))
 
-    def _error(self, is_counted: Any = slice(None)) -> float:
-        squares = (self._without_noise**2).sum(axis=1)[is_counted]
+    def _error(self, rows: Any = slice(None)) -> float:
+        squares = (self._mode_differences**2).sum(axis=1)[rows]
         return float(squares.mean()) if len(squares) else np.nan
 
     def action_error(self) -> float:
         return self._error()
 
     def sampled_error(self) -> float:
-        with rows_located(self.setting.data.place):
-            drawn = self.policy.sample(self.setting.observations, np.random.default_rng(0))
+        with with_row_location(self.inputs.data.place):
+            drawn = self.policy.sample(self.inputs.observations, np.random.default_rng(0))
         return float((self._differences(drawn) ** 2).sum(axis=1).mean())
 
     @property
     def _is_early(self) -> np.ndarray:
-        data = self.setting.data
+        data = self.inputs.data
         return data.times < data.num_transitions[data.episodes] / 2
 
     def early_error(self) -> float:
@@ -340,56 +340,56 @@ class _Scores:
         return self._error(~self._is_early)
 
     def window_error(self) -> float:
-        data = self.setting.data
+        data = self.inputs.data
         begins = np.flatnonzero(data.times % _WINDOW_ROWS == 0)
         counts = np.diff(np.append(begins, len(data.times)))
-        sums = np.add.reduceat(self._without_noise, begins)
+        sums = np.add.reduceat(self._mode_differences, begins)
         return float((sums**2).sum(axis=1) @ (1 / counts) / counts.sum())
 
     def novel_error(self) -> float:
-        return self._error(self.setting.is_novel)
+        return self._error(self.inputs.is_novel)
 
     def log_likelihood(self) -> float:
-        data = self.setting.data
-        with rows_located(data.place):
-            return float(self.policy.log_prob(self.setting.observations, data.actions).mean())
+        data = self.inputs.data
+        with with_row_location(data.place):
+            return float(self.policy.log_prob(self.inputs.observations, data.actions).mean())
 
     def one_step_q(self) -> float:
-        q, logs = self.setting.q_of_behaviour, self.setting.logs
+        q, logs = self.inputs.q_of_behaviour, self.inputs.logs
         observations = logs.observations_at(logs.rows)
-        features = cast("Features", self.setting.features)
+        features = cast("Features", self.inputs.features)
         values = features.expected(observations, self.policy) @ q.coefficients
-        return self._possible(float(values.mean()))
+        return self._checked_value(float(values.mean()))
 
-    def _possible(self, value: float) -> float:
-        """A value, if rewards like the recorded ones allow it: Q-functions are wrong far away."""
-        low, high = possible_values(self.setting.logs, cast("float", self.setting.gamma))
+    def _checked_value(self, value: float) -> float:
+        """Returns a value within the bounds of the recorded rewards, as Q-functions may diverge."""
+        low, high = value_bounds(self.inputs.logs, cast("float", self.inputs.gamma))
         if not low <= value <= high:
             raise ValueError(f"the value {value:.4g} is impossible: {low:.4g} to {high:.4g}")
         return value
 
     @functools.cached_property
     def _q(self) -> LinearQ:
-        return self.setting.q_of(self.policy)
+        return self.inputs.q_of(self.policy)
 
     def fitted_q(self) -> float:
         estimate = self._q.estimate()
-        value = self._possible(estimate.value)
+        value = self._checked_value(estimate.value)
         self.warnings.extend(estimate.warnings)
         return value
 
     def doubly_robust(self) -> float:
-        given, q = self.setting, self._q
+        inputs, q = self.inputs, self._q
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EstimateWarning)  # The result has it.
             estimate = doubly_robust(
-                given.logs,
+                inputs.logs,
                 self.policy,
                 q,
-                behaviour=given.behaviour,
+                behaviour=inputs.behaviour,
                 gamma=q.gamma,
-                time_limit=given.time_limit,
+                time_limit=inputs.time_limit,
             )
-        value = self._possible(estimate.value)
+        value = self._checked_value(estimate.value)
         self.warnings.extend(estimate.warnings)
         return value

@@ -1,6 +1,6 @@
-"""Importance ratios: probabilities of recorded actions under another policy, and episode weights.
+"""Importance ratios of recorded actions for off-policy evaluation, and the weights of episodes.
 
-All of it is in logarithms: a product of a thousand ratios is no number that a float can hold.
+Ratios and weights are logarithms, as the product of a thousand ratios overflows a float.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from rlds.evaluation.estimates import Statistic, WeightReport
 from rlds.evaluation.evaluation_set import EvaluationSet, check_gamma
-from rlds.evaluation.policies import Policy, rows_located
+from rlds.evaluation.policies import Policy, with_row_location
 
 __all__ = [
     "EstimateWarning",
@@ -27,16 +27,16 @@ __all__ = [
     "with_weights",
 ]
 
-# The number of transitions that a policy takes at once.
+# The number of transitions in a batch of a policy.
 _BLOCK_TRANSITIONS = 1 << 16
-# The largest product of counts and weights, in numbers.
-_BLOCK_PRODUCTS = 1 << 22
-# With fewer episodes than that, an estimate means little.
-_FEW_EPISODES = 10
+# The largest matrix product of counts and weights, in elements.
+_MAX_BLOCK_PRODUCTS = 1 << 22
+# With a smaller effective sample size, an estimate is unreliable.
+_MIN_SAMPLE_SIZE = 10
 
 
 class EstimateWarning(UserWarning):
-    """An estimate means little; its `warnings` have the reasons."""
+    """An estimate is unreliable; its `warnings` have the reasons."""
 
 
 def log_ratios(
@@ -45,22 +45,21 @@ def log_ratios(
     behaviour: Policy | None = None,
     clip_log_ratio: tuple[float, float] | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Returns how much more probable each recorded action is under another policy.
+    """Returns the log importance ratio of each recorded action: target over behaviour policy.
 
     Args:
       data: The recorded data.
-      target: The other policy, or the logarithms of the probabilities that the recorded actions
-        have under it, `[M]`.
-      behaviour: The policy that acted; if None, `data.log_probs` count.
-      clip_log_ratio: The smallest and the largest logarithm that counts; others count as these.
+      target: The target policy, or the log-probabilities of the recorded actions under it, `[M]`.
+      behaviour: The policy that acted; if None, `data.log_probs` are used.
+      clip_log_ratio: The lower and the upper limit of the logarithms.
 
     Returns:
-      The logarithms of the ratios, float64, `[M]`; -inf where the target never does what was done.
-      And the share of them that were clipped.
+      The logarithms of the ratios, float64, `[M]`; -inf where the target never takes the recorded
+      action. And the fraction of them that was clipped.
 
     Raises:
       TypeError: A policy has no probabilities.
-      ValueError: A probability is missing, or is none; has the location and the remedy.
+      ValueError: A probability is missing or invalid; the message has the location and the remedy.
     """
     if behaviour is None and data.log_probs is None:
         raise ValueError(
@@ -71,11 +70,11 @@ def log_ratios(
     size = _BLOCK_TRANSITIONS
     for begin in range(0, len(logs), size):
         block = slice(begin, begin + size)
-        with rows_located(data.place, begin):
-            logs[block] = _ratios_of(data, target, behaviour, block)
+        with with_row_location(data.place, begin):
+            logs[block] = _block_log_ratios(data, target, behaviour, block)
     is_wrong = np.isnan(logs) | (logs == np.inf)
     if is_wrong.any():
-        _explain(data, target, behaviour, int(np.argmax(is_wrong)))
+        _raise_invalid_ratio(data, target, behaviour, int(np.argmax(is_wrong)))
     if clip_log_ratio is None:
         return logs, 0.0
     lowest, highest = clip_log_ratio
@@ -85,28 +84,28 @@ def log_ratios(
     return clipped, float(np.mean(clipped != logs)) if len(logs) else 0.0
 
 
-def _ratios_of(
+def _block_log_ratios(
     data: EvaluationSet, target: Policy | np.ndarray, behaviour: Policy | None, block: slice
 ) -> np.ndarray:
-    """The logarithms of the ratios of some transitions."""
+    """Returns the log importance ratios of a block of transitions."""
     if isinstance(target, Policy) and behaviour is not None:
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _numbers(
+        return _one_per_action(
             target.log_ratio(behaviour, observations, actions), "log_ratio", block, data
         )
-    with np.errstate(invalid="ignore"):  # Of two infinities; `_explain` raises the error.
+    with np.errstate(invalid="ignore"):  # `_raise_invalid_ratio` reports differences of infinities.
         logs: np.ndarray = _log_probs(data, target, block) - _log_probs(data, behaviour, block)
     return logs
 
 
 def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
-    """The logarithms of the probabilities of some recorded actions; for None, those recorded."""
+    """Returns log-probabilities of a block of recorded actions; if None, the recorded ones."""
     if policy is None:
         assert data.log_probs is not None
         return data.log_probs[block]
     if isinstance(policy, Policy):
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _numbers(policy.log_prob(observations, actions), "log_prob", block, data)
+        return _one_per_action(policy.log_prob(observations, actions), "log_prob", block, data)
     logs = np.asarray(policy)
     if logs.shape != data.rewards.shape or logs.dtype.kind not in "iuf":
         raise ValueError(
@@ -116,7 +115,7 @@ def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
     return logs[block].astype(np.float64)
 
 
-def _numbers(values: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
+def _one_per_action(values: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
     numbers = np.asarray(values, np.float64)
     expected = (len(data.rewards[block]),)
     if numbers.shape != expected:
@@ -127,10 +126,10 @@ def _numbers(values: Any, method: str, block: slice, data: EvaluationSet) -> np.
     return numbers
 
 
-def _explain(
+def _raise_invalid_ratio(
     data: EvaluationSet, target: Policy | np.ndarray, behaviour: Policy | None, wrong: int
 ) -> None:
-    """Raises the error of a ratio that is none."""
+    """Raises the error of an undefined importance ratio."""
     row = slice(wrong, wrong + 1)
     target_log, behaviour_log = (
         _log_probs(data, target, row)[0],
@@ -151,7 +150,7 @@ def _explain(
 
 
 class _Block(NamedTuple):
-    """Some steps of all episodes that have not ended before them."""
+    """A range of steps of the episodes that reach it."""
 
     first: int
     # The numbers of the episodes, [n].
@@ -160,29 +159,27 @@ class _Block(NamedTuple):
     values: np.ndarray
     # [n, k]; after the end of an episode the weight of its last transition.
     log_weights: np.ndarray
-    # A mask of the existing transitions, [n, k]; None if all exist.
-    is_there: np.ndarray | None
+    # A mask of the transitions before the ends of episodes, [n, k]; None if all are.
+    is_transition: np.ndarray | None
 
 
 class StepWeights:
-    """Numbers of transitions, with the weights of their episodes up to there.
+    """Values of transitions with cumulative importance weights, for per-decision estimates.
 
-    Episodes may differ much in length: they are put together by blocks of steps that are at least
-    half full.
+    Episodes of different lengths are padded in blocks of steps, at least half of which is used.
 
     Args:
       data: The episodes.
       log_ratios: See `log_ratios`, `[M]`.
       values: A number for each transition, `[M]`, such as the reward.
       gamma: The discount of each step.
-      num_transitions: The number of transitions of each episode that count, from its first one on,
-        `[N]`; all by default.
-      episodes: The numbers of the episodes that count; all by default.
+      num_transitions: The number of used transitions of each episode, from its first one on, `[N]`;
+        all by default.
+      episodes: The numbers of the used episodes; all by default.
 
     Attributes:
-      num_episodes: N, how many episodes count.
-      is_terminal: Whether each of them ended in a terminal state; with fewer transitions than it
-        has, that is as if it had been cut.
+      num_episodes: N, the number of used episodes.
+      is_terminal: A mask of the episodes whose used transitions end in a terminal state.
       log_weights: The logarithm of the product of all ratios of each episode, `[N]`.
     """
 
@@ -201,8 +198,8 @@ class StepWeights:
         full_lengths = data.num_transitions[chosen]
         self._lengths = full_lengths if num_transitions is None else num_transitions[chosen]
         self._starts = data.splits[:-1][chosen]
-        # Whether transition t of episode i is number i * T + t.
-        self._is_grid = episodes is None and bool((full_lengths == full_lengths[0]).all())
+        # True if all episodes have T transitions, so transition t of episode i is at i * T + t.
+        self._is_regular = episodes is None and bool((full_lengths == full_lengths[0]).all())
         self.num_episodes = len(full_lengths)
         self.is_terminal = data.is_terminal[chosen] & (self._lengths == full_lengths)
         self.log_weights = np.zeros(self.num_episodes)
@@ -213,55 +210,55 @@ class StepWeights:
     ) -> Iterator[_Block]:
         factors = data.step_discounts(gamma) if data.discounts is not None else None
         discounts = np.ones(self.num_episodes)
-        for first, last, episodes in self._bounds():
-            is_there = np.arange(first, last) < self._lengths[episodes, None]
-            is_full = bool(is_there.all())
-            grid = self._taken(values, first, last, episodes)
-            grid = grid if is_full else np.where(is_there, grid, 0.0)
+        for first, last, episodes in self._block_bounds():
+            is_transition = np.arange(first, last) < self._lengths[episodes, None]
+            is_full = bool(is_transition.all())
+            grid = self._block_of(values, first, last, episodes)
+            grid = grid if is_full else np.where(is_transition, grid, 0.0)
             if factors is None:
                 grid = grid * gamma ** np.arange(first, last)
             else:
-                steps = self._taken(factors, first, last, episodes).copy()
+                steps = self._block_of(factors, first, last, episodes).copy()
                 steps[:, 0] *= discounts[episodes]
                 np.cumprod(steps, axis=1, out=steps)
                 grid = grid * np.column_stack([discounts[episodes], steps[:, :-1]])
                 discounts[episodes] = steps[:, -1]
-            ratios = self._taken(log_ratios, first, last, episodes)
-            ratios = ratios.copy() if is_full else np.where(is_there, ratios, 0.0)
+            ratios = self._block_of(log_ratios, first, last, episodes)
+            ratios = ratios.copy() if is_full else np.where(is_transition, ratios, 0.0)
             ratios[:, 0] += self.log_weights[episodes]
             weights = np.cumsum(ratios, axis=1, out=ratios)
             self.log_weights[episodes] = weights[:, -1]
-            yield _Block(first, episodes, grid, weights, None if is_full else is_there)
+            yield _Block(first, episodes, grid, weights, None if is_full else is_transition)
 
-    def _bounds(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
-        """The first step and the end of each block, and the episodes that reach it."""
+    def _block_bounds(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
+        """Yields the first step and the end of each block, and the episodes that reach it."""
         order = np.argsort(-self._lengths, kind="stable")
         lengths = self._lengths[order]
-        reaching, first = int(np.count_nonzero(lengths)), 0
-        while reaching:
-            last = int(lengths[(reaching - 1) // 2])
-            are_all = reaching == self.num_episodes
-            yield first, last, slice(None) if are_all else order[:reaching]
-            reaching, first = int(np.count_nonzero(lengths > last)), last
+        num_active, first = int(np.count_nonzero(lengths)), 0
+        while num_active:
+            last = int(lengths[(num_active - 1) // 2])
+            is_every_episode = num_active == self.num_episodes
+            yield first, last, slice(None) if is_every_episode else order[:num_active]
+            num_active, first = int(np.count_nonzero(lengths > last)), last
 
-    def _taken(
+    def _block_of(
         self, flat: np.ndarray, first: int, last: int, episodes: np.ndarray | slice
     ) -> np.ndarray:
-        """The steps of a block, of numbers for all transitions; anything after the end."""
-        if self._is_grid:
+        """Returns the values of a block from those of all transitions; padding is arbitrary."""
+        if self._is_regular:
             return flat.reshape(self.num_episodes, -1)[episodes, first:last]
         indices = self._starts[episodes, None] + np.arange(first, last)
         return np.take(flat, indices, mode="clip")
 
     def sums(self) -> np.ndarray:
-        """Returns the discounted sum over each episode of its values, `[N]`."""
+        """Returns the discounted sum of the values of each episode, `[N]`."""
         sums = np.zeros(self.num_episodes)
         for block in self._blocks:
             sums[block.episodes] += block.values.sum(axis=1)
         return sums
 
     def weighted_sums(self) -> np.ndarray:
-        """Returns the same of the values with their weights."""
+        """Returns the discounted sum of the weighted values of each episode, `[N]`."""
         sums = np.zeros(self.num_episodes)
         with np.errstate(invalid="ignore"):  # Weights may overflow.
             for block in self._blocks:
@@ -269,25 +266,24 @@ class StepWeights:
         return sums
 
     def averages(self, *, normalize: bool = True) -> StepRatios:
-        """Returns the sum over the steps of the average value with its weight.
+        """Returns the sum over steps of the weighted mean of the values at each step.
 
-        The average at a step is over the episodes that are observed there: those that have a
-        transition, and those that have reached a terminal state, whose weight stays, and whose
-        value is 0.
+        The mean at a step is over the episodes observed there: episodes with a transition, and
+        terminated episodes, with their final weight and a value of 0.
 
         Args:
-          normalize: Whether to divide by the sum of the weights, rather than by the number.
+          normalize: Whether to divide by the sum of the weights, not by the number of episodes.
         """
         steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
-            # Terminated episodes count in later averages, with the weights that they ended with.
-            is_over = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
-            ended, before, first = np.flatnonzero(is_over), largest, block.first
+            # Terminated episodes are part of later means, with their final weights.
+            has_ended = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
+            ended, previous, first = np.flatnonzero(has_ended), largest, block.first
             ended_logs = self.log_weights[ended] if normalize else np.zeros(len(ended))
             largest = max(largest, float(ended_logs.max(initial=-np.inf)))
             logs = block.log_weights if normalize else np.zeros_like(block.log_weights)
-            if block.is_there is not None:
-                is_observed = block.is_there | self.is_terminal[block.episodes, None]
+            if block.is_transition is not None:
+                is_observed = block.is_transition | self.is_terminal[block.episodes, None]
                 logs = np.where(is_observed, logs, -np.inf)
             scales = np.maximum(logs.max(axis=0), largest)
             num_without += int(np.isneginf(scales).sum())
@@ -300,13 +296,13 @@ class StepWeights:
                 else with_weights(block.values, block.log_weights)
             )
             steps.append(
-                _Steps(
+                _StepBlock(
                     block.episodes,
                     numerators,
                     denominators,
                     ended,
                     np.exp(ended_logs - reference),
-                    float(np.exp(before - reference)),
+                    float(np.exp(previous - reference)),
                     np.exp(largest - scales),
                     bool(np.count_nonzero(denominators) < np.count_nonzero(logs > -np.inf)),
                 )
@@ -315,7 +311,7 @@ class StepWeights:
 
 
 def with_weights(values: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
-    """Returns values times their weights, which may be too large for a float."""
+    """Returns values times their importance weights, which may overflow a float."""
     with np.errstate(over="ignore", invalid="ignore"):
         weights = np.exp(log_weights)
         products: np.ndarray = weights * values
@@ -324,79 +320,80 @@ def with_weights(values: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
     return products
 
 
-class _Steps(NamedTuple):
-    """Some steps of `StepRatios`."""
+class _StepBlock(NamedTuple):
+    """A range of steps of `StepRatios`."""
 
-    # The episodes that have not ended before, [n]; numerators and denominators are [n, k].
+    # The episodes that reach the range, [n]; numerators and denominators are [n, k].
     episodes: np.ndarray | slice
     numerators: np.ndarray
     denominators: np.ndarray
-    # The episodes that end here, their final weights, and the factor for weights ended before.
+    # The episodes that end here, their final weights, and the factor of earlier final weights.
     ended: np.ndarray
     ended_weights: np.ndarray
     decay: float
-    # The factor of weights that stay, in each of the steps, [k].
-    carried: np.ndarray
-    # Whether there are weights that are too small beside the largest one for a float.
-    has_lost: bool
+    # The factor of final weights in each step, [k].
+    carry_factors: np.ndarray
+    # True if weights underflow a float relative to the largest one.
+    has_underflow: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StepRatios(Statistic):
-    """A sum over steps of ratios, each of a sum over the episodes and another one.
+    """A sum over steps of ratios of two sums over episodes.
 
-    The same as a `RatioSum` with a ratio for each step, in memory that grows with the number of
-    transitions only. A ratio counts as 0 where no episode has any weight; if that is so from the
-    first step on, or because what weights there are got lost in rounding, there is no estimate.
+    It equals a `RatioSum` with a ratio for each step, but its memory grows only with the number of
+    transitions. A ratio is 0 if all weights of the step are 0. There is no estimate if the weights
+    are 0 from the first step on, or if they underflow.
 
     Attributes:
-      steps: The steps to sum.
-      num_without_weight: At how many steps no episode has any weight.
+      steps: The ranges of steps to sum.
+      num_without_weight: The number of steps at which all weights are 0.
     """
 
-    steps: tuple[_Steps, ...]
+    steps: tuple[_StepBlock, ...]
     num_without_weight: int
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         sums = np.zeros(len(counts))
-        for index, (above, below, has_lost) in enumerate(self._sums(counts)):
-            has_weight = below != 0
-            if has_lost:
+        for index, (total, weight, has_underflow) in enumerate(self._sums(counts)):
+            has_weight = weight != 0
+            if has_underflow:
                 sums[~has_weight.all(axis=1)] = np.nan
             elif not index:
                 sums[~has_weight[:, 0]] = np.nan
-            sums += np.divide(above, below, out=np.zeros_like(above), where=has_weight).sum(axis=1)
+            sums += np.divide(total, weight, out=np.zeros_like(total), where=has_weight).sum(axis=1)
         return sums
 
     def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-        """Yields numerators and denominators of blocks of steps, `[B, k]`; and if any has lost."""
+        """Yields numerators and denominators of ranges of steps, `[B, k]`, and the underflow."""
         ended = np.zeros(len(counts))
-        width = max(_BLOCK_PRODUCTS // len(counts), 1)
+        width = max(_MAX_BLOCK_PRODUCTS // len(counts), 1)
         for steps in self.steps:
             ended = ended * steps.decay + counts[:, steps.ended] @ steps.ended_weights
-            of_block = counts[:, steps.episodes]
-            for begin in range(0, len(steps.carried), width):
+            block_counts = counts[:, steps.episodes]
+            for begin in range(0, len(steps.carry_factors), width):
                 columns = slice(begin, begin + width)
-                carried = np.outer(ended, steps.carried[columns])
-                below = _product(of_block, steps.denominators[:, columns]) + carried
-                yield _product(of_block, steps.numerators[:, columns]), below, steps.has_lost
+                carry_factors = np.outer(ended, steps.carry_factors[columns])
+                total = _product(block_counts, steps.numerators[:, columns])
+                weight = _product(block_counts, steps.denominators[:, columns]) + carry_factors
+                yield total, weight, steps.has_underflow
 
 
 def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The product of matrices. One row is not worth the threads that would share the work."""
+    """Returns a matrix product; of one row, without the overhead of threads."""
     return counts @ numbers if len(counts) > 1 else np.einsum("bn,nk->bk", counts, numbers)
 
 
 def weight_report(
     log_weights: np.ndarray, episode_weights: np.ndarray | None = None, clipped: float = 0.0
 ) -> WeightReport:
-    """Returns how unequal weights are.
+    """Returns the effective sample size of importance weights, and their largest fraction.
 
     Args:
-      log_weights: Their logarithms, `[N]`.
+      log_weights: The logarithms of the weights, `[N]`.
       episode_weights: The weight of each episode, `[N]`; if None, 1.
-      clipped: The share of the transitions whose ratio was clipped.
+      clipped: The fraction of the transitions with a clipped ratio.
     """
     if episode_weights is not None:
         with np.errstate(divide="ignore"):
@@ -410,12 +407,12 @@ def weight_report(
 
 
 def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) -> list[str]:
-    """Returns reasons for doubt from weights; warns if the effective sample size is below 10.
+    """Returns warnings about importance weights; warns if the effective sample size is below 10.
 
     Args:
-      report: The inequality of the weights.
+      report: The report on the weights.
       num_episodes: The number of episodes.
-      stacklevel: Whom the warning is for; see `warnings.warn`.
+      stacklevel: See `warnings.warn`.
     """
     reasons = []
     size = report.effective_sample_size
@@ -423,7 +420,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
         reasons.append(
             "The target policy never takes some action of each episode, so all weights are 0."
         )
-    elif size < _FEW_EPISODES:
+    elif size < _MIN_SAMPLE_SIZE:
         reasons.append(
             f"An effective sample size of {size:.1f}, of {num_episodes} episodes, is too small: "
             "the value means little. More data, a shorter horizon or a fitted Q-function may help."
@@ -433,10 +430,10 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
             f"{report.clipped:.1%} of the ratios were clipped: the value belongs to a policy "
             "between the target and the one that acted."
         )
-    if size < _FEW_EPISODES:
+    if size < _MIN_SAMPLE_SIZE:
         # A constant text, so that Python shows the warning once for each line of code.
         warnings.warn(
-            f"The effective sample size is below {_FEW_EPISODES}, so the estimate means little: "
+            f"The effective sample size is below {_MIN_SAMPLE_SIZE}, so the estimate means little: "
             "print it for details.",
             EstimateWarning,
             stacklevel=stacklevel,

@@ -1,4 +1,4 @@
-"""The direct method and doubly robust estimates: values of a policy by a Q-function."""
+"""Off-policy evaluation by a Q-function: the direct method and doubly robust estimates."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from rlds.evaluation.evaluation_set import (
     check_gamma,
     check_horizon,
 )
-from rlds.evaluation.linear_q import LinearQ, return_of_all_steps
-from rlds.evaluation.policies import Policy, rows_located
+from rlds.evaluation.linear_q import LinearQ, q_estimand
+from rlds.evaluation.policies import Policy, with_row_location
 from rlds.evaluation.q_functions import QFunction
 from rlds.evaluation.ratios import StepRatios, StepWeights, log_ratios, warnings_of, weight_report
 
 __all__ = ["direct_method", "doubly_robust"]
 
-# The number of transitions that a Q-function takes at once.
+# The number of transitions in a batch of a Q-function.
 _BLOCK_TRANSITIONS = 1 << 16
-_AS_IT_IS = "the interval ignores the error of the Q-function: if that was fitted, it is too narrow"
+_FIXED_Q_WARNING = (
+    "the interval ignores the error of the Q-function: if that was fitted, it is too narrow"
+)
 
 
 def direct_method(
@@ -34,14 +36,13 @@ def direct_method(
 ) -> Estimate:
     """Estimates the value of a policy by a Q-function alone: its mean value at the starts.
 
-    It is as good as the Q-function. Intervals come from fitting again a `LinearQ` that was fitted
-    to the same data; any other is taken as it is, so that they say no more than how much starts
-    differ.
+    Its error is that of the Q-function. Intervals refit a `LinearQ` that was fitted to the same
+    data; any other Q-function stays fixed, so they cover only the variance of the starts.
 
     Args:
       data: The recorded data; see `collect`.
       q: The Q-function of the policy.
-      gamma: The discount of each step that the Q-function is for.
+      gamma: The discount of each step in the Q-function.
       episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Raises:
@@ -57,9 +58,9 @@ def direct_method(
     check_gamma(gamma)
     statistic = Mean(_start_values(data, q))
     estimate = _estimate(data, statistic, "direct method", gamma, episode_weights)
-    if _is_of(q, data, estimate):
+    if _is_fitted_to(q, data, estimate):
         return dataclasses.replace(estimate, statistic=q.estimate().statistic)
-    return dataclasses.replace(estimate, interval_warnings=(_AS_IT_IS,))
+    return dataclasses.replace(estimate, interval_warnings=(_FIXED_Q_WARNING,))
 
 
 def doubly_robust(
@@ -77,34 +78,31 @@ def doubly_robust(
 ) -> Estimate:
     """Estimates the value of a policy by a Q-function, corrected by importance sampling.
 
-    The error of the Q-function at each recorded transition counts with the weight of the actions up
-    to it. If either the Q-function or the probabilities are right, so is the estimate, apart from
-    noise; and the better the Q-function, the less the weights matter. Where an episode is cut, the
-    value by the Q-function stands for what would have followed, so the estimate is that of all
-    steps.
+    The error of the Q-function at each recorded transition is weighted by the importance of the
+    actions up to it. The estimate is unbiased if either the Q-function or the probabilities are
+    right; a better Q-function reduces the influence of the weights. For truncated episodes, the
+    Q-function estimates the value of the missing steps, so the estimate is that of all steps.
 
     Args:
       data: The recorded data; see `collect`.
       target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
         actions under it, `[M]`.
-      q: Its Q-function, such as one of `fitted_q`. One that was fitted to other episodes than these
-        has no bias that comes from fitting.
-      behaviour: The policy that acted; by default, `data.log_probs` say how probable its actions
-        were.
-      gamma: The discount of each step, that of the Q-function.
-      horizon: The number of steps of each episode that correct the Q-function; after these, its
-        value stands. Fewer steps have less unequal weights, and trust the Q-function more.
-      weighted: Whether to divide by the sum of the weights rather than by their number: a small
-        bias for less variance.
-      clip_log_ratio: The smallest and the largest logarithm of a ratio, such as `(-6, 2)`; others
-        count as these.
+      q: Its Q-function, such as one of `fitted_q`. Fit it to other episodes to avoid the bias of
+        overfitting.
+      behaviour: The policy that acted; by default, `data.log_probs` are used.
+      gamma: The discount of each step, as in the Q-function.
+      horizon: The number of steps of each episode that correct the Q-function. Fewer steps reduce
+        the variance of the weights, and rely more on the Q-function.
+      weighted: Whether to divide by the sum of the weights, not by their number: a small bias for
+        less variance.
+      clip_log_ratio: The lower and the upper limit of the logarithm of a ratio, such as `(-6, 2)`.
       time_limit: See `fitted_q`.
       episode_weights: The weight of each episode, `[N]`; if None, 1.
 
     Returns:
-      The estimate, with the effective sample size. Where episodes are cut, its intervals come from
-      fitting again a `LinearQ` that was fitted to the same data. Otherwise they take the Q-function
-      as it is, and say so if that makes them too narrow.
+      The estimate, with the effective sample size. If episodes are truncated, intervals refit a
+      `LinearQ` that was fitted to the same data. Any other Q-function stays fixed, with a warning
+      if that makes the intervals too narrow.
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
@@ -114,7 +112,7 @@ def doubly_robust(
       EstimateWarning: The effective sample size is below 10.
     """
     is_followed = data.is_followed(time_limit)
-    # Transitions that are left out are the last ones of their episodes.
+    # Only the last transition of an episode may be left out.
     lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
     name = f"{'weighted ' * weighted}doubly robust"
     if (horizon := check_horizon(horizon)) is not None:
@@ -122,11 +120,11 @@ def doubly_robust(
         name += f", corrected for {horizon} steps"
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
     corrections = _Corrections(data, ratios, gamma, lengths, weighted)
-    steps = corrections.steps(_errors(data, q, gamma))
+    steps = corrections.steps(_td_errors(data, q, gamma))
     starts = Mean(_start_values(data, q))
     statistic: Statistic
     if weighted:
-        statistic = _Corrected(starts, steps.averages())
+        statistic = _CorrectedMean(starts, steps.averages())
     else:
         statistic = Mean(starts.terms + steps.weighted_sums())
     estimate = _estimate(data, statistic, name, gamma, episode_weights)
@@ -136,14 +134,14 @@ def doubly_robust(
         warnings.append("A weight is too large for a float: use weighted=True.")
     ends = data.ends(left_out=int((~is_followed).sum()))
     estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(warnings))
-    if steps.is_terminal.all():  # Elsewhere nothing corrects the value after the cut.
+    if steps.is_terminal.all():  # Truncated episodes rely on the Q-function after their ends.
         return estimate
-    if _is_of(q, data, estimate):
+    if _is_fitted_to(q, data, estimate):
         return dataclasses.replace(estimate, statistic=_Refitted(q, corrections))
-    return dataclasses.replace(estimate, interval_warnings=(_AS_IT_IS,))
+    return dataclasses.replace(estimate, interval_warnings=(_FIXED_Q_WARNING,))
 
 
-def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[LinearQ]:
+def _is_fitted_to(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[LinearQ]:
     """True if a Q-function was fitted to the same episodes as an estimate."""
     if not isinstance(q, LinearQ) or q.data is not data or q.gamma != estimate.gamma:
         return False
@@ -155,7 +153,7 @@ def _is_of(q: QFunction, data: EvaluationSet, estimate: Estimate) -> TypeGuard[L
 
 @dataclasses.dataclass(frozen=True)
 class _Corrections:
-    """Weighted sums of values of transitions, which correct a Q-function."""
+    """Importance-weighted sums over transitions, which correct a Q-function."""
 
     data: EvaluationSet
     log_ratios: np.ndarray
@@ -164,7 +162,7 @@ class _Corrections:
     is_weighted: bool
 
     def steps(self, values: np.ndarray) -> StepWeights:
-        """Returns values of transitions, with their weights."""
+        """Returns values of transitions with their importance weights."""
         return StepWeights(
             self.data, self.log_ratios, values, self.gamma, num_transitions=self.num_transitions
         )
@@ -177,8 +175,8 @@ class _Corrections:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Corrected(Statistic):
-    """The mean value at the starts, plus its corrections."""
+class _CorrectedMean(Statistic):
+    """The mean value of the Q-function at the starts, plus corrections."""
 
     starts: Mean
     corrections: StepRatios
@@ -199,20 +197,20 @@ class _Refitted(Statistic):
     def _features(self) -> np.ndarray:
         """The features of each transition minus the discounted next ones, `[M, d]`."""
         q, data = self.q, self.q.data
-        follows = data.next_is_known & ~data.next_is_terminal
-        after = q.expected_features(data.observations_at(data.rows[follows] + 1))
+        has_next = data.next_is_known & ~data.next_is_terminal
+        next_values = q.expected_features(data.observations_at(data.rows[has_next] + 1))
         features = np.array(q.features(data.observations_at(data.rows), data.actions))
-        features[follows] -= data.step_discounts(q.gamma)[follows, None] * after
+        features[has_next] -= data.step_discounts(q.gamma)[has_next, None] * next_values
         return features
 
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         coefficients, starts = self.q.refits(counts)
         totals = self.corrections.values(self.q.data.rewards, counts)
-        for by_sample, start, feature in zip(
+        for coefficient, start, feature in zip(
             coefficients.T, starts.T, self._features.T, strict=True
         ):
-            totals += by_sample * (start - self.corrections.values(feature, counts))
+            totals += coefficient * (start - self.corrections.values(feature, counts))
         return totals
 
 
@@ -225,7 +223,7 @@ def _estimate(
     return Estimate(
         value=float(statistic.values(counts[np.newaxis])[0]),
         estimator=name,
-        estimand=return_of_all_steps(gamma),
+        estimand=q_estimand(gamma),
         gamma=float(gamma),
         horizon=None,
         statistic=statistic,
@@ -234,36 +232,36 @@ def _estimate(
     )
 
 
-def _errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
+def _td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
     """Returns the temporal-difference error of each transition, `[M]`.
 
-    The last one of a truncated episode is nonsense if the final observation is not known.
+    The error of the last transition is invalid if the final observation is unknown.
     """
     total, locate = len(data.rewards), data.place
-    values = _by_blocks(
+    values = _values_by_block(
         total, lambda block: q.v(data.observations_at(data.rows[block])), "v", locate
     )
-    after = np.append(values[1:], 0.0)
-    after[data.is_last] = 0.0
+    next_values = np.append(values[1:], 0.0)
+    next_values[data.is_last] = 0.0
     ends = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
-    after[ends] = _by_blocks(
+    next_values[ends] = _values_by_block(
         len(ends),
         lambda block: q.v(data.observations_at(data.rows[ends[block]] + 1)),
         "v",
         lambda row: f"after {locate(ends[row])}",
     )
-    q_values = _by_blocks(
+    q_values = _values_by_block(
         total,
         lambda block: q.q(data.observations_at(data.rows[block]), data.actions_at(block)),
         "q",
         locate,
     )
-    return data.rewards + data.step_discounts(gamma) * after - q_values
+    return data.rewards + data.step_discounts(gamma) * next_values - q_values
 
 
 def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
     """Returns the value of the first observation of each episode, `[N]`."""
-    return _by_blocks(
+    return _values_by_block(
         data.num_episodes,
         lambda block: q.v(data.observations_at(data.first_rows[block])),
         "v",
@@ -271,14 +269,14 @@ def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
     )
 
 
-def _by_blocks(
+def _values_by_block(
     num_rows: int, compute: Callable[[slice], Any], method: str, locate: Callable[[int], str]
 ) -> np.ndarray:
-    """Calls a method of a Q-function on blocks of rows, and raises an error if it is not finite."""
+    """Returns the values of a Q-function, computed by blocks of rows and checked to be finite."""
     results = np.empty(num_rows)
     for first in range(0, num_rows, _BLOCK_TRANSITIONS):
         block = slice(first, min(first + _BLOCK_TRANSITIONS, num_rows))
-        with rows_located(locate, first):
+        with with_row_location(locate, first):
             values = np.asarray(compute(block), np.float64)
         if values.shape != results[block].shape:
             raise ValueError(

@@ -1,13 +1,12 @@
-"""The policies in files of D4RL, which recorded them.
+"""Reader of the policies in D4RL files, which recorded the data.
 
-Many files of v1 and v2 have their policy in the group `metadata/policy`, by the names that Deep-OPE
-has too. Where `infos/action_log_probs` is recorded, it is the logarithm of the density of the
-squashed action, which was clamped to ±0.999999 before. Files of random actions have the logarithm
-of the uniform density there, and those of replay buffers that of many policies, none of which is in
-the file.
+Many files of v1 and v2 have their policy in the group `metadata/policy`, with the array names of
+Deep-OPE. `infos/action_log_probs`, if recorded, is the log-density of the squashed action, clamped
+to ±0.999999. In files of random actions, it is the uniform log-density; in replay buffers, that of
+many policies, which are not in the file.
 
-In the files of the experts of Adroit, the head of the deviations was written as a copy of that of
-the means; `infos/action_log_std` has the true ones.
+In files of Adroit experts, the output layer of the standard deviations is a copy of that of the
+means; `infos/action_log_std` has the true values.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ __all__ = ["read_d4rl_policy"]
 METADATA_KEY = "hdf5"
 _METADATA, _POLICY = "metadata", "policy"
 _GROUP = f"{_METADATA}/{_POLICY}"
-_NONE = "the file has no policy; only D4RL files recorded by one policy have it, from v1 on"
+_NO_POLICY = "the file has no policy; only D4RL files recorded by one policy have it, from v1 on"
 
 
 def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads the weights of the policy that recorded a file.
+    """Reads the weights of the policy that recorded a D4RL file.
 
     Args:
-      path: The file, or the folder of a dataset that was converted from it.
+      path: The file, or the folder of a dataset converted from it.
 
     Returns:
       An argument of `rlds.evaluation.mlp_policy`: arrays by name, and two texts.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: There is no policy in it, or it is damaged.
+      SourceError: The file has no policy, or is damaged.
     """
     if as_path(path).is_dir():
-        return _of_dataset(path)
+        return _read_converted(path)
     (file_path,) = require_files(path)
     hdf5 = Hdf5File(file_path)
     arrays = {}
@@ -53,7 +52,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
         group = file
         for name in (_METADATA, _POLICY):
             if not hdf5.has(group, name):
-                raise hdf5.error(_NONE, _GROUP)
+                raise hdf5.error(_NO_POLICY, _GROUP)
             group = hdf5.member(group, name, _GROUP)
         for name, item in hdf5.items(group):
             if is_array(item):
@@ -63,7 +62,7 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
     return arrays
 
 
-def _of_dataset(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_converted(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = os.fspath(path)
     with source_errors(where):
         constants = FolderSource(path).about.metadata.get(METADATA_KEY, {}).get("constants", {})
@@ -73,5 +72,5 @@ def _of_dataset(path: str | os.PathLike[str]) -> dict[str, Any]:
             if name.startswith(f"{_GROUP}/")
         }
     if not arrays:
-        raise SourceError(_NONE, file=where, field=_GROUP)
+        raise SourceError(_NO_POLICY, file=where, field=_GROUP)
     return arrays

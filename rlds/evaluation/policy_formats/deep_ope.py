@@ -1,16 +1,16 @@
-"""The policies of Deep-OPE (https://github.com/google-research/deep_ope).
+"""Reader of the policies of Deep-OPE (https://github.com/google-research/deep_ope).
 
-Policies for D4RL are pickles: a dict of arrays, as `rlds.evaluation.mlp_policy` takes it. Those for
-RL Unplugged are SavedModels. An index, in JSON, has the value of each in its task:
+Policies for D4RL are pickles of a dict of arrays for `rlds.evaluation.mlp_policy`. Policies for RL
+Unplugged are SavedModels. A JSON index has the return of each policy in its task:
 
-    policy_path                       its path, below the folder of all
+    policy_path                       its path below the root folder
     task.task_names, task.task_name   the datasets that it can be evaluated on, or the task
     agent_name                        the algorithm that trained it
     return_mean                       the mean return of episodes, without discounts
     "return_std:", return_std         their standard deviation; in the index of D4RL with the colon
 
-The index of RL Unplugged has settings of the training besides, NaN or null where there is none. Its
-`is_recurrent` does not say how a policy is called: see `SavedModel`.
+The index of RL Unplugged also has settings of the training, NaN or null if unset. Its
+`is_recurrent` does not tell the signature of a policy: see `SavedModel`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _DEVIATIONS = ("return_std:", "return_std")
 
 @dataclasses.dataclass(frozen=True)
 class DeepOpePolicy:
-    """An entry of the index: a policy, its tasks and its return.
+    """An entry of the Deep-OPE index: a policy, its tasks and its return.
 
     Attributes:
-      name: Its name, such as "ant/ant_online_0".
+      name: The name of the policy, such as "ant/ant_online_0".
       path: The path of its file.
-      tasks: The datasets of D4RL that it can be evaluated on, or the task of the control suite.
-      agent: The algorithm that trained it.
-      return_mean: The mean return of episodes. It has no discounts: estimates with gamma below 1
-        can be compared with it by rank only.
-      return_std: The standard deviation of their returns. The README calls it a standard error, but
-        in AntMaze, where a return is 0 or 1, it is the deviation that follows from the mean.
-      settings: Further settings of its training.
+      tasks: The D4RL datasets for its evaluation, or its task of the control suite.
+      agent: The training algorithm.
+      return_mean: The mean undiscounted return of episodes. Compare estimates with gamma below 1
+        by rank only.
+      return_std: The standard deviation of the returns of episodes. The README calls it a standard
+        error, but in AntMaze, with returns of 0 or 1, it is the deviation implied by the mean.
+      settings: Further settings of the training.
     """
 
     name: str
@@ -64,16 +64,16 @@ class DeepOpePolicy:
 def read_deep_ope_index(
     path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None
 ) -> list[DeepOpePolicy]:
-    """Reads an index of policies.
+    """Reads a Deep-OPE index of policies.
 
     Args:
       path: `d4rl_policies.json` or `rlunplugged_policies.json`.
-      folder: The folder with the policies, such as "gs://gresearch/deep-ope/d4rl". By default that
-        of the index.
+      folder: The folder of the policies, such as "gs://gresearch/deep-ope/d4rl"; by default the
+        folder of the index.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is no such index; says which record is wrong.
+      SourceError: The file is no such index; the message has the record.
     """
     (file,) = require_files(path)
     root = as_path(file.parent if folder is None else folder)
@@ -112,7 +112,7 @@ def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
 
 
 def _first_of(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """Returns the first name that a record has, with its value."""
+    """Returns the first of some keys that an index record has, with its value."""
     for name in names:
         if name in record:
             return name, record[name]
@@ -138,14 +138,14 @@ def _is_known(value: Any) -> bool:
 
 
 def read_deep_ope(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads the weights of a policy for D4RL: a pickle, of which nothing is run.
+    """Reads the weights of a Deep-OPE policy for D4RL from a pickle, without executing code.
 
     Returns:
       An argument of `rlds.evaluation.mlp_policy`: arrays by name, and two texts.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is no pickle of arrays, or damaged.
+      SourceError: The file is no pickle of arrays, or damaged.
     """
     (file,) = require_files(path)
     with source_errors(file):

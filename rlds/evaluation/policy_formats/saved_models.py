@@ -1,4 +1,4 @@
-"""The policies of Deep-OPE for RL Unplugged: SavedModels of TensorFlow, which draw actions."""
+"""Reader of the Deep-OPE policies for RL Unplugged: TensorFlow SavedModels that sample actions."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from rlds_ecosystem.model.nests import map_named_leaves, named_leaves
 
 __all__ = ["SAVED_MODEL", "SavedModel", "open_saved_model"]
 
-# The file by which a SavedModel is recognized.
+# The file that identifies a SavedModel folder.
 SAVED_MODEL = "saved_model.pb"
-# Some policies were saved with a state, though none of them keeps anything in it.
+# Some policies take a recurrent state, which is empty in all of them.
 _NO_STATE = ((),)
-# Observations that are given to the model at once.
+# The number of observations in a batch of the model.
 _BLOCK_ROWS = 1 << 12
 
 
 class SavedModel:
-    """Draws actions, as TensorFlow does it: no seed makes it draw the same again.
+    """A policy that samples actions with a TensorFlow model, without a seed.
 
     Args:
       model: The result of `tf.saved_model.load`.
-      path: Its path, for errors.
+      path: The path of the model, for errors.
     """
 
     def __init__(self, model: Any, path: str) -> None:
         self._model, self._path = model, path
-        # `is_recurrent` of the index does not tell whether a model takes a state.
+        # `is_recurrent` of the index does not tell if a model takes a state.
         self._has_state = hasattr(model, "initial_state")
 
     def __call__(self, observations: Any) -> np.ndarray:
@@ -47,12 +47,12 @@ class SavedModel:
         """
         length = len(next(leaf for _, leaf in named_leaves(observations)))
         blocks = [
-            self._of_block(observations, slice(begin, begin + _BLOCK_ROWS))
+            self._sample_block(observations, slice(begin, begin + _BLOCK_ROWS))
             for begin in range(0, max(length, 1), _BLOCK_ROWS)
         ]
         return np.concatenate(blocks)
 
-    def _of_block(self, observations: Any, rows: slice) -> np.ndarray:
+    def _sample_block(self, observations: Any, rows: slice) -> np.ndarray:
         tf = _tensorflow()
         block = map_named_leaves(lambda _, leaf: tf.constant(leaf[rows]), observations)
         try:
@@ -70,18 +70,18 @@ class SavedModel:
 
 
 def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> SavedModel:
-    """Opens a policy for RL Unplugged.
+    """Opens a Deep-OPE policy for RL Unplugged.
 
     Args:
       path: The folder with `saved_model.pb`.
-      trusted: Whether you trust who made it. A SavedModel is a program: when it draws actions, it
-        may read and write any file of yours.
+      trusted: Whether you trust the author. A SavedModel is a program, which may read and write any
+        file of yours when it samples actions.
 
     Raises:
       FileNotFoundError: There is no SavedModel.
       ImportError: TensorFlow is not installed.
-      PermissionError: You did not say that you trust it.
-      SourceError: TensorFlow cannot load it, or it is no policy.
+      PermissionError: `trusted` is not set.
+      SourceError: TensorFlow cannot load the model, or it is no policy.
     """
     name = os.fspath(path)
     if not (as_path(path) / SAVED_MODEL).exists():
