@@ -210,7 +210,7 @@ def of_length(length, number=40, seed=0, **others):
 
 def test_one_episode_may_be_much_longer_than_the_others(monkeypatch):
     """A padded matrix of it would have 5 GB."""
-    monkeypatch.setattr(ratios, "_BLOCK_PRODUCTS", 10_000)
+    monkeypatch.setattr(ratios, "_MAX_BLOCK_PRODUCTS", 10_000)
     lengths = np.full(5001, 5)
     lengths[0] = 130_000
     count = int(lengths.sum())

@@ -70,7 +70,7 @@ def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
     estimate = estimate_of(statistic)
     found = estimate.interval(0.9, num_samples=200, seed=5)
     assert ends_of(found) == pytest.approx(tuple(expected), rel=1e-12)
-    monkeypatch.setattr(estimates, "_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
+    monkeypatch.setattr(estimates, "_MAX_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
     assert estimate.interval(0.9, num_samples=200, seed=5) == found
     assert estimate.interval(0.9, num_samples=200, seed=6) != found
 

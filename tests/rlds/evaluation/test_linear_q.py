@@ -134,7 +134,7 @@ def test_refits_are_fits_to_the_drawn_episodes(monkeypatch):
     again = [fitted_q(data.select(e), MDP.target, **options).estimate().value for e in drawn]
     # The scales of the features, which the ridge goes with, are those of all episodes.
     np.testing.assert_allclose(found, again, rtol=1e-4)
-    monkeypatch.setattr(linear_q, "_BLOCK", 100)
+    monkeypatch.setattr(linear_q, "_BLOCK_VALUES", 100)
     np.testing.assert_allclose(estimate.statistic.values(counts), found, rtol=1e-12)
     assert fitted_q(data, MDP.target, **options).estimate().value == pytest.approx(estimate.value)
     assert np.isnan(estimate.statistic.values(np.zeros((1, 30)))).all()
