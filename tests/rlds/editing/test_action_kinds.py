@@ -89,7 +89,7 @@ def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
             "declared as absolute, with .*, got in m",
         ),
         (Arm(np.float32, ""), "delta", r"rlds edit PATH --set-meaning action=absolute,unit="),
-        (Arm(np.float32, unit=None), "delta", "expected an action that is declared"),
+        (Arm(np.float32, unit=None), "delta", "expected an action declared"),
         (
             Arm(np.float32, unit="mm"),
             "delta",
