@@ -12,8 +12,8 @@ from clip_source import TOP, ClipSource
 import rlds
 import rlds.feeds
 from rlds.editing.action_kinds import ActionsAs
-from rlds.editing.changes import Added, Change, Dropped, Filled, Meant, Renamed, fields_of
-from rlds.editing.trimmed import Flagged, Trimmed
+from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, WithMeaning, fields_of
+from rlds.editing.trimmed import Reflagged, Trimmed
 from rlds.editing.unifying import Unified
 from rlds.feeds.materialising import Materialised
 from rlds.feeds.storage import CachedStorage, Storage
@@ -149,7 +149,7 @@ def _changes_of(source):
     joints = lambda episode: episode.steps["observation"]["joints"]  # noqa: E731
     source = Added(source, "steps/action", joints, source.read("train", 0))
     for path, kind in (("observation/joints", ""), ("action", "absolute")):
-        source = Meant(source, path, {"kind": kind, "unit": "rad", "names": ("x", "y")})
+        source = WithMeaning(source, path, {"kind": kind, "unit": "rad", "names": ("x", "y")})
     return ActionsAs(source, "delta")
 
 
@@ -193,14 +193,14 @@ VIEWS = {
     Change: lambda source: Change(source, fields_of(source)),
     Renamed: lambda source: Renamed(source, "steps/action", "steps/grip"),
     Dropped: lambda source: Dropped(source, "steps/action"),
-    Meant: lambda source: Meant(source, "steps/action", {"kind": "delta"}),
+    WithMeaning: lambda source: WithMeaning(source, "steps/action", {"kind": "delta"}),
     ActionsAs: _changes_of,
     Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
     Added: lambda source: Added(source, "length", len, source.read("train", 0)),
     Unified: lambda source: Unified(source, fields_of(source), {}),
     Renumbered: lambda source: Renumbered(source, {}),
     Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
-    Flagged: lambda source: Flagged(source, _ALL),
+    Reflagged: lambda source: Reflagged(source, _ALL),
     UniformFields: _uniform,
     WithColumn: lambda source: WithColumn(source, "more", np.zeros(40), np.array([0, 7, 21])),
 }
@@ -251,7 +251,7 @@ ANSWERS = {
 }
 
 
-_OTHER_FLAGS = JoinedSource, Flagged, UniformFields
+_OTHER_FLAGS = JoinedSource, Reflagged, UniformFields
 
 
 def _asked_of(view, name, split):

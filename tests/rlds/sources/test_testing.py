@@ -10,7 +10,7 @@ from toy_source import ToySource
 
 import rlds.sources
 from rlds.editing.changes import Added, Dropped, Filled, Renamed, fields_of
-from rlds.editing.trimmed import Flagged, Trimmed
+from rlds.editing.trimmed import Reflagged, Trimmed
 from rlds.sources import About, Can, Episodes, Lengths, View
 from rlds.sources.joined import JoinedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
@@ -155,7 +155,7 @@ VIEWS = {
     "filled": lambda source: Filled(source, "steps/reward", 7, np.array([True, False, True])),
     "added": lambda source: Added(source, "steps/halves", _halves, source.read("train", 0)),
     "trimmed": lambda source: Trimmed(source, np.array([1, 0, 0]), np.array([4, -1, 5])),
-    "flagged": lambda source: Flagged(source, np.array([True, False, False])),
+    "flagged": lambda source: Reflagged(source, np.array([True, False, False])),
 }
 
 
@@ -175,7 +175,7 @@ def _more(source, rng):
         lambda: JoinedSource([Episodes(source, split)] * 2, ["", f"{rng.random()}/"]),
         lambda: Filled(source, "steps/reward", float(rng.integers(9)), some),
         lambda: Trimmed(source, np.zeros(number, int), np.where(some, 1, -1)),
-        lambda: Flagged(source, some),
+        lambda: Reflagged(source, some),
     ]
     if not is_named:
         views.append(lambda: Renamed(source, "steps/action", "steps/command"))
