@@ -450,9 +450,9 @@ def _matches(value: Any, schema: Any) -> bool:
 
     Args:
       value: The value.
-      schema: A type, a value, or a tuple of alternative schemas. A list of one schema stands for a list
-        of any length; a list of several, for a list of this length. A dict has the schemas of
-        the values by key; the empty key stands for all other keys.
+      schema: A type, a value, or a tuple of alternative schemas. A list of one schema stands for a
+        list of any length; a longer list, for a list of its length. A dict has the schemas of the
+        values by key; the empty key stands for all other keys.
     """
     if isinstance(schema, tuple):
         return any(_matches(value, each) for each in schema)
