@@ -14,7 +14,7 @@ import numpy as np
 import rlds
 import rlds.feeds
 from rlds.evaluation.estimates import EpisodeEnds
-from rlds.feeds.roles import joined
+from rlds.feeds.roles import as_vector
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
@@ -627,7 +627,7 @@ def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: 
         if path not in columns or columns[path].dtype.kind not in "biuf":
             kind = columns[path].dtype if path in columns else "nested fields"
             raise ValueError(f"collect: field {path!r} cannot be joined to a vector: it is {kind}")
-    return joined(paths, columns, (length,))
+    return as_vector(paths, columns, (length,))
 
 
 def _numbers(

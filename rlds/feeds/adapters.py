@@ -1,4 +1,4 @@
-"""Feeds for the loaders of other frameworks: an item of theirs is a batch of a feed."""
+"""Adapters of feeds to PyTorch and Grain loaders, whose items are batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlds.feeds.workers import Batches, Blocks, NumberedBatches, Numbers
+from rlds.feeds.workers import BatchIterator, BlockDataset, BlockSampler, NumberedBatches
 from rlds_ecosystem import import_extra
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def torch_loader(
             raise TypeError(f"{name}: the feed decides this; pass it to Feed instead")
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
     if num_workers:
-        blocks = Blocks(feed, arguments.pop("collate_fn", None) or data.default_convert)
-        numbers = Numbers(first, feed.num_batches, blocks.max_batches, num_workers)
+        blocks = BlockDataset(feed, arguments.pop("collate_fn", None) or data.default_convert)
+        numbers = BlockSampler(first, feed.num_batches, blocks.max_batches, num_workers)
         arguments |= {"dataset": blocks, "sampler": numbers}
     else:
-        numbers = Numbers(first, feed.num_batches)
+        numbers = BlockSampler(first, feed.num_batches)
 
-        class Iterated(data.IterableDataset):  # type: ignore[misc,name-defined]
-            """Goes through the feed in this process; a thread makes the next batches."""
+        class FeedDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
+            """The batches of the feed, made by a thread of this process."""
 
             def __iter__(self) -> Iterator[Batch]:
                 return feed.iterate(first)
@@ -46,13 +46,13 @@ def torch_loader(
             def __len__(self) -> int:
                 return len(numbers)
 
-        arguments |= {"dataset": Iterated()}
+        arguments |= {"dataset": FeedDataset()}
     next_batch = [first]
 
-    class Loader(data.DataLoader):  # type: ignore[misc,name-defined]
+    class FeedLoader(data.DataLoader):  # type: ignore[misc,name-defined]
         def __iter__(self) -> Iterator[Any]:
             next_batch[0] = first
-            return Batches(super().__iter__(), next_batch, num_workers)
+            return BatchIterator(super().__iter__(), next_batch, num_workers)
 
         def __len__(self) -> int:
             return len(numbers)
@@ -61,11 +61,11 @@ def torch_loader(
             """Returns the state to resume after the batches so far."""
             return feed.state_dict(next_batch[0])
 
-    return Loader(**arguments)
+    return FeedLoader(**arguments)
 
 
-class _Items:
-    """The batches of a feed, by their numbers."""
+class _FeedSource:
+    """A Grain data source of the batches of a feed."""
 
     def __init__(self, feed: NumberedBatches) -> None:
         self._feed = feed
@@ -75,7 +75,7 @@ class _Items:
 
     def __len__(self) -> int:
         number = self._feed.num_batches
-        # Others take it as the bound of an index, and never go through it.
+        # Grain uses the length only as the bound of an index.
         return sys.maxsize if number is None else number
 
     def __repr__(self) -> str:
@@ -84,4 +84,4 @@ class _Items:
 
 def grain_dataset(feed: NumberedBatches) -> Any:
     """Returns a `grain.MapDataset`; see `Feed.grain`."""
-    return import_extra("grain").MapDataset.source(_Items(feed))
+    return import_extra("grain").MapDataset.source(_FeedSource(feed))

@@ -1,4 +1,4 @@
-"""Random changes of images, as dlimp makes them for Octo and OpenVLA."""
+"""Random image augmentation, as in dlimp for Octo and OpenVLA."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["CHANGES", "augment", "augment_batch"]
 
-_DRAWS = 4
+_NUM_RANDOMS = 4
 _ORDER = "augment_order"
 _IMAGE = "image_"
 
 
-def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) -> np.ndarray:
-    """Changes an image at random.
+def augment(image: np.ndarray, options: Mapping[str, Any], randoms: np.ndarray) -> np.ndarray:
+    """Augments an image at random.
 
     Args:
-      image: uint8 of shape `[..., height, width, 3]`: all are changed in the same way.
-      options: "augment_order" names the changes; under its name, each has its numbers, by their
-        names or in their order. See `CHANGES`.
-      draws: Random numbers from 0 on, below 1, of shape `[changes, 4]`.
+      image: uint8 of shape `[..., height, width, 3]`; all images get the same augmentation.
+      options: "augment_order" lists the augmentations; the key of each has its parameters, by name
+        or in order. See `CHANGES`.
+      randoms: Random numbers in [0, 1), of shape `[augmentations, 4]`.
 
     Raises:
-      ValueError: There is no such change, or its numbers are missing.
+      ValueError: There is no such augmentation, or its parameters are missing.
 
     >>> grey = np.full((2, 2, 3), 100, np.uint8)
     >>> brighter = {"augment_order": ["random_brightness"], "random_brightness": [0.2]}
@@ -38,19 +38,19 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
     """
     if _ORDER not in options:
         raise ValueError(f"augmentation: expected the option {_ORDER!r}, got {list(options)}")
-    # Channels first, so that computations go through memory in order.
+    # Channels first, for sequential memory access.
     values = np.moveaxis(image, -1, -3).astype(np.float32, order="C")
     values *= np.float32(1 / 255)
-    for name, drawn in zip(options[_ORDER], draws, strict=True):
+    for name, numbers in zip(options[_ORDER], randoms, strict=True):
         change = CHANGES.get(name)
         if change is None:
             raise ValueError(f"no augmentation {name!r}; {what_there_is(name, CHANGES)}")
-        given = options.get(name, ())
+        camera_options = options.get(name, ())
         try:
-            if isinstance(given, Mapping):
-                values = change(values, drawn, **given)
+            if isinstance(camera_options, Mapping):
+                values = change(values, numbers, **camera_options)
             else:
-                values = change(values, drawn, *given)
+                values = change(values, numbers, *camera_options)
         except TypeError as error:
             raise ValueError(f"{name}: {error}") from error
         np.clip(values, 0, 1, out=values)
@@ -60,79 +60,82 @@ def augment(image: np.ndarray, options: Mapping[str, Any], draws: np.ndarray) ->
 
 
 def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> Batch:
-    """Changes the images of "observation" and "task" at random, but for those that are padding.
+    """Augments the images of "observation" and "task" at random, except for padding.
 
-    All images of a camera in a row are changed in the same way.
+    All images of a camera in a row get the same augmentation.
 
     Args:
       options: Options of all cameras, or by the names of the cameras; see `augment`.
-      batch: A batch of samples of Octo or OpenVLA, which is changed, and returned.
-      rng: The random numbers of the rows.
+      batch: A batch of samples of Octo or OpenVLA, changed in place and returned.
+      rng: The random generator of the rows.
     """
     names = sorted({key for part in ("observation", "task") for key in batch[part]})
     for name in (name for name in names if name.startswith(_IMAGE)):
-        given = options if _ORDER in options else options.get(name.removeprefix(_IMAGE))
-        if not given:
+        camera_options = options if _ORDER in options else options.get(name.removeprefix(_IMAGE))
+        if not camera_options:
             continue
         size = len(batch["action"])
-        draws = rng.random((size, len(given[_ORDER]), _DRAWS))
+        randoms = rng.random((size, len(camera_options[_ORDER]), _NUM_RANDOMS))
         for part in (batch["observation"], batch["task"]):
             images, mask = part.get(name), part["pad_mask_dict"].get(name)
             for row in np.flatnonzero(mask.reshape(size, -1).any(1)) if images is not None else ():
-                images[row] = augment(images[row], given, draws[row])
+                images[row] = augment(images[row], camera_options, randoms[row])
     return batch
 
 
-def _between(bounds: Sequence[float], draw: float) -> float:
-    return bounds[0] + (bounds[1] - bounds[0]) * draw
+def _lerp(bounds: Sequence[float], fraction: float) -> float:
+    return bounds[0] + (bounds[1] - bounds[0]) * fraction
 
 
 def _crop(
-    values: np.ndarray, draws: np.ndarray, scale: Sequence[float], ratio: Sequence[float]
+    values: np.ndarray, randoms: np.ndarray, scale: Sequence[float], ratio: Sequence[float]
 ) -> np.ndarray:
-    """Crops images to a random share of the area and aspect ratio, and resizes them back."""
+    """Crops images to a random area and aspect ratio, and resizes them back."""
     logs = [math.log(bound) for bound in ratio]
-    area, shape = _between(scale, draws[0]), math.exp(_between(logs, draws[1]))
-    for axis, size, draw in ((-2, math.sqrt(area / shape), 2), (-1, math.sqrt(area * shape), 3)):
+    area, shape = _lerp(scale, randoms[0]), math.exp(_lerp(logs, randoms[1]))
+    for axis, size, fraction in (
+        (-2, math.sqrt(area / shape), 2),
+        (-1, math.sqrt(area * shape), 3),
+    ):
         share = min(size, 1.0)
         length = values.shape[axis]
-        begin = draws[draw] * (1 - share)
+        begin = randoms[fraction] * (1 - share)
         coordinates = (begin + share * np.linspace(0, 1, length)) * (length - 1)
-        below = np.minimum(coordinates.astype(np.int64), max(length - 2, 0))
-        weights = (coordinates - below).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))
-        first = values.take(below, axis)
-        second = values.take(np.minimum(below + 1, length - 1), axis)
+        lower_pixels = np.minimum(coordinates.astype(np.int64), max(length - 2, 0))
+        weights = (coordinates - lower_pixels).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))
+        first = values.take(lower_pixels, axis)
+        second = values.take(np.minimum(lower_pixels + 1, length - 1), axis)
         second -= first
         second *= weights
         values = np.add(first, second, out=first)
     return values
 
 
-def _brightness(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
-    values += np.float32(_between((-max_delta, max_delta), draws[0]))
+def _brightness(values: np.ndarray, randoms: np.ndarray, max_delta: float) -> np.ndarray:
+    values += np.float32(_lerp((-max_delta, max_delta), randoms[0]))
     return values
 
 
-def _contrast(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
+def _contrast(values: np.ndarray, randoms: np.ndarray, lower: float, upper: float) -> np.ndarray:
     mean = values.mean(axis=(-2, -1), keepdims=True)
     values -= mean
-    values *= np.float32(_between((lower, upper), draws[0]))
+    values *= np.float32(_lerp((lower, upper), randoms[0]))
     values += mean
     return values
 
 
 def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest channel value of each pixel, and its distance to the smallest one."""
+    """Returns the largest channel value of each pixel, and its distance to the smallest one."""
     red, green, blue = np.moveaxis(values, -3, 0)
     largest = np.maximum(np.maximum(red, green), blue)
     return largest, largest - np.minimum(np.minimum(red, green), blue)
 
 
-def _saturation(values: np.ndarray, draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
+def _saturation(values: np.ndarray, randoms: np.ndarray, lower: float, upper: float) -> np.ndarray:
     largest, spread = _range(values)
     # A colour with a channel of 0 is fully saturated.
     factor = largest / np.maximum(spread, np.float32(1e-12), out=spread)
-    np.minimum(factor, np.float32(_between((lower, upper), draws[0])), out=factor)
+    np.minimum(factor, np.float32(_lerp((lower, upper), randoms[0])), out=factor)
     largest = np.expand_dims(largest, -3)
     values -= largest
     values *= np.expand_dims(factor, -3)
@@ -140,29 +143,29 @@ def _saturation(values: np.ndarray, draws: np.ndarray, lower: float, upper: floa
     return values
 
 
-def _hue(values: np.ndarray, draws: np.ndarray, max_delta: float) -> np.ndarray:
+def _hue(values: np.ndarray, randoms: np.ndarray, max_delta: float) -> np.ndarray:
     largest, spread = _range(values)
     red, green, blue = np.moveaxis(values, -3, 0)
     per = 1 / np.where(spread > 0, spread, np.float32(1))
     hue = np.where(largest == green, 2 + (blue - red) * per, 4 + (red - green) * per)
     hue = np.where(largest == red, (green - blue) * per, hue)
-    hue += np.float32(6 * _between((-max_delta, max_delta), draws[0]))
+    hue += np.float32(6 * _lerp((-max_delta, max_delta), randoms[0]))
     for channel, offset in enumerate((5, 3, 1)):
-        turned = hue + np.float32(offset)
-        turned -= 6 * np.floor(turned * np.float32(1 / 6))
-        share = np.minimum(turned, 4 - turned, out=turned)
+        shifted = hue + np.float32(offset)
+        shifted -= 6 * np.floor(shifted * np.float32(1 / 6))
+        share = np.minimum(shifted, 4 - shifted, out=shifted)
         np.clip(share, 0, 1, out=share)
         share *= spread
         np.subtract(largest, share, out=values[..., channel, :, :])
     return values
 
 
-def _flipped(axis: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda values, draws: np.flip(values, axis).copy() if draws[0] < 0.5 else values
+def _flip(axis: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda values, randoms: np.flip(values, axis).copy() if randoms[0] < 0.5 else values
 
 
-def _turned(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    return np.rot90(values, int(draws[0] * 4), (-2, -1)).copy()
+def _rotate_90(values: np.ndarray, randoms: np.ndarray) -> np.ndarray:
+    return np.rot90(values, int(randoms[0] * 4), (-2, -1)).copy()
 
 
 CHANGES: Mapping[str, Callable[..., np.ndarray]] = {
@@ -171,9 +174,9 @@ CHANGES: Mapping[str, Callable[..., np.ndarray]] = {
     "random_contrast": _contrast,
     "random_saturation": _saturation,
     "random_hue": _hue,
-    "random_flip_left_right": _flipped(-1),
-    "random_flip_up_down": _flipped(-2),
-    "random_rot90": _turned,
+    "random_flip_left_right": _flip(-1),
+    "random_flip_up_down": _flip(-2),
+    "random_rot90": _rotate_90,
 }
-"""The changes, with what they take: `scale` and `ratio` of a crop, `max_delta` of the brightness
-and of the hue, `lower` and `upper` of the factor of the contrast and of the saturation."""
+"""The augmentations. Parameters: `scale` and `ratio` of a crop, `max_delta` of brightness and hue,
+`lower` and `upper` of the factors of contrast and saturation."""

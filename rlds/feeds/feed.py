@@ -1,6 +1,6 @@
-"""A feed is a sequence of batches: `feed[k]` is batch k, in any process and at any time.
+"""Feeds: batches of samples for training by number, so `feed[k]` is the same in every process.
 
-Iterating, PyTorch, Grain, workers, ranks and resuming are only different ways to ask for k.
+Iterators, loaders of PyTorch and Grain, workers, ranks and resuming all read batches by number.
 """
 
 from __future__ import annotations
@@ -32,51 +32,50 @@ __all__ = ["Feed", "FeedIterator"]
 
 _REMAINDERS = ("carry", "drop", "short")
 _STATE_VERSION = 1
-_NUMBERS = ("sample_number", "episode_number", "step_number", "part_number")
-# The rows of a block of batches: small batches are cheaper in blocks. Each block checks the state
-# of its files, which takes as long as copying the second number of rows per file.
-_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _BLOCK_BYTES = 4096, 512, 8 << 20
-# The rows of a block with images: decoding is slow, and the first batch should come soon.
-_BLOCK_IMAGES = 64
-# Rows are counted in 64 bits.
+_NUMBER_FIELDS = ("sample_number", "episode_number", "step_number", "part_number")
+# The limits of a block of batches: small batches are cheaper in blocks. Each block checks the state
+# of its files, which takes as long as copying `_BLOCK_ROWS_PER_FILE` rows.
+_MAX_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _MAX_BLOCK_BYTES = 4096, 512, 8 << 20
+# The rows of a block with images: decoding is slow, so small blocks reduce the first latency.
+_MAX_BLOCK_IMAGES = 64
+# Row numbers are 64-bit integers.
 _MAX_ROWS = 1 << 62
 
 
 class Feed:
     """Batches of samples for training.
 
-    The order depends on the seed and on the epoch, and on nothing else: not on how many processes
-    train, nor on workers and threads.
+    The order depends only on the seed and the epoch, not on the number of processes, workers or
+    threads.
 
     Args:
       samples: The samples in the rows of a batch, or a mixture of samples of several datasets.
       batch_size: The number of samples in a batch, over all ranks.
-      seed: Decides about the order.
-      shuffle: "global" shuffles all samples. "segments" shuffles parts of episodes, and then the
-        samples of many parts at a time, for data that is read by whole episodes, or that is larger
-        than memory; `SegmentShuffle` says how long they are, and how many. None leaves the samples
-        in their order. "auto" chooses between the first two, by how the data is stored and by
-        `cache_bytes`; `explain` says what and why.
+      seed: The seed of the order.
+      shuffle: "global" shuffles all samples. "segments" shuffles segments of episodes, and then the
+        samples in a window of segments, for data that is read by whole episodes, or is larger than
+        memory; `SegmentShuffle` sets their length and number. None leaves the samples in their
+        order. "auto" chooses between the first two by the storage of the data and `cache_bytes`;
+        `explain` describes the choice.
       epochs: The number of passes over the samples; endless if None. A pass over a mixture ends
-        when each of its datasets has been passed once; others have begun anew by then.
+        when each of its datasets has been passed once; smaller datasets repeat until then.
       remainder: The treatment of samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
-        leaves them out. With "carry", the last batch of all may be shorter.
-      rank: The rank of this process among those that train together, from 0 on.
-      world: The number of processes that train together. Each gets every `world`-th row. All get
-        as many: in a batch that is shorter and cannot be dealt evenly, rows come twice.
-      transform: Takes each batch and returns it changed. It may take a second argument, a
-        `RowRandom`, from which each row gets the same random numbers whatever number of ranks and
-        workers there is.
-      numbers: Whether each row says what it is, in the fields `sample_number` (among those of its
-        part), `episode_number`, `step_number`, and `part_number` (of a mixture), all int64.
+        leaves them out. With "carry", the very last batch may be shorter.
+      rank: The rank of this process in distributed training, from 0 on.
+      world: The number of processes in distributed training. Each gets every `world`-th row. If a
+        shorter batch does not divide evenly, rows repeat, so all ranks get equally many.
+      transform: A function of a batch that returns the changed batch. Its optional second argument
+        is a `RowRandom`, whose random numbers of a row do not depend on ranks and workers.
+      numbers: Whether to add the fields `sample_number` (in its part), `episode_number`,
+        `step_number`, and `part_number` (in a mixture), all int64.
 
     Raises:
       TypeError: A number is no integer.
       ValueError: A number is out of range, or there are no samples.
 
-    A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not used again.
-    Text is `bytes`, in arrays of `object`.
+    A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not reused. Text is
+    `bytes`, in arrays of `object`.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Feed:
     ) -> None:
         if not isinstance(samples, Samples | Mixture):
             raise TypeError(not_samples(samples))
-        # Integers of NumPy are accepted, but converted: a state is written as JSON.
+        # NumPy integers become int, as a state is JSON.
         batch_size, seed, rank, world = map(operator.index, (batch_size, seed, rank, world))
         epochs = None if epochs is None else operator.index(epochs)
         if batch_size < 1:
@@ -111,9 +110,9 @@ class Feed:
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.epochs, self.remainder, self.rank, self.world = epochs, remainder, rank, world
         self.transform, self.numbers = transform, numbers
-        self._transform_takes_rng = transform is not None and _takes_two(transform)
+        self._transform_takes_rng = transform is not None and _takes_rng(transform)
         self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
-        if numbers and (taken := samples.spec.keys() & {*_NUMBERS}):
+        if numbers and (taken := samples.spec.keys() & {*_NUMBER_FIELDS}):
             raise ValueError(f"numbers: the samples already have a field {min(taken)!r}")
         self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
         self._orders = [
@@ -181,8 +180,8 @@ class Feed:
         """Returns an iterator over the batches.
 
         Args:
-          start: The first batch, or a state to go on from.
-          prefetch: Whether a thread makes the next batches while you use these.
+          start: The first batch, or a state to resume from.
+          prefetch: Whether a thread makes the next batches in advance.
 
         Raises:
           ValueError: The state is of another feed; the message has the difference.
@@ -190,12 +189,12 @@ class Feed:
         return FeedIterator(self, self.start_of(start), prefetch)
 
     def block(self, first: int, count: int, begun: int = 0) -> list[Batch]:
-        """Returns consecutive batches, made together: they share memory.
+        """Returns a block of consecutive batches, which share memory.
 
         Args:
           first: The number of the first batch.
-          count: The number of batches; there are fewer at the end.
-          begun: The batch up to which `read_ahead` has begun to fetch.
+          count: The number of batches; fewer at the end.
+          begun: The end of the batches whose data is prefetched, as `read_ahead` returned it.
 
         Raises:
           IndexError: There is no such batch.
@@ -203,16 +202,16 @@ class Feed:
         """
         num_batches = self.num_batches
         if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
-            there_are = (
+            valid_range = (
                 "their numbers begin at 0" if num_batches is None else f"there are {num_batches}"
             )
-            raise IndexError(f"no batch {first}: {there_are}")
+            raise IndexError(f"no batch {first}: {valid_range}")
         if num_batches is not None:
             count = min(count, num_batches - first)
-        positions, sizes = self._positions_of(first, count)
+        positions, sizes = self._batch_positions(first, count)
         chosen = [
-            (part, epoch, rows, self._orders[part].numbers(epoch, slots))
-            for part, epoch, rows, slots in self._places_of_parts(positions)
+            (part, epoch, rows, self._orders[part].numbers(epoch, offsets))
+            for part, epoch, rows, offsets in self._rows_by_part(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
             for part, _, _, sample_numbers in chosen:
@@ -235,25 +234,25 @@ class Feed:
         """The number of batches to make at once, for speed."""
         fields = [field for part in self._parts for field in part.table.fields.values()]
         if any(None in field.shape for field in fields):
-            return 1  # Nobody knows how much memory their values take.
+            return 1  # The memory of values of unknown shape is unknown.
         files = sum(part.table.storage.num_files for part in self._parts)
-        num_rows = max(_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
+        num_rows = max(_MAX_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
         tables = [part.table for part in self._parts]
         if any(table.storage.is_image(path) for table in tables for path in table.fields):
-            num_rows = _BLOCK_IMAGES
+            num_rows = _MAX_BLOCK_IMAGES
         num_rows //= self.batch_size // self.world
-        return max(min(num_rows, _BLOCK_BYTES // self.batch_bytes), 1)
+        return max(min(num_rows, _MAX_BLOCK_BYTES // self.batch_bytes), 1)
 
     @property
     def batch_bytes(self) -> int:
         """The memory of a batch, in bytes, before a `transform`, and without text."""
         leaves = self.samples.spec.values()
-        of_row = sum(math.prod(shape) * dtype.itemsize for dtype, shape in leaves)
-        return max(of_row * (self.batch_size // self.world), 1)
+        row_bytes = sum(math.prod(shape) * dtype.itemsize for dtype, shape in leaves)
+        return max(row_bytes * (self.batch_size // self.world), 1)
 
     @property
     def is_remote(self) -> bool:
-        """Whether some of the data is in a store."""
+        """True if some of the data is in an object store."""
         return self._batches_ahead > 0
 
     @functools.cached_property
@@ -263,14 +262,14 @@ class Feed:
         return max(samples // self.batch_size, 2) if samples else 0
 
     def read_ahead(self, batch: int, begun: int = 0) -> int:
-        """Prefetches the data of the batches from one on, if it is in a store.
+        """Prefetches the data of the batches from one on, if it is in an object store.
 
         Args:
-          batch: The next one that is made.
+          batch: The next batch to make.
           begun: The result of the previous call; 0 at first.
 
         Returns:
-          Up to which batch that was begun.
+          The end of the batches whose data is prefetched.
         """
         if not self._batches_ahead:
             return 0
@@ -279,38 +278,38 @@ class Feed:
         is_known = batch <= begun <= end
         if is_known and end - begun < self._batches_ahead // 4:
             return begun
-        # At the beginning, the data of the first batches is fetched first.
+        # At first, small ranges are fetched, so the first batches come soon.
         first, count = (begun, end - begun) if is_known else (batch, 1)
         while first < end:
-            self._begin_to_fetch(first, min(count, end - first), is_exact=first == batch)
+            self._prefetch_range(first, min(count, end - first), is_exact=first == batch)
             first, count = first + count, 4 * count
         return end
 
-    def _begin_to_fetch(self, first: int, count: int, *, is_exact: bool) -> None:
-        """Prefetches the data of some batches, or all that is read with it."""
-        positions, _ = self._positions_of(first, count)
-        for part, epoch, _, there in self._places_of_parts(positions):
+    def _prefetch_range(self, first: int, count: int, *, is_exact: bool) -> None:
+        """Prefetches the data of some batches; unless exact, whole segments."""
+        positions, _ = self._batch_positions(first, count)
+        for part, epoch, _, indices in self._rows_by_part(positions):
             order = self._orders[part]
-            runs = [order.numbers(epoch, there)] * 2 if is_exact else order.runs(epoch, there)
+            runs = [order.numbers(epoch, indices)] * 2 if is_exact else order.runs(epoch, indices)
             self._parts[part].read_ahead(*runs)
 
-    def _places_of_parts(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
-        """Yields (part, epoch, rows in the batch, positions in the epoch) for rows of a batch."""
-        pieces: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
+    def _rows_by_part(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
+        """Yields (part, epoch, rows in the batch, positions in the epoch) for positions."""
+        groups: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
             parts, positions = self.samples.places(positions, self.seed)
-            of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
-            pieces = [(part, rows, positions[rows]) for part, rows in of_parts]
-        for part, rows, slots in pieces:
+            groups = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
+            groups = [(part, rows, positions[rows]) for part, rows in groups]
+        for part, rows, offsets in groups:
             size = self._orders[part].size
-            first, last = int(slots.min()) // size, int(slots.max()) // size
+            first, last = int(offsets.min()) // size, int(offsets.max()) // size
             if first == last:
-                yield part, first, rows, slots - first * size
+                yield part, first, rows, offsets - first * size
                 continue
-            epochs, slots = np.divmod(slots, size)
+            epochs, offsets = np.divmod(offsets, size)
             for epoch in np.unique(epochs).tolist():
-                there = np.flatnonzero(epochs == epoch)
-                yield (part, epoch, there if isinstance(rows, slice) else rows[there], slots[there])
+                at = np.flatnonzero(epochs == epoch)
+                yield (part, epoch, at if isinstance(rows, slice) else rows[at], offsets[at])
 
     def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
@@ -319,27 +318,27 @@ class Feed:
             arguments.append(RowRandom(positions, key_of("transform", self.seed)))
         try:
             transformed = self.transform(*arguments)
-        except StopIteration as error:  # It would end the iteration, as if there were no more.
+        except StopIteration as error:  # It would silently end the iteration.
             raise RuntimeError("the transform raised StopIteration") from error
         if transformed is None:
             raise TypeError("the transform returned None: it has to return the batch")
         return transformed
 
-    def _positions_of(self, first: int, count: int) -> tuple[np.ndarray, list[int]]:
-        """The rows of this rank of consecutive batches, and how many each of them has.
+    def _batch_positions(self, first: int, count: int) -> tuple[np.ndarray, list[int]]:
+        """Returns this rank's positions in consecutive batches, and their number in each batch.
 
-        A row is a position in the sequence of all epochs.
+        Positions count the samples of all epochs.
         """
         begin, end = first * self.batch_size, (first + count) * self.batch_size
         if self.remainder == "carry" and (
             self.epochs is None or end <= self.epochs * self._size
-        ):  # All batches are whole, so that each begins with a row of the first rank.
-            return self._dealt(begin, end), [self.batch_size // self.world] * count
-        dealt = [self._dealt(*self._range_of(batch)) for batch in range(first, first + count)]
-        return np.concatenate(dealt), [*map(len, dealt)]
+        ):  # All batches are full, so each begins with a row of the first rank.
+            return self._rank_rows(begin, end), [self.batch_size // self.world] * count
+        parts = [self._rank_rows(*self._bounds_of(batch)) for batch in range(first, first + count)]
+        return np.concatenate(parts), [*map(len, parts)]
 
-    def _range_of(self, batch: int) -> tuple[int, int]:
-        """The position of the first row of a batch of all ranks, and that after the last one."""
+    def _bounds_of(self, batch: int) -> tuple[int, int]:
+        """Returns the first and the end position of a batch of all ranks."""
         if self.remainder == "carry":
             begin, end = batch * self.batch_size, (self.epochs or _MAX_ROWS) * self._size
         else:
@@ -348,8 +347,8 @@ class Feed:
             end = (epoch + 1) * self._size
         return begin, min(begin + self.batch_size, end)
 
-    def _dealt(self, begin: int, end: int) -> np.ndarray:
-        """The rows of a batch for this rank; every rank gets equally many rows."""
+    def _rank_rows(self, begin: int, end: int) -> np.ndarray:
+        """Returns this rank's positions of a batch; every rank gets equally many."""
         rows = np.arange(begin, end, dtype=np.int64)
         if len(rows) % self.world:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
@@ -363,7 +362,7 @@ class Feed:
             columns = samples.batch_columns(numbers, epoch)
             if self.numbers:
                 of_part = np.full(len(numbers), part, np.int64)
-                columns |= zip(_NUMBERS, (numbers, *samples.locate(numbers), of_part))
+                columns |= zip(_NUMBER_FIELDS, (numbers, *samples.locate(numbers), of_part))
             if len(chosen) == 1:
                 return columns
             for path, column in columns.items():
@@ -376,24 +375,24 @@ class Feed:
         """Returns the state to resume at a batch: less than 200 bytes of JSON.
 
         Args:
-          batch: The next one to train on.
+          batch: The next batch to train on.
         """
         return {"version": _STATE_VERSION, "batch": operator.index(batch), **self._identity}
 
     @functools.cached_property
     def _identity(self) -> dict[str, Any]:
-        mixed = self.samples.counts.tolist() if isinstance(self.samples, Mixture) else None
+        mixture = self.samples.counts.tolist() if isinstance(self.samples, Mixture) else None
         shuffles = [plan.shuffle for plan in self.plans]
         return {
             "batch_size": self.batch_size,
             "size": sum(order.size for order in self._orders),
             "data": hash_of(*(part.table.fingerprint() for part in self._parts))[:8],
             "samples": hash_of(*(part.describe() for part in self._parts))[:8],
-            "order": hash_of(self.seed, shuffles, self.epochs, self.remainder, mixed)[:8],
+            "order": hash_of(self.seed, shuffles, self.epochs, self.remainder, mixture)[:8],
         }
 
     def start_of(self, start: int | Mapping[str, Any]) -> int:
-        """Returns the batch to go on at, by its number or by a state.
+        """Returns the batch to resume at, by its number or by a state.
 
         Raises:
           ValueError: The state is of another feed; the message has the difference.
@@ -412,19 +411,19 @@ class Feed:
             raise ValueError(
                 f"the state is of version {start.get('version')!r}, not {_STATE_VERSION}"
             )
-        here = self._identity
-        meanings = {
+        current = self._identity
+        fields = {
             "data": "the data or the fields that are read differ",
             "samples": f"the samples were not {self._parts[0].describe()}",
-            "size": f"the number of samples was {start.get('size')}, now it is {here['size']}",
+            "size": f"the number of samples was {start.get('size')}, now it is {current['size']}",
             "order": (
                 "the seed, shuffle, cache_bytes, epochs, remainder or weights were not those of "
                 f"{self!r}"
             ),
         }
-        different = [meaning for name, meaning in meanings.items() if start.get(name) != here[name]]
-        if different:
-            raise ValueError(f"the state does not fit this feed: {'; '.join(different)}")
+        errors = [text for name, text in fields.items() if start.get(name) != current[name]]
+        if errors:
+            raise ValueError(f"the state does not fit this feed: {'; '.join(errors)}")
         batch, size = start.get("batch"), start.get("batch_size")
         if not (type(batch) is int and type(size) is int and batch >= 0 and size > 0):
             raise ValueError(f"the state is damaged: batch {batch!r}, of size {size!r}")
@@ -442,18 +441,18 @@ class Feed:
     ) -> Any:
         """Returns a `torch.utils.data.DataLoader` of the batches, as tensors.
 
-        Its `state_dict()` is what is needed to go on after the batches that you got so far.
+        Its `state_dict()` resumes after the batches so far.
 
         Args:
-          start: The first batch, or a state to go on from.
-          num_workers: How many processes make batches. Without any, a thread of this process does,
-            which is the fastest way unless a transform takes long.
-          **arguments: Others of the loader, such as `pin_memory`. The sizes of batches, and their
-            order, are those of the feed.
+          start: The first batch, or a state to resume from.
+          num_workers: The number of worker processes. With 0, a thread of this process makes
+            batches, which is fastest except for slow transforms.
+          **arguments: Other arguments of the loader, such as `pin_memory`. The feed sets the size
+            and the order of batches.
 
         Raises:
           ImportError: PyTorch is not installed.
-          TypeError: An argument is about what the feed decides.
+          TypeError: An argument conflicts with the feed.
           ValueError: The state is of another feed; the message has the difference.
         """
         from rlds.feeds.adapters import torch_loader
@@ -463,7 +462,7 @@ class Feed:
     def grain(self) -> Any:
         """Returns a `grain.MapDataset` whose elements are the batches.
 
-        Neither shuffle nor batch it: that is done. Map, prefetch and iterate over it as you like.
+        It is already shuffled and batched. Map, prefetch and iterate over it.
 
         Raises:
           ImportError: Grain is not installed.
@@ -478,7 +477,7 @@ class Feed:
 
 
 class FeedIterator(Iterator[Batch]):
-    """Goes through the batches of a feed.
+    """An iterator over the batches of a feed, which a thread makes in advance.
 
     Attributes:
       batch: The number of the next batch.
@@ -487,11 +486,11 @@ class FeedIterator(Iterator[Batch]):
     def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
         self.feed, self.batch = feed, start
         self._batches: list[Batch] = []
-        self._index = self._ahead = 0
+        self._index = self._prefetch_end = 0
         self._start = start
         self._prefetch, self._process = prefetch, os.getpid()
         self._thread: ThreadPoolExecutor | None = None
-        self._next: tuple[int, Future[list[Batch]], SimpleQueue[Any]] | None = None
+        self._pending: tuple[int, Future[list[Batch]], SimpleQueue[Any]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state to resume after the batches so far."""
@@ -499,7 +498,7 @@ class FeedIterator(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         if self._index == len(self._batches):
-            self._batches, self._index = self._make(self.batch), 0
+            self._batches, self._index = self._next_block(self.batch), 0
         if not self._batches:
             self.close()
             raise StopIteration
@@ -508,59 +507,59 @@ class FeedIterator(Iterator[Batch]):
         self.batch += 1
         return batch
 
-    def _make(self, first: int) -> list[Batch]:
-        """Returns the batches from one on, and begins to make those after them."""
+    def _next_block(self, first: int) -> list[Batch]:
+        """Returns the block of batches from one on, and submits the next block to the thread."""
         if self.feed.num_batches is not None and first >= self.feed.num_batches:
             return []
         if not self._prefetch:
             return self._block(first)
-        if self._process != os.getpid():  # The thread is in the process that was forked.
-            self._thread, self._next, self._process = None, None, os.getpid()
+        if self._process != os.getpid():  # After a fork, the thread is in the parent process.
+            self._thread, self._pending, self._process = None, None, os.getpid()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "rlds-feed")
-        if self._next is None or self._next[0] != first:
-            self._begin(first)
-        assert self._next is not None
-        _, future, ended = self._next
-        # An interrupted wait goes on with this future. (`concurrent.futures.wait` may keep the
-        # lock of the future if it is interrupted, and the thread would wait for it for ever.)
+        if self._pending is None or self._pending[0] != first:
+            self._submit(first)
+        assert self._pending is not None
+        _, future, done = self._pending
+        # An interrupted wait can be repeated. (If interrupted, `concurrent.futures.wait` may keep
+        # the lock of the future, which blocks the thread for ever.)
         while not future.done():
             with contextlib.suppress(Empty):
-                ended.get(timeout=0.1)
-        self._next = None
+                done.get(timeout=0.1)
+        self._pending = None
         batches = future.result()
-        after = first + len(batches)
-        if self.feed.num_batches is None or after < self.feed.num_batches:
-            self._begin(after)
+        next_batch = first + len(batches)
+        if self.feed.num_batches is None or next_batch < self.feed.num_batches:
+            self._submit(next_batch)
         return batches
 
-    def _begin(self, first: int) -> None:
-        """Has the thread make the batches from one on."""
+    def _submit(self, first: int) -> None:
+        """Submits the block of batches from one on to the thread."""
         assert self._thread is not None
         future = self._thread.submit(self._block, first)
-        ended: SimpleQueue[Any] = SimpleQueue()
-        future.add_done_callback(ended.put)
-        self._next = first, future, ended
+        done: SimpleQueue[Any] = SimpleQueue()
+        future.add_done_callback(done.put)
+        self._pending = first, future, done
 
     def _block(self, first: int) -> list[Batch]:
-        """Returns batches from one on; if one of them cannot be made, only those before it."""
+        """Returns a block of batches from one on; after an error, only the first batch."""
         count = self.feed.block_size
-        if self.feed.is_remote:  # The first ones need little, so that they come soon.
+        if self.feed.is_remote:  # The first blocks are small, so they come soon.
             count = min(count, max(first - self._start, 1))
         try:
-            batches = self.feed.block(first, count, self._ahead)
+            batches = self.feed.block(first, count, self._prefetch_end)
         except Exception:
             if count == 1:
                 raise
-            batches = self.feed.block(first, 1, self._ahead)
-        self._ahead = self.feed.read_ahead(first + len(batches), self._ahead)
+            batches = self.feed.block(first, 1, self._prefetch_end)
+        self._prefetch_end = self.feed.read_ahead(first + len(batches), self._prefetch_end)
         return batches
 
     def close(self) -> None:
-        """Ends the thread, as forgetting the iterator does."""
+        """Stops the thread, as deleting the iterator does."""
         if self._thread is not None and self._process == os.getpid():
             self._thread.shutdown(wait=False, cancel_futures=True)
-        self._thread = self._next = None
+        self._thread = self._pending = None
 
 
 def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) -> Order:
@@ -573,7 +572,7 @@ def _order(samples: Samples, shuffle: str | SegmentShuffle | None, seed: int) ->
     return Shuffled(len(samples), seed)
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
+def _takes_rng(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function).bind(None, None)
     except (TypeError, ValueError):

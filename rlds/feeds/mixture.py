@@ -17,30 +17,30 @@ from rlds_ecosystem.model.fields import MEANING, Field
 
 __all__ = ["Mixture", "not_samples"]
 
-_BLOCK = 1 << 16
+_BLOCK_SIZE = 1 << 16
 
 
 class Mixture:
-    """Samples of several datasets, with exact shares; none repeats before it is through.
+    """A mixture of samples of several datasets, with exact fractions.
 
-    Of every 65,536 samples in a row, each dataset has the number that its weight asks for. Within
-    such a block they are mixed at random. A warning names fields whose numbers have another meaning
-    in each dataset: their unit, names, codes, kind, or the texts that they are numbers of.
+    In each block of 65,536 consecutive samples, each dataset has exactly the number of its weight,
+    in random order; a dataset repeats after its last sample. A warning names fields with different
+    meanings in the datasets: unit, names, codes, kind, or table of texts.
 
     Args:
-      parts: Samples with the same fields, or mixtures of such; or these by their names.
-      weights: A weight for each, all the same if not given; by their names, too. A weight counts
-        samples.
-      sizes: The size of each dataset, in any unit, as for `rlds.transformations.mix`: the weights
-        are multiplied with them. `[len(part) for part in parts]` makes every sample as likely as
-        any other, if no weights are given.
-      temperature: Instead of the sizes: the weights are multiplied with how many samples there are,
-        to the power of 1 / temperature. 1 makes every sample as likely as any other, and the
-        larger it is, the more alike are the shares of the datasets.
+      parts: Samples with the same fields, or mixtures of them; in a sequence, or by name.
+      weights: The weight of each part, in number of samples; all equal by default. By name if
+        `parts` is.
+      sizes: The size of each dataset, in any unit, as for `rlds.transformations.mix`: factors of
+        the weights. Without weights, `[len(part) for part in parts]` makes all samples equally
+        likely.
+      temperature: In place of sizes: the factors are the numbers of samples to the power of
+        1 / temperature. 1 makes all samples equally likely; with a larger temperature, the
+        fractions of the datasets become more equal.
 
     Raises:
       TypeError: The fields of the samples differ; the message has the difference.
-      ValueError: Numbers do not fit, or a weight is so small that its part would have no sample.
+      ValueError: A number is invalid, or the weight of a part is too small for one sample.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Mixture:
                 raise ValueError(
                     f"temperature must be positive, and without sizes; got {temperature}"
                 )
-            counts = [sum(len(inner) for inner, _ in _shares(part)) for part in parts]
+            counts = [sum(len(inner) for inner, _ in _flat_parts(part)) for part in parts]
             sizes = [max(count, 1) ** (1 / temperature) for count in counts]
         if not parts:
             raise ValueError("there are no samples to mix")
-        portions = [1.0] * len(parts)
+        ratios = [1.0] * len(parts)
         for option, factors in (("weights", weights), ("sizes", sizes)):
             if factors is None:
                 continue
@@ -78,24 +78,26 @@ class Mixture:
                 )
             if any(not 0.0 < factor < math.inf for factor in factors):
                 raise ValueError(f"{option} must be finite and positive, got {factors}")
-            portions = [portion * float(factor) for portion, factor in zip(portions, factors)]
-        shares = [_shares(part) for part in parts]
-        self.parts: list[Samples] = [part for inner in shares for part, _ in inner]
-        portions = [n * share for n, inner in zip(portions, shares) for _, share in inner]
+            ratios = [ratio * float(factor) for ratio, factor in zip(ratios, factors)]
+        fractions = [_flat_parts(part) for part in parts]
+        self.parts: list[Samples] = [part for inner in fractions for part, _ in inner]
+        ratios = [n * fraction for n, inner in zip(ratios, fractions) for _, fraction in inner]
         for part_index, part in enumerate(self.parts):
             if not isinstance(part, Samples):
                 raise TypeError(not_samples(part))
             if not len(part):
                 raise ValueError(f"part {part_index} has no samples: {part!r}")
             if part.spec != self.parts[0].spec:
-                raise TypeError(_differences(part_index, part.spec, self.parts[0].spec))
-        _warn_of_meanings(self.parts)
-        self.counts = _counts(portions)
+                raise TypeError(_spec_difference(part_index, part.spec, self.parts[0].spec))
+        _warn_of_differences(self.parts)
+        self.counts = _block_counts(ratios)
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def __repr__(self) -> str:
-        shares = [f"{count / _BLOCK:.3%} {part!r}" for count, part in zip(self.counts, self.parts)]
-        return f"Mixture({'; '.join(shares)})"
+        parts = [
+            f"{count / _BLOCK_SIZE:.3%} {part!r}" for count, part in zip(self.counts, self.parts)
+        ]
+        return f"Mixture({'; '.join(parts)})"
 
     @property
     def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
@@ -103,19 +105,19 @@ class Mixture:
         return self.parts[0].spec
 
     def epochs(self, num_samples: int) -> list[float]:
-        """Returns the number of passes over each dataset while a number of samples is drawn.
+        """Returns the number of epochs over each dataset in a number of samples.
 
         Args:
           num_samples: The number of samples of the mixture.
         """
-        shares = [count / _BLOCK for count in self.counts.tolist()]
-        return [num_samples * share / len(part) for share, part in zip(shares, self.parts)]
+        fractions = [count / _BLOCK_SIZE for count in self.counts.tolist()]
+        return [num_samples * fraction / len(part) for fraction, part in zip(fractions, self.parts)]
 
     def size(self, seed: int) -> int:
-        """Returns how many samples are drawn until each dataset has been passed once.
+        """Returns the number of samples of the mixture until each dataset was passed once.
 
         Args:
-          seed: Decides how the parts are mixed.
+          seed: The seed of the mixture.
         """
         lengths = np.array([len(part) for part in self.parts])
         blocks = (lengths - 1) // self.counts
@@ -127,44 +129,44 @@ class Mixture:
             )
             for part in np.flatnonzero(blocks == block).tolist()
         ]
-        return block * _BLOCK + int(np.concatenate(lasts).max()) + 1
+        return block * _BLOCK_SIZE + int(np.concatenate(lasts).max()) + 1
 
     def places(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the part of the sample at each position, and its index in that part.
 
         Args:
           positions: Positions in the mixture, from 0 on, int64 of shape `[n]`.
-          seed: Decides how the parts are mixed.
+          seed: The seed of the mixture.
 
         Returns:
           The part of each position, and its index in that part, both int64 of shape `[n]`.
         """
-        blocks, inside = np.divmod(positions, _BLOCK)
-        parts, before = np.empty_like(positions), np.empty_like(positions)
+        blocks, offsets = np.divmod(positions, _BLOCK_SIZE)
+        parts, indices = np.empty_like(positions), np.empty_like(positions)
         for block in np.unique(blocks).tolist():
             chosen = blocks == block
-            of_block, ranks = self._block(block, seed)
-            parts[chosen] = of_block[inside[chosen]]
-            before[chosen] = block * self.counts[parts[chosen]] + ranks[inside[chosen]]
-        return parts, before
+            block_parts, ranks = self._block(block, seed)
+            parts[chosen] = block_parts[offsets[chosen]]
+            indices[chosen] = block * self.counts[parts[chosen]] + ranks[offsets[chosen]]
+        return parts, indices
 
     def _block(self, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The part of each sample of a block, and the number of that part's samples before it."""
+        """Returns the part of each sample of a block, and its index among those of the part."""
         cached_block = self._last_block
         if cached_block is None or cached_block[0] != (block, seed):
-            order = permute(np.arange(_BLOCK), _BLOCK, key_of("mixture", seed, block))
+            order = permute(np.arange(_BLOCK_SIZE), _BLOCK_SIZE, key_of("mixture", seed, block))
             parts = np.searchsorted(np.cumsum(self.counts), order, side="right").astype(np.int32)
-            ranks = np.empty(_BLOCK, np.int32)
+            ranks = np.empty(_BLOCK_SIZE, np.int32)
             for part, count in enumerate(self.counts.tolist()):
                 ranks[parts == part] = np.arange(count)
             cached_block = self._last_block = (block, seed), parts, ranks
         return cached_block[1:]
 
 
-def _shares(part: Samples | Mixture) -> list[tuple[Samples, float]]:
+def _flat_parts(part: Samples | Mixture) -> list[tuple[Samples, float]]:
     if not isinstance(part, Mixture):
         return [(part, 1.0)]
-    return list(zip(part.parts, (part.counts / _BLOCK).tolist()))
+    return list(zip(part.parts, (part.counts / _BLOCK_SIZE).tolist()))
 
 
 def not_samples(argument: object) -> str:
@@ -176,7 +178,7 @@ def not_samples(argument: object) -> str:
     )
 
 
-def _warn_of_meanings(parts: Sequence[Samples]) -> None:
+def _warn_of_differences(parts: Sequence[Samples]) -> None:
     """Warns if the parts of a mixture give a field another unit, kind or table of texts."""
     for path in parts[0].spec:
         fields = [part.table.fields.get(path) for part in parts]
@@ -198,22 +200,22 @@ def _warn_of_meanings(parts: Sequence[Samples]) -> None:
             )
 
 
-def _counts(weights: Sequence[float]) -> np.ndarray:
-    """Returns the samples of each part in a block: the largest remainders are rounded up."""
-    exact = np.array(weights) / math.fsum(weights) * _BLOCK
+def _block_counts(weights: Sequence[float]) -> np.ndarray:
+    """Returns the samples of each part in a block, by the largest remainder method."""
+    exact = np.array(weights) / math.fsum(weights) * _BLOCK_SIZE
     counts = np.floor(exact).astype(np.int64)
-    short = _BLOCK - int(counts.sum())
-    counts[np.argsort(counts - exact, kind="stable")[:short]] += 1
+    num_missing = _BLOCK_SIZE - int(counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:num_missing]] += 1
     if (counts == 0).any():
         number = int(np.flatnonzero(counts == 0)[0])
         raise ValueError(
-            f"the share of part {number} is less than one sample in {_BLOCK}: leave it out, or "
+            f"part {number} gets less than one sample in {_BLOCK_SIZE}: leave it out, or "
             "give it a larger weight"
         )
     return counts
 
 
-def _differences(part: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
+def _spec_difference(part: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
     for path in [*first, *spec]:
         here, there = spec.get(path, "nothing"), first.get(path, "nothing")
         if here != there:

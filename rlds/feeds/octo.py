@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.policy_samples import NormalizedPolicySamples
-from rlds.feeds.roles import ACTION, STATE, padded
+from rlds.feeds.roles import ACTION, STATE, pad_vector
 from rlds.feeds.samples import Columns, SampleRows
-from rlds.feeds.statistics_files import PROPRIO, filed, plain_statistics, read_filed
+from rlds.feeds.statistics_files import PROPRIO, from_policy_json, plain_statistics, to_policy_json
 from rlds.statistics import Statistics
 
 __all__ = ["OctoSamples", "statistics_from_json", "statistics_to_json"]
@@ -38,7 +38,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     >>> json.loads(statistics_to_json(statistics))["action"]["mean"]
     [0.5, 0.5]
     """
-    return filed(statistics, functools.partial(plain_statistics, prefix="p"))
+    return to_policy_json(statistics, functools.partial(plain_statistics, prefix="p"))
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
@@ -51,7 +51,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
     Raises:
       ValueError: There are no such statistics in it.
     """
-    return read_filed(text, dataset_name)
+    return from_policy_json(text, dataset_name)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -115,7 +115,7 @@ class OctoSamples(NormalizedPolicySamples):
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
-        actions = padded(actions, self.max_action_dim, ACTION)
+        actions = pad_vector(actions, self.max_action_dim, ACTION)
         first = np.maximum(times, 0) - action_steps[:, :1]
         chunks = first[:, :, np.newaxis] + np.arange(self.action_horizon)
         actions = actions[np.arange(len(steps))[:, np.newaxis, np.newaxis], chunks]
@@ -135,7 +135,7 @@ class OctoSamples(NormalizedPolicySamples):
         columns = super()._observation(chosen, prefix)
         name = f"{prefix}/{PROPRIO}"
         if name in columns:
-            columns[name] = padded(columns[name], self.max_proprio_dim, STATE)
+            columns[name] = pad_vector(columns[name], self.max_proprio_dim, STATE)
         return columns
 
 

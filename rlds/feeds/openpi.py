@@ -12,9 +12,9 @@ import numpy as np
 from typing_extensions import override
 
 from rlds.feeds.policy_samples import PolicySamples
-from rlds.feeds.roles import ACTION, STATE, Roles, joined
+from rlds.feeds.roles import ACTION, STATE, Roles, as_vector
 from rlds.feeds.samples import Batch, Columns, SampleRows
-from rlds.feeds.statistics_files import bounds_of
+from rlds.feeds.statistics_files import quantile_bounds
 from rlds.statistics import FieldStatistics, Statistics, StatisticsPass
 
 __all__ = ["OpenpiSamples", "compute_statistics", "statistics_from_json", "statistics_to_json"]
@@ -67,7 +67,7 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
 
 
 def _plain(field: FieldStatistics, role: str) -> dict[str, Any]:
-    low, high = bounds_of(field, role)
+    low, high = quantile_bounds(field, role)
     arrays = {"mean": field.mean, "std": field.std, "q01": low, "q99": high}
     return {name: array.tolist() for name, array in arrays.items()}
 
@@ -121,7 +121,7 @@ class OpenpiSamples(PolicySamples):
         images = [path for path in self.roles.images.values() if path is not None]
         taken = self._drawn_fields(chosen, [*images, *state])
         actions = self._taken(episodes, ahead, self.roles.action)
-        columns = {"actions": joined(self.roles.action, actions, ahead.shape)}
+        columns = {"actions": as_vector(self.roles.action, actions, ahead.shape)}
         for camera, image in self._images(taken, steps):
             columns[f"observation/{camera}"] = image
         for path in state:
@@ -154,7 +154,7 @@ def compute_statistics(batches: Iterable[Batch], roles: Roles) -> Statistics:
         data = {ACTION: actions.reshape(-1, actions.shape[-1])}
         if state := [path for path in roles.state if path is not None]:
             seen = {path: batch["observation"][path.rpartition("/")[2]] for path in state}
-            data[STATE] = joined(state, seen, actions.shape[:1])
+            data[STATE] = as_vector(state, seen, actions.shape[:1])
         if described is None:
             shapes = {role: column.shape[1:] for role, column in data.items()}
             described = StatisticsPass(shapes, quantiles=(0.01, 0.99), ddof=0, masks=None)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from rlds.feeds.policy_samples import NormalizedPolicySamples
 from rlds.feeds.roles import ACTION
 from rlds.feeds.samples import Batch, Columns, SampleRows
-from rlds.feeds.statistics_files import PROPRIO, filed, plain_statistics, read_filed
+from rlds.feeds.statistics_files import PROPRIO, from_policy_json, plain_statistics, to_policy_json
 from rlds.statistics import Statistics
 from rlds_ecosystem.model.nests import named_leaves, nest
 
@@ -33,7 +33,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
     """
-    return filed(statistics, _plain)
+    return to_policy_json(statistics, _plain)
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
@@ -46,7 +46,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
     Raises:
       ValueError: There are no such statistics in it.
     """
-    return read_filed(text, dataset_name)
+    return from_policy_json(text, dataset_name)
 
 
 def _plain(statistics: Statistics) -> dict[str, Any]:

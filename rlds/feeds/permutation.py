@@ -1,4 +1,4 @@
-"""Random numbers that are computed, not stored: any of them can be had at once."""
+"""Counter-based random numbers: keys, uniform numbers by index, and generators by row."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ __all__ = ["RowRandom", "key_of", "uniform_of"]
 
 
 def key_of(*parts: int | str) -> int:
-    """Mixes numbers and texts to a key of 64 bits.
+    """Hashes numbers and texts to a key of 64 bits.
 
-    Other parts, or the same ones in another order, give another key: seed 5 in epoch 1 has nothing
-    in common with seed 6 in epoch 0. The key is the same in all releases, and on all machines.
+    Different parts, or parts in another order, give independent keys: seed 5 in epoch 1 is
+    unrelated to seed 6 in epoch 0. The key is the same in all releases, and on all machines.
 
     >>> key_of(5, 1), key_of(6, 0), key_of(5, "epoch", 1)
     (9301130184508411175, 10045742090197648491, 8107139532360900591)
@@ -44,7 +44,7 @@ class RowRandom:
     `numpy.random.Generator`; the first axis of a shape is that of the rows.
 
     Args:
-      positions: Numbers that tell the rows apart, int64 of shape `[rows]`.
+      positions: A unique number of each row, int64 of shape `[rows]`.
       key: A key, such as `key_of(seed)`.
 
     >>> rng, other = RowRandom(np.array([3, 4, 5]), 1), RowRandom(np.array([5]), 1)
@@ -56,10 +56,10 @@ class RowRandom:
         self._rows, self._calls = _core.hash_many(positions, key), 0
 
     def random(self, size: int | Sequence[int] | None = None) -> npt.NDArray[np.float64]:
-        """Returns numbers in [0, 1).
+        """Returns uniform random numbers in [0, 1).
 
         Raises:
-          ValueError: The first axis is not that of the rows.
+          ValueError: The length of the first axis is not the number of rows.
         """
         shape = (size,) if isinstance(size, int) else tuple(size or ())
         if shape[:1] != self._rows.shape:
@@ -78,7 +78,7 @@ class RowRandom:
         high: Any = 1.0,
         size: int | Sequence[int] | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Returns numbers from `low` on, below `high`."""
+        """Returns uniform random numbers in [`low`, `high`)."""
         return low + np.subtract(high, low) * self.random(size)
 
     def normal(
@@ -87,7 +87,7 @@ class RowRandom:
         scale: Any = 1.0,
         size: int | Sequence[int] | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Returns numbers of normal distributions."""
+        """Returns normally distributed random numbers."""
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
         standard = radius * np.cos(2.0 * np.pi * self.random(size))
         return loc + scale * standard
@@ -98,10 +98,10 @@ class RowRandom:
         high: Any = None,
         size: int | Sequence[int] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Returns integers from `low` on, below `high`; from 0 on, below `low`, without `high`."""
+        """Returns random integers in [`low`, `high`); without `high`, in [0, `low`)."""
         low, high = (0, low) if high is None else (low, high)
         return np.floor(self.uniform(low, high, size)).astype(np.int64)
 
     def of_row(self, row: int) -> np.random.Generator:
-        """Returns a generator of NumPy for one row, for whatever else is drawn."""
+        """Returns a NumPy generator for one row, for other distributions."""
         return np.random.Generator(np.random.Philox(key=int(self._rows[row])))

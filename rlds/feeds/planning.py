@@ -1,4 +1,4 @@
-"""Planning of a shuffle: the one that suits the data, and the cost of its batches."""
+"""Choice of the shuffle of a feed by the storage of its data, and the cost of batches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlds.feeds.table import in_words
 
 __all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
 
-# The samples in the window of segments, if they fit into memory; enough for a good mix.
+# The number of samples in a shuffle window, if they fit into memory.
 _WINDOW_SAMPLES = 32_768
-# The size of a segment: reading a part of it costs hardly less.
+# The size of a segment, up to which seek time dominates.
 _SEGMENT_BYTES = 256 << 10
-# The segments that are needed for a good mix.
-_LEAST_SEGMENTS = 64
-_LEAST_SEGMENTS_OF_LANE, _MOST_LANES = 4, 64
-_ENCODED_SHARE = 0.1
-_UNKNOWN_BYTES = 64
-# For remote data, the size of a segment, and the bytes that are read ahead.
-_REMOTE_SEGMENT_BYTES, _AHEAD_BYTES = 1 << 20, 64 << 20
-# The samples read ahead without segments, when hardly any two samples are near each other.
-_AHEAD_SAMPLES = 1024
+# The least number of segments in a shuffle window.
+_MIN_SEGMENTS = 64
+_MIN_LANE_SEGMENTS, _MAX_LANES = 4, 64
+_COMPRESSED_FRACTION = 0.1
+_DEFAULT_BYTES = 64
+# For remote data, the size of a segment, and the bytes to prefetch.
+_REMOTE_SEGMENT_BYTES, _PREFETCH_BYTES = 1 << 20, 64 << 20
+# The most samples to prefetch without segments, as random samples share no ranges.
+_MAX_PREFETCH = 1024
 # The size of compressed chunks of logs; consecutive episodes share chunks.
 _CHUNK_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
     Attributes:
       shuffle: A `shuffle` of `Feed`, other than "auto" and "segments".
-      reason: The reason for this shuffle.
+      reason: The reason for the choice, in words.
     """
 
     shuffle: str | SegmentShuffle | None
@@ -68,32 +68,32 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
     if requested in (None, "global") or isinstance(requested, SegmentShuffle):
         return Plan(requested, "you chose it")
     if requested not in ("auto", "segments"):
-        suits = ": 'auto' shuffles in the way that suits the data"
-        hint = suits if isinstance(requested, bool) else ""
+        suggestion = ": 'auto' shuffles in the way that suits the data"
+        hint = suggestion if isinstance(requested, bool) else ""
         raise ValueError(
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
             f"{requested!r}{hint}"
         )
-    storage, slow = samples.table.storage, _slow(samples)
-    if requested == "auto" and not slow and not storage.is_remote:
+    storage, episodic = samples.table.storage, _episodic(samples)
+    if requested == "auto" and not episodic and not storage.is_remote:
         reason = "single steps are read at no extra cost"
-        if (stored := _stored_per_step(samples) * samples.table.num_steps) > _memory() * 0.75:
+        if (stored := _step_bytes(samples) * samples.table.num_steps) > _memory_bytes() * 0.75:
             reason += (
                 f" only from memory, and {stored / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
             )
             warnings.warn(reason, stacklevel=4)  # At the call of `Feed`.
         return Plan("global", reason)
-    if slow:
+    if episodic:
         why = storage.why_cached or "the fields are not stored as plain numbers"
-        reason = f"whole episodes are read for {in_words(slow)}: {why}"
+        reason = f"whole episodes are read for {in_words(episodic)}: {why}"
         return Plan(_whole_episodes(samples), reason)
     reason, segment_bytes, window = "you chose it", _SEGMENT_BYTES, _WINDOW_SAMPLES
-    size = max(_stored_per_step(samples), 1)
+    size = max(_step_bytes(samples), 1)
     if storage.is_remote:
         reason = "the data is in an object store, and parts of it are read ahead"
-        window = min(int(_AHEAD_BYTES / size), len(samples))
-        segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _LEAST_SEGMENTS))
+        window = min(int(_PREFETCH_BYTES / size), len(samples))
+        segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _MIN_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
     window = max(window // length, 2)
     shuffle = (
@@ -103,70 +103,70 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
 
 
 def samples_ahead(samples: Samples, plan: Plan) -> int:
-    """Returns how many samples are read before they are needed."""
+    """Returns the number of samples to prefetch; 0 for local data."""
     table = samples.table
     if not table.storage.is_remote:
         return 0
-    if _slow(samples):  # Episodes read ahead share the cache with the ones in use.
-        return min(int(table.cache_bytes / 4 / max(_slow_bytes(samples), 1)), _WINDOW_SAMPLES)
-    ahead = int(_AHEAD_BYTES / max(_stored_per_step(samples), 1))
-    return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _AHEAD_SAMPLES)
+    if _episodic(samples):  # Episodes read ahead share the cache with the ones in use.
+        return min(int(table.cache_bytes / 4 / max(_episodic_bytes(samples), 1)), _WINDOW_SAMPLES)
+    ahead = int(_PREFETCH_BYTES / max(_step_bytes(samples), 1))
+    return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _MAX_PREFETCH)
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:
-    """Plans segments for data read by whole episodes: none is cut, short ones are joined.
+    """Plans segments of whole episodes; short episodes are joined.
 
     The segments in the shuffle window take at most half of the cache of episodes.
     """
-    bytes_of_step = max(_slow_bytes(samples), 1)
+    bytes_of_step = max(_episodic_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
-    # Small datasets also get many segments, so that each lane has its own.
-    few = len(samples) // (_MOST_LANES * _LEAST_SEGMENTS_OF_LANE)
-    length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), few), 1)
+    # Small datasets have short segments, so each lane has several.
+    max_length = len(samples) // (_MAX_LANES * _MIN_LANE_SEGMENTS)
+    length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), max_length), 1)
     steps = samples.table.cache_bytes / 2 / bytes_of_step
     return _with_lanes(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
 
 
 def _with_lanes(length: int, window: int, steps: int) -> SegmentShuffle:
-    """Segments with as many lanes as leave some segments for each to mix, in so many steps."""
-    lanes = min(max(window, steps // length) // _LEAST_SEGMENTS_OF_LANE, _MOST_LANES)
+    """Returns a shuffle with the most lanes that leave enough segments in each lane's window."""
+    lanes = min(max(window, steps // length) // _MIN_LANE_SEGMENTS, _MAX_LANES)
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
 
 
-def _slow(samples: Samples) -> list[str]:
-    """The fields that are read by whole episodes."""
+def _episodic(samples: Samples) -> list[str]:
+    """Returns the fields that are read by whole episodes."""
     return [path for path in samples.table.fields if not samples.table.storage.is_random(path)]
 
 
-def _slow_bytes(samples: Samples) -> float:
-    """Returns the approximate memory of a step of the slow fields, in bytes."""
-    return sum(bytes_in_memory(samples, path) for path in _slow(samples))
+def _episodic_bytes(samples: Samples) -> float:
+    """Returns the approximate memory of a step of the fields read by whole episodes, in bytes."""
+    return sum(bytes_in_memory(samples, path) for path in _episodic(samples))
 
 
 def bytes_in_memory(samples: Samples, path: str) -> float:
-    """Returns how many bytes a value of a field takes, about: files of images are compressed."""
+    """Returns the approximate bytes of a value of a field; image files are compressed."""
     field = samples.table.storage.fields[path]
-    size = row_bytes(field, _UNKNOWN_BYTES)
-    return size * _ENCODED_SHARE if field.encoding else size
+    size = row_bytes(field, _DEFAULT_BYTES)
+    return size * _COMPRESSED_FRACTION if field.encoding else size
 
 
-def _stored_per_step(samples: Samples) -> float:
+def _step_bytes(samples: Samples) -> float:
     sizes = [samples.table.storage.bytes_of_step(path) for path in samples.table.fields]
     return float(np.nansum(sizes))
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Returns the memory of the machine, or of this container, in bytes."""
-    if not hasattr(os, "sysconf"):  # On Windows, which does not tell.
+    if not hasattr(os, "sysconf"):  # Windows has no such call.
         return sys.maxsize
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             with open(limit) as file:
-                least = min(least, int(file.read()))
-        except (OSError, ValueError):  # There is no such file, or no limit.
+                memory = min(memory, int(file.read()))
+        except (OSError, ValueError):  # The file is missing, or there is no limit.
             continue
-    return least
+    return memory
 
 
 def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:
@@ -174,15 +174,15 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
 
     Args:
       parts: The samples of each dataset.
-      plans: The shuffle of each.
+      plans: The plan of each dataset.
       batch_size: The number of samples in a batch.
     """
     lines = []
     for part, plan in zip(parts, plans):
-        lines += [repr(part), f"shuffle: {_shuffle_in_words(part, plan)}; {plan.reason}"]
-        lines += _counts_in_words(part)
-        lines += [f"  {line}" for line in _fields_in_words(part, _read_per_used(part, plan))]
-        if not _is_kept(part):
+        lines += [repr(part), f"shuffle: {_shuffle_text(part, plan)}; {plan.reason}"]
+        lines += _count_lines(part)
+        lines += [f"  {line}" for line in _field_lines(part, _read_amplification(part, plan))]
+        if not _fits_cache(part):
             lines.append(
                 "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "
                 "read one by one; or leave out fields that you do not need (fields=[...])"
@@ -190,7 +190,7 @@ def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) ->
     return "\n".join(lines)
 
 
-def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
+def _shuffle_text(samples: Samples, plan: Plan) -> str:
     if not isinstance(plan.shuffle, SegmentShuffle):
         return {"global": "all samples", "weighted": "drawn by weight", None: "none"}[plan.shuffle]
     length, window = plan.shuffle.length, max(plan.shuffle.window, plan.shuffle.lanes)
@@ -201,7 +201,7 @@ def _shuffle_in_words(samples: Samples, plan: Plan) -> str:
     return f"{window} runs of about {length} samples at a time"
 
 
-def _counts_in_words(samples: Samples) -> list[str]:
+def _count_lines(samples: Samples) -> list[str]:
     counts = samples.counts()
     empty = int((counts == 0).sum())
     if not empty:
@@ -209,21 +209,21 @@ def _counts_in_words(samples: Samples) -> list[str]:
     return [f"{empty} of {len(counts)} episodes are too short for a sample"]
 
 
-def _is_kept(samples: Samples) -> bool:
+def _fits_cache(samples: Samples) -> bool:
     """True if the fields that are read by whole episodes fit into the cache."""
-    return _slow_bytes(samples) * samples.table.num_steps <= samples.table.cache_bytes
+    return _episodic_bytes(samples) * samples.table.num_steps <= samples.table.cache_bytes
 
 
-def _read_per_used(samples: Samples, plan: Plan) -> float:
-    """Returns the steps read per step used, for fields that are read by whole episodes."""
+def _read_amplification(samples: Samples, plan: Plan) -> float:
+    """Returns the read amplification of fields read by whole episodes: steps read per step used."""
     table = samples.table
     steps = max(table.num_steps, 1)
-    if _is_kept(samples) or isinstance(plan.shuffle, SegmentShuffle):
+    if _fits_cache(samples) or isinstance(plan.shuffle, SegmentShuffle):
         return max(steps / max(len(samples), 1), 1.0)  # An episode is read for all its samples.
     return steps / max(table.num_episodes, 1)
 
 
-def _fields_in_words(samples: Samples, factor: float) -> list[str]:
+def _field_lines(samples: Samples, factor: float) -> list[str]:
     lines = []
     for path, field in samples.table.fields.items():
         size = f"{bytes_in_memory(samples, path):.0f} bytes a step"
@@ -232,10 +232,10 @@ def _fields_in_words(samples: Samples, factor: float) -> list[str]:
         elif field.encoding:
             size = f"an image file of about {samples.table.storage.bytes_of_step(path):.0f} bytes"
         if not samples.table.storage.is_random(path):
-            how = f"read by whole episodes, {factor:.1f} bytes for each byte used"
+            access = f"read by whole episodes, {factor:.1f} bytes for each byte used"
         elif samples.table.storage.is_image(path):
-            how = "decoded one by one, 1 byte for each byte used"
+            access = "decoded one by one, 1 byte for each byte used"
         else:
-            how = "copied, 1 byte for each byte used"
-        lines.append(f"{path}: {size}, {how}")
+            access = "copied, 1 byte for each byte used"
+        lines.append(f"{path}: {size}, {access}")
     return lines

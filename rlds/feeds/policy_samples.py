@@ -11,7 +11,7 @@ from typing_extensions import override
 from rlds import normalization
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.resizing import resize
-from rlds.feeds.roles import ACTION, STATE, Roles, joined
+from rlds.feeds.roles import ACTION, STATE, Roles, as_vector
 from rlds.feeds.samples import Columns, SampleRows, Samples
 from rlds.feeds.statistics_files import PROPRIO
 from rlds.feeds.storage import hash_of
@@ -164,7 +164,7 @@ class NormalizedPolicySamples(PolicySamples):
         self, paths: Sequence[str | None], taken: Columns, steps: np.ndarray, role: str
     ) -> np.ndarray:
         """The fields of a role as a vector of float32, normalized."""
-        vector = joined(paths, taken, steps.shape).astype(np.float32)
+        vector = as_vector(paths, taken, steps.shape).astype(np.float32)
         if self.statistics is None:
             return vector
         field = self.statistics[role]

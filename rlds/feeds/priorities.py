@@ -1,4 +1,4 @@
-"""Prioritized replay: samples are drawn by priorities that change while you train."""
+"""Prioritized experience replay: samples drawn by priorities that change during training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _WEIGHT, _NUMBER = "importance_weight", "sample_number"
 
 
 class SumTree:
-    """Numbers that are found by where they are in their running sum, and that can be changed.
+    """A sum tree: values found by their cumulative sum, and updated, in logarithmic time.
 
-    Both take time with the logarithm of how many there are. Sums are made of their terms anew, so
-    the same numbers give the same tree, whatever was changed before.
+    Updates recompute the sums, so the tree depends only on its current values.
 
     Args:
-      values: None is negative.
+      values: Values of 0 or more.
 
     >>> tree = SumTree(np.array([1.0, 0.0, 2.0]))
     >>> tree.find(np.array([0.5, 1.0, 2.9])).tolist()
@@ -37,53 +36,53 @@ class SumTree:
     (7.0, [0, 2])
     """
 
-    _WIDTH = 64
+    _FANOUT = 64
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = np.array(values, np.float64)
-        self._levels = [self._padded(self.values)]
+        self._levels = [self._as_nodes(self.values)]
         while len(self._levels[-1]) > 1:
-            self._levels.append(self._padded(self._levels[-1].sum(axis=1)))
+            self._levels.append(self._as_nodes(self._levels[-1].sum(axis=1)))
 
-    def _padded(self, values: np.ndarray) -> np.ndarray:
-        rows = np.zeros((-(-len(values) // self._WIDTH), self._WIDTH))
+    def _as_nodes(self, values: np.ndarray) -> np.ndarray:
+        rows = np.zeros((-(-len(values) // self._FANOUT), self._FANOUT))
         rows.reshape(-1)[: len(values)] = values
         return rows
 
     @property
     def total(self) -> float:
-        """The sum of all."""
+        """The sum of all values."""
         return float(self._levels[-1].sum())
 
     def update(self, numbers: np.ndarray, values: np.ndarray) -> None:
-        """Changes some of the values; where a number comes twice, the later value holds."""
-        # NumPy does not say which of them it keeps.
+        """Sets values by number; of a repeated number, the last value is set."""
+        # NumPy does not define the result of repeated indices.
         _, firsts = np.unique(numbers[::-1], return_index=True)
         chosen = len(numbers) - 1 - firsts
         nodes, sums = numbers[chosen], values[chosen]
         self.values[nodes] = sums
         for level in self._levels:
             level.reshape(-1)[nodes] = sums
-            nodes = np.unique(nodes // self._WIDTH)
+            nodes = np.unique(nodes // self._FANOUT)
             sums = level[nodes].sum(axis=1)
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Returns the index of the value at which the running total passes each sum."""
-        nodes, remaining_sums = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
+        """Returns the index of the value at which the cumulative sum exceeds each sum."""
+        nodes, remainders = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
         for level in reversed(self._levels):
             children = level[nodes]
             ends = np.cumsum(children, axis=1)
-            # Rounding may lead beyond the last one that has a value.
-            last = self._WIDTH - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
-            chosen = np.minimum((ends <= remaining_sums[:, np.newaxis]).sum(axis=1), last)
+            # Rounding may lead beyond the last positive value.
+            last = self._FANOUT - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
+            chosen = np.minimum((ends <= remainders[:, np.newaxis]).sum(axis=1), last)
             before = np.where(chosen > 0, ends[np.arange(len(ends)), chosen - 1], 0.0)
-            remaining_sums = np.maximum(remaining_sums - before, 0.0)
-            nodes = nodes * self._WIDTH + chosen
+            remainders = np.maximum(remainders - before, 0.0)
+            nodes = nodes * self._FANOUT + chosen
         return nodes
 
 
 class PrioritizedFeed(Iterator[Batch]):
-    """Batches of samples that are drawn by their priorities, which you set while you train.
+    """Batches of samples drawn by priorities, which are updated during training.
 
     This is proportional prioritization of "Prioritized Experience Replay" (Schaul et al., 2016).
     Batch k depends on the seed, on k and on the priorities at that time.
@@ -94,19 +93,19 @@ class PrioritizedFeed(Iterator[Batch]):
             feed.update(batch["sample_number"], abs(errors))
 
     Args:
-      samples: The samples to draw; their weights, if they have some, are the first priorities.
+      samples: The samples; their weights, if any, are the initial priorities.
       batch_size: The number of samples in a batch, over all ranks.
-      seed: Decides what is drawn.
-      alpha: The exponent of priorities: 0 draws all samples alike.
-      beta: The exponent of importance weights, which correct for that: 1 does fully.
-      epsilon: Is added to priorities, so that no sample is lost for ever.
-      rank: The rank of this process in the training. Each gets every `world`-th row; all
-        have to be told of the priorities of all rows.
-      world: The number of processes that train together.
+      seed: The seed of the random draws.
+      alpha: The exponent of priorities: 0 draws samples uniformly.
+      beta: The exponent of importance weights, which correct the bias of priorities: 1 fully.
+      epsilon: A constant added to priorities, so every sample can be drawn.
+      rank: The rank of this process in distributed training. Each gets every `world`-th row; all
+        ranks need the priorities of all rows.
+      world: The number of processes in distributed training.
 
     Attributes:
       batch: The number of the next batch.
-      beta: You may change it between batches.
+      beta: See above; it may be changed between batches.
 
     Raises:
       ValueError: A number is out of range, or there are no samples.
@@ -144,12 +143,12 @@ class PrioritizedFeed(Iterator[Batch]):
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         self.rank, self.world, self.batch = rank, world, 0
         first = np.ones(len(samples)) if samples.weights is None else samples.weights
-        self._tree = SumTree(self._powers(first))
+        self._tree = SumTree(self._tree_values(first))
 
     def __repr__(self) -> str:
         return f"PrioritizedFeed({self.samples!r}, batches of {self.batch_size}, seed={self.seed})"
 
-    def _powers(self, priorities: np.ndarray) -> np.ndarray:
+    def _tree_values(self, priorities: np.ndarray) -> np.ndarray:
         powers: np.ndarray = (priorities + self.epsilon) ** self.alpha
         return powers
 
@@ -161,9 +160,9 @@ class PrioritizedFeed(Iterator[Batch]):
             )
         rows = np.arange(self.batch_size)
         positions = rows + self.batch * self.batch_size
-        # One of each part of the sum: so a batch has samples of all priorities.
-        drawn = (rows + uniform_of(positions, key_of("prioritized", self.seed))) / len(rows)
-        sample_numbers = self._tree.find(drawn * self._tree.total)
+        # Stratified sampling: one sample of each of `batch_size` equal ranges of the sum.
+        quantiles = (rows + uniform_of(positions, key_of("prioritized", self.seed))) / len(rows)
+        sample_numbers = self._tree.find(quantiles * self._tree.total)
         probabilities = self._tree.values[sample_numbers] / self._tree.total
         weights = (len(self.samples) * probabilities) ** -self.beta
         weights /= weights.max()
@@ -177,15 +176,15 @@ class PrioritizedFeed(Iterator[Batch]):
         return nest({path: joined(column) for path, column in columns.items()})
 
     def update(self, numbers: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets priorities, such as the sizes of temporal difference errors.
+        """Sets priorities, such as absolute temporal-difference errors.
 
         Args:
-          numbers: Of samples, int64 of shape `[n]`.
-          priorities: 0 or more, in the same form.
+          numbers: The numbers of samples, int64 of shape `[n]`.
+          priorities: The priority of each sample, 0 or more, `[n]`.
 
         Raises:
           IndexError: There is no such sample.
-          ValueError: A priority is negative or not finite, or there are not as many as numbers.
+          ValueError: A priority is negative or not finite, or the shapes differ.
         """
         numbers, priorities = as_numbers(numbers), np.asarray(priorities, np.float64)
         if numbers.shape != priorities.shape:
@@ -196,10 +195,10 @@ class PrioritizedFeed(Iterator[Batch]):
             raise IndexError(
                 f"not all of the samples {numbers} exist: there are {len(self.samples)}"
             )
-        self._tree.update(numbers, self._powers(priorities))
+        self._tree.update(numbers, self._tree_values(priorities))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state to resume, which has a copy of all priorities (8 bytes each)."""
+        """Returns the state to resume, with a copy of all priorities (8 bytes each)."""
         return {
             "version": _VERSION,
             "batch": self.batch,
@@ -209,10 +208,10 @@ class PrioritizedFeed(Iterator[Batch]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where a state was taken.
+        """Resumes from a state.
 
         Raises:
-          ValueError: It is of other data, samples or arguments.
+          ValueError: The state is of other data, samples or arguments.
         """
         if (state.get("version"), state.get("identity")) != (_VERSION, self._identity()):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Images in other sizes, as Octo and OpenVLA resize them."""
+"""Resizing of images with a Lanczos filter, as in Octo and OpenVLA."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 __all__ = ["resize"]
 
-_RADIUS = 3
-# New pixels of a line to compute together: fewer share their old ones, which takes a
-# multiplication for each, and more have more zeros between their weights.
-_BLOCK = 12
+_LANCZOS_RADIUS = 3
+# The number of output pixels in a block: small blocks need more matrix products, and large blocks
+# have more zero weights.
+_BLOCK_PIXELS = 12
 
 
 def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resizes images with a Lanczos filter of radius 3, and without aliases.
+    """Resizes images with an antialiasing Lanczos filter of radius 3.
 
     The result is that of `tf.image.resize(..., "lanczos3", antialias=True)`, rounded and clipped.
-    In another order of sums a value may be rounded to its neighbour.
+    Values may differ by one, as sums have another order.
 
     Args:
       images: uint8 of shape `[..., height, width, channels]`.
@@ -38,7 +38,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     values = np.empty(pixels.shape[1:], np.float32)
     rows = np.empty((size[0], width * channels), np.float32)
     exact = np.empty(resized.shape[1:], np.float32)
-    for image, result in zip(pixels, resized):  # One by one, so that caches hold them.
+    for image, result in zip(pixels, resized):  # One image at a time fits in the CPU cache.
         values[...] = image
         for new, old, weights in vertical:
             np.matmul(weights, values[old], out=rows[new])
@@ -51,30 +51,30 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _blocks(old: int, new: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
-    """Returns blocks of new pixels, the range of old ones that add to them, and their weights."""
+    """Returns blocks of output pixels: their range, the range of input pixels, and weights."""
     scale = np.float32(old) / np.float32(new)
-    reach = max(scale, np.float32(1.0))
+    support = max(scale, np.float32(1.0))
     centers = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale
     distances = np.arange(old, dtype=np.float32) + np.float32(0.5) - centers[:, np.newaxis]
-    weights = _lanczos(distances / reach)
+    weights = _lanczos(distances / support)
     weights /= weights.sum(axis=1, keepdims=True)
     blocks = []
-    for begin in range(0, new, _BLOCK):
-        some = weights[begin : begin + _BLOCK]
-        used = np.flatnonzero(some.any(axis=0))
+    for begin in range(0, new, _BLOCK_PIXELS):
+        block_weights = weights[begin : begin + _BLOCK_PIXELS]
+        used = np.flatnonzero(block_weights.any(axis=0))
         first, last = int(used[0]), int(used[-1]) + 1
-        of_channels = np.kron(some[:, first:last], np.eye(channels, dtype=np.float32))
-        end = begin + len(some)
+        channel_weights = np.kron(block_weights[:, first:last], np.eye(channels, dtype=np.float32))
+        end = begin + len(block_weights)
         blocks.append(
             (
                 slice(begin * channels, end * channels),
                 slice(first * channels, last * channels),
-                of_channels,
+                channel_weights,
             )
         )
     return blocks
 
 
 def _lanczos(x: np.ndarray) -> np.ndarray:
-    inside = np.abs(x) < _RADIUS
-    return np.where(inside, np.sinc(x) * np.sinc(x / _RADIUS), 0.0).astype(np.float32)
+    is_inside = np.abs(x) < _LANCZOS_RADIUS
+    return np.where(is_inside, np.sinc(x) * np.sinc(x / _LANCZOS_RADIUS), 0.0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Returns of all steps of a table: Monte Carlo, and with the values of a critic."""
+"""Monte Carlo returns and lambda returns of the steps of a table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlds_ecosystem.model.nests import is_in, leaves_at, nest
 
 __all__ = ["lambda_returns"]
 
-# So many transitions are worked on at a time, about.
-_BLOCK = 1 << 18
+# The approximate number of transitions in a block.
+_BLOCK_TRANSITIONS = 1 << 18
 
 
 def lambda_returns(
@@ -25,12 +25,12 @@ def lambda_returns(
 
     The return of step t is `r + gamma * d * ((1 - lambda) * V(s') + lambda * G')`, with the stored
     discount `d`, which is 0 where the episode ends, and the return `G'` of the next step. After the
-    last transition `G'` is `V(s')`: what comes after a time limit is what the values say of it.
-    Without values, that is 0: these are sums of rewards to the end of the episode.
+    last transition `G'` is `V(s')`, which estimates the return after a time limit. Without values,
+    it is 0, so returns are sums of rewards to the end of the episode.
 
     Args:
       table: The steps, with a `reward`: a number, an array, or nested.
-      gamma: The discount of every step, beside those that are stored.
+      gamma: The discount of every step, in addition to stored discounts.
       lambda_: 1 for sums of all rewards, 0 for one reward and the next value (Sutton and Barto,
         section 12.1).
       values: The values of the observations by a critic, of shape `[table.num_steps]`, in
@@ -59,33 +59,33 @@ def lambda_returns(
     shapes = {path: (table.num_steps, *shape) for path, shape in rewards.items()}
     step_values = {path: np.zeros(shape) for path, shape in shapes.items()}
     if values is not None:
-        given = {rlds.REWARD: values}
-        given = given if rlds.REWARD in rewards else dict(leaves_at(given, None))
-        step_values = {path: np.asarray(leaf, np.float64) for path, leaf in given.items()}
-    got = {path: leaf.shape for path, leaf in step_values.items()}
-    if got != shapes:
-        raise ValueError(f"values: got the shape {got}, expected {shapes}")
+        nested = {rlds.REWARD: values}
+        nested = nested if rlds.REWARD in rewards else dict(leaves_at(nested, None))
+        step_values = {path: np.asarray(leaf, np.float64) for path, leaf in nested.items()}
+    actual = {path: leaf.shape for path, leaf in step_values.items()}
+    if actual != shapes:
+        raise ValueError(f"values: got the shape {actual}, expected {shapes}")
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
     numbers = outlines.num_transitions
     firsts = np.cumsum(numbers) - numbers
     all_returns = {path: column.copy() for path, column in step_values.items()}
-    blocks = np.cumsum(numbers) // _BLOCK
+    blocks = np.cumsum(numbers) // _BLOCK_TRANSITIONS
     for block in np.unique(blocks).tolist():
         chosen = np.flatnonzero((blocks == block) & (numbers > 0))
         if not len(chosen):
             continue
         first, end = int(firsts[chosen[0]]), int(firsts[chosen[-1]] + numbers[chosen[-1]])
         transition_fields = transitions.batch_columns(np.arange(first, end))
-        for back in range(1, int(numbers[chosen].max()) + 1):  # All episodes at once, from the end.
+        for back in range(1, int(numbers[chosen].max()) + 1):  # From the ends of all episodes.
             chosen = chosen[numbers[chosen] >= back]
             steps = begins[chosen] + numbers[chosen] - back
             rows = firsts[chosen] + numbers[chosen] - back - first
-            # A terminal observation that is not known has no step, and counts for nothing.
+            # An unknown terminal observation has no step; its discount is 0.
             last = begins[chosen] + outlines.num_steps[chosen] - 1
-            after = np.minimum(steps + 1, last)
+            next_steps = np.minimum(steps + 1, last)
             for path, returns in all_returns.items():
-                ahead = returns[after] if back > 1 else step_values[path][after]
-                mixed = (1 - lambda_) * step_values[path][after] + lambda_ * ahead
-                discount = with_rank_of(mixed, transition_fields[discount_of[path]][rows])
-                returns[steps] = transition_fields[path][rows] + discount * mixed
+                next_returns = returns[next_steps] if back > 1 else step_values[path][next_steps]
+                targets = (1 - lambda_) * step_values[path][next_steps] + lambda_ * next_returns
+                discount = with_rank_of(targets, transition_fields[discount_of[path]][rows])
+                returns[steps] = transition_fields[path][rows] + discount * targets
     return nest(all_returns)[rlds.REWARD]

@@ -14,12 +14,12 @@ from rlds.sources.standardized import STANDARD
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.nests import at
 
-__all__ = ["ACTION", "STATE", "Roles", "joined", "padded"]
+__all__ = ["ACTION", "STATE", "Roles", "as_vector", "pad_vector"]
 
 ACTION = rlds_types.ACTION
-"""The name of the statistics of the action, whatever its fields are."""
+"""The name of the action vector in statistics."""
 STATE = "state"
-"""Likewise, those of the state."""
+"""The name of the state vector in statistics."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +30,12 @@ class Roles:
     `rlds.feeds.octo`, `rlds.feeds.openvla` and `rlds.feeds.openpi`.
 
     Attributes:
-      images: The field of each camera, by the name of the camera. None for a camera that this
-        dataset does not have, but others that are mixed with it do. Several fields: one of them is
-        drawn for each episode and epoch.
+      images: The field of each camera, by the name of the camera. None for a camera that only other
+        datasets of a mixture have. Of several fields, one is drawn for each episode and epoch.
       state: The field of the state of the robot, or several that are joined to one vector. None
-        among them is an element that is zero.
+        stands for a zero element.
       action: The field of the action, or several that are joined to one vector.
-      language: The field of the instruction; several, of which one is drawn, likewise.
+      language: The field of the instruction; of several, one is drawn for each episode and epoch.
 
     Raises:
       ValueError: There is no action.
@@ -55,23 +54,22 @@ class Roles:
         for name in (STATE, ACTION):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        images = {camera: _one_or_several(paths) for camera, paths in self.images.items()}
+        images = {camera: _as_paths(paths) for camera, paths in self.images.items()}
         object.__setattr__(self, "images", images)
-        object.__setattr__(self, "language", _one_or_several(self.language))
+        object.__setattr__(self, "language", _as_paths(self.language))
         if not self.action:
             raise ValueError("Roles: action is empty, expected the path of a field.")
 
     @classmethod
     def of_dataset(cls, name: str | DatasetMeaning, *, standard: bool = False) -> "Roles":
-        """Returns the roles of the fields of a robot dataset that is known.
+        """Returns the roles of the fields of a registered robot dataset.
 
         Args:
-          name: The name of the dataset, or what its fields mean: see `rlds.robotics`.
-          standard: Whether the steps are those of `rlds.robotics.standardized`: then their state
-            and action are the standard ones.
+          name: The name of the dataset, or the meaning of its fields: see `rlds.robotics`.
+          standard: Whether to use the standard state and action of `rlds.robotics.standardized`.
 
         Raises:
-          KeyError: Nothing is known of the dataset.
+          KeyError: The dataset is not registered.
 
         >>> roles = Roles.of_dataset("droid")
         >>> roles.images["wrist"], roles.action, roles.language
@@ -88,8 +86,8 @@ class Roles:
     def fields(self) -> list[str]:
         """The paths of all fields, each once."""
         roles = [*self.images.values(), *self.state, *self.action, self.language]
-        several = [(paths,) if isinstance(paths, str) else paths or () for paths in roles]
-        return list(dict.fromkeys(path for paths in several for path in paths))
+        role_paths = [(paths,) if isinstance(paths, str) else paths or () for paths in roles]
+        return list(dict.fromkeys(path for paths in role_paths for path in paths))
 
     def statistics_of(
         self,
@@ -100,14 +98,14 @@ class Roles:
         """Computes the statistics of the "action" and of the "state", if there is one.
 
         Args:
-          *tables: The steps. Octo and OpenVLA take those of all splits.
+          *tables: The steps. Octo and OpenVLA use all splits.
           masks: Masks of the elements to normalize, by these two names; all by default.
-          include_last_action: Whether the last step of each episode has an action, as Octo and
-            OpenVLA take it. If not, it does not count where the final observation is known.
+          include_last_action: Whether to include the action of the last step of each episode, as
+            Octo and OpenVLA do. If False, steps of known final observations are left out.
 
         Raises:
           KeyError: There is no such field.
-          ValueError: There are no episodes, or a mask does not fit.
+          ValueError: There are no episodes, or a mask has a wrong length.
         """
         roles = {ACTION: self.action, STATE: self.state}
         vectors = {role: paths for role, paths in roles.items() if paths}
@@ -117,9 +115,9 @@ class Roles:
             for episode in (each for table in tables for each in table.whole_episodes(fields)):
                 steps = episode[rlds_types.STEPS]
                 is_last = steps[rlds_types.IS_LAST]
-                taken = {path: at(steps, path) for path in fields}
+                values = {path: at(steps, path) for path in fields}
                 columns = {
-                    role: joined(paths, taken, is_last.shape) for role, paths in vectors.items()
+                    role: as_vector(paths, values, is_last.shape) for role, paths in vectors.items()
                 }
                 yield {**episode, rlds_types.STEPS: {**columns, rlds_types.IS_LAST: is_last}}
 
@@ -128,21 +126,21 @@ class Roles:
         )
 
 
-def _one_or_several(paths: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+def _as_paths(paths: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
     if paths is None or isinstance(paths, str):
         return paths
     return paths[0] if len(paths) == 1 else tuple(paths)
 
 
-def joined(
+def as_vector(
     paths: Sequence[str | None], columns: Mapping[str, np.ndarray], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """Returns fields as one vector.
+    """Joins fields to one vector.
 
     Args:
-      paths: The fields; None is a zero.
-      columns: Their values.
-      shape: The leading axes of the values, which stay.
+      paths: The fields; None stands for a zero.
+      columns: The values by path.
+      shape: The leading axes of the values.
 
     >>> joined(["x", None], {"x": np.array([1.0, 2.0])}, (2,)).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
@@ -154,11 +152,11 @@ def joined(
     return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
-def padded(vectors: np.ndarray, dim: int | None, role: str) -> np.ndarray:
-    """Returns vectors with zeros at the end.
+def pad_vector(vectors: np.ndarray, dim: int | None, role: str) -> np.ndarray:
+    """Pads vectors with zeros at the end.
 
     Raises:
-      ValueError: They are too long.
+      ValueError: The vectors are longer than `dim`.
     """
     size = vectors.shape[-1]
     if dim is not None and dim < size:

@@ -1,4 +1,4 @@
-"""The files in which policies keep the statistics of the data that they were trained on."""
+"""Statistics files of Octo, OpenVLA and openpi policies, in JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from rlds.feeds.roles import ACTION, STATE
 from rlds.statistics import FieldStatistics, Statistics
 
-__all__ = ["PROPRIO", "filed", "plain_statistics", "read_filed"]
+__all__ = ["PROPRIO", "from_policy_json", "plain_statistics", "to_policy_json"]
 
 PROPRIO = "proprio"
 """The name of the state in Octo and OpenVLA."""
 
 
 def plain_field(field: FieldStatistics, prefix: str, role: str) -> dict[str, Any]:
-    """The statistics of a field as Octo and OpenVLA have them in JSON.
+    """Returns the statistics of a field in the JSON form of Octo and OpenVLA.
 
     Args:
       field: The statistics.
@@ -29,7 +29,7 @@ def plain_field(field: FieldStatistics, prefix: str, role: str) -> dict[str, Any
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
     """
-    low, high = bounds_of(field, role)
+    low, high = quantile_bounds(field, role)
     plain = {
         "mean": field.mean.tolist(),
         "std": field.std.tolist(),
@@ -44,7 +44,7 @@ def plain_field(field: FieldStatistics, prefix: str, role: str) -> dict[str, Any
 
 
 def plain_statistics(statistics: Statistics, prefix: str) -> dict[str, Any]:
-    """The statistics of a dataset as Octo and OpenVLA have them in JSON, see `plain_field`."""
+    """Returns the statistics of a dataset in the JSON form of Octo and OpenVLA."""
     names = {ACTION: ACTION, STATE: PROPRIO}
     return {
         **{
@@ -57,8 +57,8 @@ def plain_statistics(statistics: Statistics, prefix: str) -> dict[str, Any]:
     }
 
 
-def bounds_of(field: FieldStatistics, role: str) -> tuple[np.ndarray, np.ndarray]:
-    """The quantiles that the ranges of policies go from and to."""
+def quantile_bounds(field: FieldStatistics, role: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the quantiles 0.01 and 0.99, the bounds of normalization."""
     missing = {0.01, 0.99} - field.quantiles.keys()
     if missing:
         raise ValueError(
@@ -68,18 +68,18 @@ def bounds_of(field: FieldStatistics, role: str) -> tuple[np.ndarray, np.ndarray
     return field.quantiles[0.01], field.quantiles[0.99]
 
 
-def filed(
+def to_policy_json(
     statistics: Statistics | Mapping[str, Statistics],
     plain: Callable[[Statistics], dict[str, Any]],
 ) -> str:
-    """Writes statistics, or those of several datasets by their names, as JSON."""
+    """Returns the statistics of a dataset, or of several by name, as JSON for a policy."""
     if isinstance(statistics, Statistics):
         return json.dumps(plain(statistics), indent=2)
-    return json.dumps({name: plain(one) for name, one in statistics.items()}, indent=2)
+    return json.dumps({name: plain(each) for name, each in statistics.items()}, indent=2)
 
 
-def read_filed(text: str, dataset_name: str | None) -> Statistics:
-    """Reads the statistics of a dataset that Octo or OpenVLA wrote."""
+def from_policy_json(text: str, dataset_name: str | None) -> Statistics:
+    """Reads the statistics of a dataset from JSON of Octo or OpenVLA."""
     read = Statistics.from_json(text, dataset_name=dataset_name)
     fields = {
         role: read[name] for role, name in ((ACTION, ACTION), (STATE, PROPRIO)) if name in read

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.feeds.resizing import resize
-from rlds.feeds.roles import ACTION, STATE, Roles, joined, padded
+from rlds.feeds.roles import ACTION, STATE, Roles, as_vector, pad_vector
 from rlds.feeds.table import Table
 from rlds.feeds.views import ViewStorage
 from rlds.robotics.registry import meaning_of
@@ -231,7 +231,7 @@ class UniformFields(View):
         shape = tuple(int(n or 0) for n in field.shape)
         if not parts:
             return np.zeros((size, *shape), field.column_dtype)
-        vectors = padded(self._vectors(path, values, rows), shape[0], f"field {path!r}")
+        vectors = pad_vector(self._vectors(path, values, rows), shape[0], f"field {path!r}")
         return vectors.astype(field.column_dtype, copy=False)
 
     def _vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
@@ -241,7 +241,7 @@ class UniformFields(View):
 
         def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
             columns = {part: values[_STEPS + part] for part in needed}
-            joined_parts = joined(parts, columns, (size,))
+            joined_parts = as_vector(parts, columns, (size,))
             return joined_parts.reshape(size, math.prod(joined_parts.shape[1:]))
 
         vectors = vectors_of(values)

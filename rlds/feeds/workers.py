@@ -1,9 +1,8 @@
-"""Batches that come from the workers of a PyTorch loader in shared memory.
+"""Transfer of batches from the workers of a PyTorch loader in reusable shared memory.
 
 PyTorch makes a file of shared memory for each tensor of each batch, copies the tensor there, and
-never uses it again: for batches of numbers, that takes longer than all the rest. Here a worker
-sends a block of batches in one piece of memory, in which they were made, and uses the piece again
-when nobody has any of them any more.
+never reuses it: for numeric batches, that dominates the time. Here a worker makes and sends a block
+of batches in one shared buffer, and reuses the buffer after all references to it are gone.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ import numpy as np
 from rlds.sources import arrays
 from rlds_ecosystem import import_extra
 
-__all__ = ["Batches", "Blocks", "NumberedBatches", "Numbers"]
+__all__ = ["BatchIterator", "BlockDataset", "BlockSampler", "NumberedBatches"]
 
-# The head of a piece of shared memory: its first byte is 1 while the receiver uses the piece.
-_HEAD = arrays.ALIGNMENT
-# The pieces that a worker reuses, and the pieces of each worker that stay mapped in the receiver.
-_MOST_PIECES = 8
-# A block of small batches takes no more: containers may have little shared memory.
-_BLOCK_BYTES = 1 << 20
+# The header of a shared buffer: its first byte is 1 while the receiver uses the buffer.
+_HEADER_BYTES = arrays.ALIGNMENT
+# The buffers that a worker reuses, and the buffers of each worker that the receiver keeps mapped.
+_MAX_BUFFERS = 8
+# The limit of a block of small batches: containers may have little shared memory.
+_MAX_BLOCK_BYTES = 1 << 20
 
 
 class NumberedBatches(Protocol):
-    """The batches of a feed by their numbers, see `rlds.feeds.Feed`."""
+    """The protocol of a feed with batches by number, see `rlds.feeds.Feed`."""
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches; None if there is no end."""
+        """The number of batches; None for an endless feed."""
 
     @property
     def block_size(self) -> int:
-        """The number of batches that are best made at once."""
+        """The preferred number of batches in a block."""
 
     @property
     def batch_bytes(self) -> int:
-        """The size of a batch, about."""
+        """The approximate size of a batch."""
 
     def __getitem__(self, batch: int, /) -> Any:
         """Returns a batch."""
@@ -60,22 +59,21 @@ class NumberedBatches(Protocol):
         """Prefetches the data of later batches."""
 
     def start_of(self, start: int | Mapping[str, Any]) -> int:
-        """Returns the batch at which a state goes on."""
+        """Returns the batch at which a state resumes."""
 
     def state_dict(self, batch: int) -> dict[str, Any]:
         """Returns the state before a batch."""
 
 
-class Numbers:
-    """The items of a loader, as batch numbers: the first batch of each item, and a count.
+class BlockSampler:
+    """A sampler of blocks of batches for a PyTorch loader: (first batch, number of batches).
 
-    The first items are small, so that they come soon, and so are the last, so that all workers end
-    together.
+    The first blocks are small, so they come soon; the last blocks too, so all workers end together.
 
     Args:
       first: The first batch.
       end: The batch after the last one; None for an endless feed.
-      max_batches: The largest number of batches in an item.
+      max_batches: The largest number of batches in a block.
       workers: The number of workers.
 
     >>> [*Numbers(3, 10, max_batches=4, workers=1)]
@@ -88,48 +86,48 @@ class Numbers:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         batch = self._first
         while self._end is None or batch < self._end:
-            left = batch if self._end is None else self._end - batch
-            near = min(batch - self._first, left) // (2 * self._workers)
-            count = min(max(near, 1), self._max_batches)
+            num_left = batch if self._end is None else self._end - batch
+            max_count = min(batch - self._first, num_left) // (2 * self._workers)
+            count = min(max(max_count, 1), self._max_batches)
             yield batch, count
             batch += count
 
     def __len__(self) -> int:
-        """The number of batches, by which the length of a loader is counted."""
+        """The number of batches, which is the length of the loader."""
         if self._end is None:
             raise TypeError("an endless feed has no length")
         return max(self._end - self._first, 0)
 
 
-class Blocks:
-    """Blocks of the batches of a feed, which a worker makes and sends.
+class BlockDataset:
+    """A map-style dataset of blocks of batches of a feed, which a worker makes and sends.
 
     Args:
       feed: The feed.
-      convert: Takes each batch; you get what it returns.
+      convert: A function that converts each batch.
     """
 
     def __init__(self, feed: NumberedBatches, convert: Callable[[Any], Any]) -> None:
         self._feed, self._convert = feed, convert
-        self._pieces: list[_Piece] = []
-        self._size = self._ahead = 0
+        self._buffers: list[_Buffer] = []
+        self._size = self._prefetch_end = 0
 
     @property
     def max_batches(self) -> int:
-        """The number of batches to send at once, for speed."""
-        return max(min(self._feed.block_size, _BLOCK_BYTES // self._feed.batch_bytes), 1)
+        """The largest number of batches in a block."""
+        return max(min(self._feed.block_size, _MAX_BLOCK_BYTES // self._feed.batch_bytes), 1)
 
-    def __getitem__(self, item: tuple[int, int]) -> _Sent:
-        piece = self._piece(self._size)
-        with arrays.taken_from(memory := piece.memory()) as size:
-            sent = self._sent(piece, memory, self._batches(*item), size)
-        self._ahead = self._feed.read_ahead(sum(item), self._ahead)
+    def __getitem__(self, item: tuple[int, int]) -> _SentBlock:
+        shared = self._free_buffer(self._size)
+        with arrays.taken_from(memory := shared.memory()) as size:
+            sent = self._message(shared, memory, self._batches(*item), size)
+        self._prefetch_end = self._feed.read_ahead(sum(item), self._prefetch_end)
         return sent
 
     def _batches(self, first: int, count: int) -> list[Any]:
-        """Returns batches; if one of them cannot be made, those before it, and then the error."""
+        """Returns converted batches; after an error, the batches before it and the error."""
         try:
-            return [*map(self._convert, self._feed.block(first, count, self._ahead))]
+            return [*map(self._convert, self._feed.block(first, count, self._prefetch_end))]
         except Exception:
             if count == 1:
                 raise
@@ -142,15 +140,15 @@ class Blocks:
                 return [*batches, _utils().ExceptionWrapper(where=where)]
         return batches
 
-    def _sent(
-        self, piece: _Piece, memory: np.ndarray, batches: list[Any], taken: Callable[[], int]
-    ) -> _Sent:
-        """Returns the message for batches; copies their other arrays to the shared memory."""
+    def _message(
+        self, shared: _Buffer, memory: np.ndarray, batches: list[Any], used: Callable[[], int]
+    ) -> _SentBlock:
+        """Returns the message with a block; copies arrays into shared memory if they are not."""
         pickled = io.BytesIO()
         buffers: list[pickle.PickleBuffer] = []
         _Pickler(pickled, 5, buffer_callback=buffers.append).dump(batches)
         payloads = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
-        begin, end = _address(memory), taken()
+        begin, end = _address(memory), used()
         spans, to_copy = [], []
         for payload in payloads:
             offset = _address(payload) - begin
@@ -158,108 +156,108 @@ class Blocks:
                 offset = end
                 end += arrays.aligned(len(payload))
                 to_copy.append((offset, payload))
-            spans.append((_HEAD + offset, len(payload)))
+            spans.append((_HEADER_BYTES + offset, len(payload)))
         self._size = end
-        if end > len(memory):  # So have all parts copied there.
+        if end > len(memory):  # Copy all arrays to a larger buffer.
             ends = np.cumsum([0, *(arrays.aligned(len(payload)) for payload in payloads)]).tolist()
-            self._size = max(end, ends[-1])  # Parts of one array that was there are aligned, too.
-            piece = self._piece(self._size)
-            memory = piece.memory()
+            self._size = max(end, ends[-1])  # Copies are aligned, so they may need more space.
+            shared = self._free_buffer(self._size)
+            memory = shared.memory()
             to_copy = list(zip(ends, payloads))
-            spans = [(_HEAD + offset, len(payload)) for offset, payload in to_copy]
+            spans = [(_HEADER_BYTES + offset, len(payload)) for offset, payload in to_copy]
         for offset, payload in to_copy:
             memory[offset : offset + len(payload)] = payload
-        piece.give_away()
-        return _Sent(piece.tensor, pickled.getvalue(), spans)
+        shared.mark_in_use()
+        return _SentBlock(shared.tensor, pickled.getvalue(), spans)
 
-    def _piece(self, size: int) -> _Piece:
-        """Returns memory that nobody has: some of before, or new memory."""
-        free = next((piece for piece in self._pieces if piece.is_free), None)
-        if free is not None and free.size >= size:
-            return free
-        new = _Piece(size + size // 8)
-        if free is not None:
-            self._pieces.remove(free)
-        if len(self._pieces) < _MOST_PIECES:
-            self._pieces.append(new)
+    def _free_buffer(self, size: int) -> _Buffer:
+        """Returns an unused shared buffer, or a new one."""
+        unused = next((shared for shared in self._buffers if shared.is_free), None)
+        if unused is not None and unused.size >= size:
+            return unused
+        new = _Buffer(size + size // 8)
+        if unused is not None:
+            self._buffers.remove(unused)
+        if len(self._buffers) < _MAX_BUFFERS:
+            self._buffers.append(new)
         return new
 
 
-class _Piece:
-    """Shared memory of a worker.
+class _Buffer:
+    """A buffer in shared memory, which a worker reuses.
 
     Attributes:
-      size: The size in bytes.
-      tensor: All of it, with its head.
+      size: The size in bytes, without the header.
+      tensor: The memory, including the header.
     """
 
     def __init__(self, size: int) -> None:
         torch = import_extra("torch")
         self.size = size
-        self.tensor = torch.zeros(_HEAD + size, dtype=torch.uint8).share_memory_()
-        self._head = self.tensor.numpy()[:1]
-        self._last: Callable[[], Any] = lambda: None
+        self.tensor = torch.zeros(_HEADER_BYTES + size, dtype=torch.uint8).share_memory_()
+        self._header = self.tensor.numpy()[:1]
+        self._owner: Callable[[], Any] = lambda: None
 
     def memory(self) -> np.ndarray:
-        """Returns the memory, for arrays that refer to it."""
+        """Returns the memory without the header; arrays in it keep the buffer in use."""
         owner = self.tensor.numpy()
-        self._last = weakref.ref(owner)
-        return owner[_HEAD:]
+        self._owner = weakref.ref(owner)
+        return owner[_HEADER_BYTES:]
 
-    def give_away(self) -> None:
-        self._head[0] = 1
+    def mark_in_use(self) -> None:
+        self._header[0] = 1
 
     @property
     def is_free(self) -> bool:
         """True if neither a receiver nor a transform still uses the memory."""
-        return not self._head[0] and self._last() is None
+        return not self._header[0] and self._owner() is None
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out the contents of tensors and arrays."""
+    """A pickler that passes the contents of tensors and arrays as out-of-band buffers."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:
             memory = arrays.as_bytes(value).data
-            return _restored, (pickle.PickleBuffer(memory), value.dtype, value.shape)
+            return _restored_array, (pickle.PickleBuffer(memory), value.dtype, value.shape)
         torch = import_extra("torch")
         if type(value) is not torch.Tensor or value.device.type != "cpu":
             return NotImplemented
         if value.layout != torch.strided or value.requires_grad or value.is_quantized:
             return NotImplemented
-        plain = value.resolve_conj().resolve_neg().contiguous()
-        memory = plain.reshape(-1).view(torch.uint8).numpy().data
-        return _restored, (pickle.PickleBuffer(memory), value.dtype, tuple(value.shape))
+        contiguous = value.resolve_conj().resolve_neg().contiguous()
+        memory = contiguous.reshape(-1).view(torch.uint8).numpy().data
+        return _restored_array, (pickle.PickleBuffer(memory), value.dtype, tuple(value.shape))
 
 
-def _restored(part: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """The array or tensor that is in a part of memory: in a tensor, if that is pinned."""
+def _restored_array(part: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Returns the array or tensor in a part of the shared (or pinned) memory."""
     torch = import_extra("torch")
     if isinstance(dtype, np.dtype):
         part = part.numpy() if isinstance(part, torch.Tensor) else part
         return np.frombuffer(part, dtype).reshape(shape)
     if not len(part):
         return torch.empty(shape, dtype=dtype)
-    if not isinstance(part, torch.Tensor):  # Each gets a storage of its own, which may be saved.
+    if not isinstance(part, torch.Tensor):  # Each tensor has its own storage, for `torch.save`.
         return torch.frombuffer(part, dtype=dtype).view(shape)
     return part.view(dtype).view(shape)
 
 
-class _Sent:
-    """A block of batches, in the worker."""
+class _SentBlock:
+    """A block of batches as a worker sends it."""
 
     def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
         self._arguments = tensor, content, byte_ranges
 
     def __reduce__(self) -> Any:
-        return _Received, self._arguments
+        return _ReceivedBlock, self._arguments
 
 
-class _Received:
-    """A block of batches, where it is used.
+class _ReceivedBlock:
+    """A block of batches as the training process receives it.
 
     Attributes:
-      tensor: The memory that it came in.
+      tensor: The shared memory of the block.
     """
 
     def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
@@ -267,22 +265,22 @@ class _Received:
         owner = tensor.numpy()
         # Each batch in the memory keeps a reference to this object.
         shared_bytes = (ctypes.c_ubyte * len(owner)).from_buffer(owner)
-        weakref.finalize(shared_bytes, _give_back, owner, os.getpid()).atexit = False
+        weakref.finalize(shared_bytes, _release, owner, os.getpid()).atexit = False
         self._memory: Any = memoryview(shared_bytes)
 
-    def pin_memory(self) -> _Received:
-        """Copies the memory to where a device can get it; called by the loader."""
+    def pin_memory(self) -> _ReceivedBlock:
+        """Copies the block to pinned memory; called by the loader."""
         self._memory = self.tensor.pin_memory()
         return self
 
     def batches(self) -> list[Any]:
-        """Returns the batches, and perhaps an error after them."""
+        """Returns the batches of the block; the last item may be an error."""
         parts = [self._memory[begin : begin + size] for begin, size in self._byte_ranges]
         batches: list[Any] = pickle.loads(self._content, buffers=parts)
         return batches
 
 
-def _give_back(owner: np.ndarray, process: int) -> None:
+def _release(owner: np.ndarray, process: int) -> None:
     """Lets the worker reuse the memory of a block."""
     if os.getpid() == process:  # A forked process must not free the memory.
         owner[0] = 0
@@ -296,25 +294,25 @@ def _utils() -> Any:
     return import_extra("torch.utils.data")._utils
 
 
-class Batches(Iterator[Any]):
-    """The batches of a loader.
+class BatchIterator(Iterator[Any]):
+    """An iterator over the batches of a PyTorch loader.
 
     Args:
-      items: The iterator of the loader itself: over batches, or with workers over blocks of them.
-      next_batch: Has the number of the next batch, and is kept up to date.
+      items: The iterator of the loader: over batches, or with workers over blocks of batches.
+      next_batch: A list of one element, updated to the number of the next batch.
       workers: The number of workers.
     """
 
     def __init__(self, items: Iterator[Any], next_batch: list[int], workers: int) -> None:
         self._items, self._next_batch = items, next_batch
         self._ready_batches: collections.deque[Any] = collections.deque()
-        # Mapping memory again takes longer than reusing mapped memory.
-        self._mapped: collections.deque[Any] = collections.deque(maxlen=workers * _MOST_PIECES)
+        # Keeping memory mapped is faster than mapping it again.
+        self._mapped: collections.deque[Any] = collections.deque(maxlen=workers * _MAX_BUFFERS)
 
     def __next__(self) -> Any:
         while not self._ready_batches:
             item = next(self._items)
-            if isinstance(item, _Received):
+            if isinstance(item, _ReceivedBlock):
                 self._ready_batches.extend(item.batches())
                 self._mapped.append(item.tensor)
             else:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.feeds.roles import ACTION, STATE, Roles, joined
-from rlds.feeds.statistics_files import read_filed
+from rlds.feeds.roles import ACTION, STATE, Roles, as_vector
+from rlds.feeds.statistics_files import from_policy_json
 from rlds.feeds.table import Table
 from rlds.feeds.table import open as open_table
 from rlds.feeds.trajectories import Trajectory, map_episodes
@@ -312,7 +312,7 @@ def _exact(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
         present_paths = [path for path in paths if path is not None]
         if role in statistics and present_paths:
             parts = [
-                joined(paths, columns, columns[present_paths[0]].shape[:1])
+                as_vector(paths, columns, columns[present_paths[0]].shape[:1])
                 for _, columns in table.blocks(present_paths)
             ]
             values = np.concatenate(parts).astype(np.float32)
@@ -328,7 +328,7 @@ def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics
         text = epath.Path(given).read_text()
     else:
         text = json.dumps(map_named_leaves(lambda _, value: np.asarray(value).tolist(), given))
-    statistics = read_filed(text, None)
+    statistics = from_policy_json(text, None)
     if masks is None:
         return statistics
     action = statistics[ACTION]

@@ -118,8 +118,8 @@ def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
 
     if not torch.cuda.is_available():
         monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
-    sent = workers.Blocks(feed, torch.utils.data.default_convert)[(0, 3)]
-    received = workers._Received(*sent._arguments)
+    sent = workers.BlockDataset(feed, torch.utils.data.default_convert)[(0, 3)]
+    received = workers._ReceivedBlock(*sent._arguments)
     assert received.tensor[0] == 1
     assert received.pin_memory() is received
     assert received.tensor[0] == 0
@@ -137,9 +137,9 @@ def test_small_batches_fit_into_memory(directory, size):
 
     table = rlds.feeds.open(directory, fields=["is_first", "is_last", "reward"])
     feed = Feed(table.steps(), size, seed=1)
-    blocks, first = workers.Blocks(feed, torch.utils.data.default_convert), 0
+    blocks, first = workers.BlockDataset(feed, torch.utils.data.default_convert), 0
     for count in range(1, 20):
-        received = workers._Received(*blocks[(first, count)]._arguments)
+        received = workers._ReceivedBlock(*blocks[(first, count)]._arguments)
         expected = [content(feed[number]) for number in range(first, first + count)]
         assert [content(batch) for batch in received.batches()] == expected
         first += count

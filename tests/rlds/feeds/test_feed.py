@@ -296,7 +296,7 @@ def test_a_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypat
     samples = table.select("action").steps()
     feed = Feed(samples, 8)
     assert "too much" not in feed.explain()
-    monkeypatch.setattr("rlds.feeds.planning._memory", lambda: 1000)
+    monkeypatch.setattr("rlds.feeds.planning._memory_bytes", lambda: 1000)
     for others in ({}, {"rank": 1, "world": 2}):
         with pytest.warns(UserWarning, match="shuffle='segments' reads from the disk in order"):
             other = Feed(samples, 8, **others)

@@ -33,7 +33,7 @@ def table(directory):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Each block has one batch, so that the thread has always something to do."""
-    monkeypatch.setattr(feed_module, "_BLOCK_ROWS", 1)
+    monkeypatch.setattr(feed_module, "_MAX_BLOCK_ROWS", 1)
 
 
 def rows(batch):
