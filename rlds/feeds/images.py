@@ -1,8 +1,8 @@
-"""Image files, decoded into the rows of a batch.
+"""Decoding of JPEG and PNG files into the rows of a batch.
 
-`tfds_files.decode_image` says which files are images of a feature, and what their pixels are. The
-libraries here are faster. They decode the files for which they give the same pixels; all others,
-damaged ones among them, go to `decode_image`, whose errors you see.
+`tfds_files.decode_image` is the reference for valid files and their pixels. The libraries here are
+faster; they decode files for which they give the same pixels. Other files, including damaged ones,
+are decoded by `decode_image`, which raises the errors.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["ImageDecoder", "ImageError"]
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
 _Header: TypeAlias = tuple[int, int, int]  # Height, width and channels.
-# Smaller images are decoded before a thread has got them.
-_LEAST_BYTES = 1 << 14
+# Smaller images are decoded faster than threads start.
+_MIN_THREADED_BYTES = 1 << 14
 
 
 class ImageError(ValueError):
-    """The file of a row is damaged, or not an image that is read here.
+    """The image file of a row is damaged or not supported.
 
     Attributes:
       row: The row of the batch.
@@ -56,8 +56,8 @@ class ImageError(ValueError):
 class ImageDecoder:
     """Decodes image files into the rows of a batch.
 
-    PNG files give the same pixels as in TFDS. Of JPEG files, TensorFlow takes a shortcut by
-    default, and is off by up to 16 of 255; all other libraries agree.
+    PNG files give the same pixels as in TFDS. For JPEG files, TensorFlow uses an approximate
+    transform by default, with errors of up to 16 of 255; all other libraries agree.
 
     >>> from tfds_files.png import encode_png
     >>> files = [encode_png(np.full((2, 2, 3), value, np.uint8)) for value in (0, 255)]
@@ -69,16 +69,15 @@ class ImageDecoder:
     Args:
       shape: Height, width and channels of the images; None for a size that differs.
       dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
-      encoding: "jpeg" or "png" for the kind of file to expect. As in TFDS, a file of another kind
-        is decoded too.
+      encoding: "jpeg" or "png", the expected kind of file. As in TFDS, other kinds are decoded too.
       jpeg: The decoder of JPEG files: "accurate" for the pixels of all libraries but TensorFlow
-        (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for those of its
-        default, bit by bit. For these you need simplejpeg, and files without any damage.
-      threads: The number of decoding threads; 0 for the calling thread. All decoders share them. If
-        None, as many as this process has processors, if there are several.
+        (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for the exact pixels of
+        TensorFlow's default, which needs simplejpeg and undamaged files.
+      threads: The number of decoding threads, shared by all decoders; 0 for the calling thread. If
+        None, the number of processors, if there are several.
 
     Raises:
-      ImportError: simplejpeg is needed, and not installed.
+      ImportError: simplejpeg is needed, but not installed.
     """
 
     def __init__(
@@ -99,9 +98,9 @@ class ImageDecoder:
                 f"expected a shape of 3 axes and threads >= 0, got {tuple(shape)} and {threads}"
             )
         self._feature = Image(shape=tuple(shape), dtype=np.dtype(dtype), encoding_format=encoding)
-        self._of_tf, self._threads = jpeg == "tf", threads
-        if self._of_tf:
-            _ = _JPEG_OF_TF.decode
+        self._is_tf, self._threads = jpeg == "tf", threads
+        if self._is_tf:
+            _ = _TF_JPEG.decode
 
     def decode(self, files: Sequence[bytes | memoryview | np.ndarray]) -> np.ndarray:
         """Returns the images, of shape `[rows, height, width, channels]`.
@@ -113,8 +112,8 @@ class ImageDecoder:
           The images; as an array of arrays, as of `tfds_files.stack`, if their sizes differ.
 
         Raises:
-          ImageError: A file is no image of this shape and dtype. It is the first such row.
-          ImportError: No library for these files is installed; names the extra that brings one.
+          ImageError: A file is no image of this shape and dtype; of several, the first row.
+          ImportError: No library for these files is installed; the message names the extra.
         """
         buffers = [file.data if isinstance(file, np.ndarray) else file for file in files]
         feature, kinds = self._feature, self._kinds()
@@ -122,7 +121,7 @@ class ImageDecoder:
         if size is None:
             return self._decode_unequal(buffers, kinds)
         images = arrays.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
-        rows = _pixels(images)
+        rows = _as_bytes(images)
         feature = dataclasses.replace(feature, shape=images.shape[1:])
 
         def decode(chunk: range) -> None:
@@ -130,20 +129,20 @@ class ImageDecoder:
                 if not _decode_fast(buffers[row], rows[row], kinds):
                     images[row] = self._decode_exactly(buffers[row], feature, row)
 
-        is_small = self._threads is None and math.prod(images.shape[1:]) < _LEAST_BYTES
+        is_small = self._threads is None and math.prod(images.shape[1:]) < _MIN_THREADED_BYTES
         for_all_rows(decode, len(buffers), 0 if is_small else self._threads)
         return images
 
-    def _decode_unequal(self, buffers: list[_Data], kinds: list[_Kind]) -> np.ndarray:
+    def _decode_unequal(self, buffers: list[_Data], kinds: list[_FileKind]) -> np.ndarray:
         feature = self._feature
         images: list[Any] = [None] * len(buffers)
 
         def decode(chunk: range) -> None:
             for row in chunk:
-                size = _size(buffers[row], kinds)
+                size = _header_size(buffers[row], kinds)
                 if size is not None and fits(size, feature.shape[:2]):
                     image = np.empty((*size, feature.shape[-1] or 3), feature.dtype)
-                    if _decode_fast(buffers[row], _pixels(image), kinds):
+                    if _decode_fast(buffers[row], _as_bytes(image), kinds):
                         images[row] = image
                         continue
                 images[row] = self._decode_exactly(buffers[row], feature, row)
@@ -151,15 +150,15 @@ class ImageDecoder:
         for_all_rows(decode, len(buffers), self._threads)
         return tfds_files.stack(images)
 
-    def _kinds(self) -> list[_Kind]:
+    def _kinds(self) -> list[_FileKind]:
         kinds = _KINDS[self._feature.encoding_format]
         kinds = [kind for kind in kinds if self._feature.dtype in kind.dtypes]
-        return [_JPEG_OF_TF if kind is _JPEG and self._of_tf else kind for kind in kinds]
+        return [_TF_JPEG if kind is _JPEG and self._is_tf else kind for kind in kinds]
 
     def _decode_exactly(self, data: _Data, feature: Image, row: int) -> np.ndarray:
         try:
             image = tfds_files.decode_image(bytes(data), feature)
-            if self._of_tf and data[:2] == b"\xff\xd8":
+            if self._is_tf and data[:2] == b"\xff\xd8":
                 raise tfds_files.UnsupportedFileError(
                     "simplejpeg does not decode this JPEG file, which is damaged or of a rare "
                     "kind, so TensorFlow's pixels are unknown; jpeg='accurate' decodes it"
@@ -169,20 +168,19 @@ class ImageDecoder:
         return image
 
 
-# Decodes a file with a header into a row; returns False, with anything in the row, if that is left
-# to `decode_image`.
+# Decodes a file with a header into a row; returns False if `decode_image` has to decode it.
 _Decode: TypeAlias = Callable[[_Data, _Header, np.ndarray], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kind:
-    """A kind of file.
+class _FileKind:
+    """A kind of image file, such as JPEG.
 
     Attributes:
-      read_header: Returns height, width and channels of a file, if it is of this kind, and of a
-        form that the libraries decode as `decode_image` does.
-      dtypes: The dtypes of pixels that it can hold.
-      libraries: Functions that import the libraries that decode it, the fastest first.
+      read_header: Returns height, width and channels of a file; None if it is of another kind, or
+        if libraries may decode it differently than `decode_image`.
+      dtypes: The supported dtypes of pixels.
+      libraries: Functions that import decoding libraries, the fastest first.
     """
 
     read_header: Callable[[_Data], _Header | None]
@@ -211,7 +209,7 @@ def _simplejpeg(*, fast_transform: bool = False) -> _Decode:
             return False
         try:
             image = decode_jpeg(data, colours, fast_transform, buffer=row)
-        except ValueError:  # Also where the file is only slightly damaged.
+        except ValueError:  # simplejpeg also refuses slightly damaged files.
             return False
         return bool(image.shape == shape)
 
@@ -220,9 +218,9 @@ def _simplejpeg(*, fast_transform: bool = False) -> _Decode:
 
 def _opencv() -> _Decode:
     library = importlib.import_module("cv2")
-    # These neither turn images as their Exif data says, nor start threads, as `cvtColor` does.
-    as_it_is = library.IMREAD_IGNORE_ORIENTATION | library.IMREAD_ANYDEPTH
-    flags = {1: as_it_is, 3: as_it_is, 4: library.IMREAD_UNCHANGED}
+    # Ignore the Exif rotation. Reorder channels by `mixChannels`, as `cvtColor` starts threads.
+    raw_flags = library.IMREAD_IGNORE_ORIENTATION | library.IMREAD_ANYDEPTH
+    flags = {1: raw_flags, 3: raw_flags, 4: library.IMREAD_UNCHANGED}
     order = {4: [0, 2, 1, 1, 2, 0, 3, 3]}  # From BGRA.
     if hasattr(library, "IMREAD_COLOR_RGB"):
         flags[3] |= library.IMREAD_COLOR_RGB
@@ -294,7 +292,7 @@ def _read_png_header(data: _Data) -> _Header | None:
     try:
         length, kind = _read_chunk(data, position)
         while kind != b"IDAT":
-            if kind == b"acTL":  # Moving pictures, which need not begin with the image.
+            if kind == b"acTL":  # Animated PNG files need not begin with the default image.
                 return None
             position += 12 + length
             length, kind = _read_chunk(data, position)
@@ -303,18 +301,17 @@ def _read_png_header(data: _Data) -> _Header | None:
     return header.height, header.width, header.channels
 
 
-_BYTES = (np.uint8, np.float32)
-_JPEG = _Kind(_read_jpeg_header, _BYTES, (_simplejpeg, _opencv, _pillow))
-_JPEG_OF_TF = dataclasses.replace(
+_BYTE_DTYPES = (np.uint8, np.float32)
+_JPEG = _FileKind(_read_jpeg_header, _BYTE_DTYPES, (_simplejpeg, _opencv, _pillow))
+_TF_JPEG = dataclasses.replace(
     _JPEG, libraries=(functools.partial(_simplejpeg, fast_transform=True),)
 )
-_PNG = _Kind(_read_png_header, (*_BYTES, np.uint16), (_opencv, _pillow))
-# The file kinds by the encoding of a feature. An encoding that decodes bytes of a row to a row of
-# a batch, such as frames of a video, can be added here.
+_PNG = _FileKind(_read_png_header, (*_BYTE_DTYPES, np.uint16), (_opencv, _pillow))
+# The file kinds by the encoding of a feature.
 _KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
 
 
-def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_Kind]) -> bool:
+def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_FileKind]) -> bool:
     for kind in kinds:
         header = kind.read_header(data)
         if header is not None:
@@ -322,8 +319,8 @@ def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_Kind]) -> bool:
     return False
 
 
-def _size(data: _Data, kinds: list[_Kind]) -> _Size | None:
-    """The height and width of an image, None if only `decode_image` knows."""
+def _header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
+    """Returns the height and width of an image; None if `decode_image` has to read it."""
     for kind in kinds:
         header = kind.read_header(data)
         if header is not None:
@@ -331,16 +328,16 @@ def _size(data: _Data, kinds: list[_Kind]) -> _Size | None:
     return None
 
 
-def _common_size(buffers: list[_Data], feature: Image, kinds: list[_Kind]) -> _Size | None:
-    """Returns the height and width of all images; None if they differ, or are wrong."""
+def _common_size(buffers: list[_Data], feature: Image, kinds: list[_FileKind]) -> _Size | None:
+    """Returns the common height and width of images; None if they differ or are invalid."""
     height, width, _ = feature.shape
     if height is not None and width is not None:
         return height, width
-    sizes = {_size(data, kinds) for data in buffers} or {(height or 0, width or 0)}
+    sizes = {_header_size(data, kinds) for data in buffers} or {(height or 0, width or 0)}
     size = sizes.pop()
     return size if size and not sizes and fits(size, (height, width)) else None
 
 
-def _pixels(images: np.ndarray) -> np.ndarray:
-    """The values that are in the files of images: four bytes for a depth."""
+def _as_bytes(images: np.ndarray) -> np.ndarray:
+    """Returns images as stored in files: a float32 depth is four bytes."""
     return images.view(np.uint8) if images.dtype == np.float32 else images

@@ -1,8 +1,8 @@
-"""Rows that are copied out of mapped files of TFRecord: nothing else of the files is read.
+"""Memory-mapped storage of a feed: random access to rows of TFRecord files of a TFDS dataset.
 
-The index of a shard (`tfds_files.ShardIndex`) says where the values of an episode are. Where those
-of a field have the same size in every step, a row is found by arithmetic. Fields that are stored
-otherwise (compressed arrays, text, integers of several bytes) are read by whole episodes.
+The index of a shard (`tfds_files.ShardIndex`) has the locations of the values of an episode. If a
+field has the same size in every step, the offset of a row is computed. Fields of other storage
+(compressed arrays, text, integers of several bytes) are read by whole episodes.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
 __all__ = ["MappedStorage"]
 
-# Checks of the state of files that take longer than these seconds, as for thousands of files or
-# remote ones, are limited to this share of the time.
-_SECONDS_OF_CHECK, _SHARE_OF_CHECKS = 0.001, 0.05
-# Up to this number, checking all files is as fast as finding the files of the copied rows.
-_FEW_FILES = 4
-# Up to this number, checking all blocks is as fast as finding the blocks of a row.
-_BLOCKS_OF_ROW = 16
+# Checks of file states that take longer, as for thousands of files or on network drives, are
+# limited to this fraction of the time.
+_MIN_CHECK_SECONDS, _MAX_CHECK_FRACTION = 0.001, 0.05
+# Up to this number of files, checking all is as fast as finding the files of the copied rows.
+_MAX_CHECKED_FILES = 4
+# Up to this number of blocks per row, checking all is as fast as finding the blocks of the rows.
+_MAX_BLOCKS_PER_ROW = 16
 # The value of an unknown last flag in an index.
-_NO_FLAG = 255
+_UNKNOWN_FLAG = 255
 
 
 class MappedFiles:
-    """Files that are mapped into memory, to be read only.
+    """Memory-mapped TFRecord files, read-only.
 
     Args:
       indexes: The indexes of the files.
       features: The features of their examples.
-      copies: Local copies of files in a store: missing pieces are fetched.
+      copies: Local copies of remote files: missing blocks are fetched.
 
     Raises:
-      SourceChangedError: One is not the file that was indexed.
-      OSError: One cannot be read.
+      SourceChangedError: A file has changed since it was indexed.
+      OSError: A file cannot be read.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class MappedFiles:
     ) -> None:
         self._indexes, self._features, self.copies = indexes, features, copies
         maps = [map_file(index.path) for index in indexes]
-        self._states = [_state_of(state) for _, state in maps]
+        self._states = [_file_state(state) for _, state in maps]
         for index, (data, state) in zip(indexes if copies is None else (), maps):
             if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
                 difference = f"{len(data)} bytes, but {index.file_size} when it was indexed"
                 raise SourceChangedError(difference, file=index.path)
         self._buffers = Buffers([np.frombuffer(data, np.uint8) for data, _ in maps])
-        self._next_check, self._seconds_of_file = 0.0, math.inf
+        self._next_check, self._seconds_per_file = 0.0, math.inf
 
     def gather_steps(
         self,
@@ -110,16 +110,16 @@ class MappedFiles:
     def copies_of(
         self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> list[np.ndarray]:
-        """Returns bytes from anywhere in the files, as arrays of uint8; `check` afterwards."""
+        """Returns copies of byte ranges of the files, as arrays of uint8; `check` afterwards."""
         sizes = ends - begins
         widths, counts = np.unique(sizes, return_counts=True)
         memory = arrays.empty([int(sizes.sum())], np.uint8)
         copies: list[np.ndarray] = [memory] * len(sizes)
         # Ranges of equal size are copied at once.
-        rows_of_each = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
+        row_groups = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
         parts = np.split(memory, np.cumsum(counts * widths)[:-1])
         groups = []
-        for rows, part, width in zip(rows_of_each, parts, widths.tolist()):
+        for rows, part, width in zip(row_groups, parts, widths.tolist()):
             groups.append((rows, part.reshape(len(rows), width)))
             for row, copy in zip(rows.tolist(), groups[-1][1]):
                 copies[row] = copy
@@ -150,7 +150,7 @@ class MappedFiles:
         self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> None:
         assert self.copies is not None
-        blocks = self.copies.all_blocks(_BLOCKS_OF_ROW * len(numbers))
+        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(numbers))
         if blocks is None:
             blocks = self.copies.blocks_of(numbers, begins, ends)
         with _store_errors():
@@ -162,55 +162,57 @@ class MappedFiles:
         return SourceError(problem, file=self.name_of(error.number))
 
     def name_of(self, number: int) -> str:
-        """The path of a file, or its URL."""
+        """Returns the path of a file, or its URL."""
         return self._indexes[number].path if self.copies is None else self.copies.urls[number]
 
     def check(self, numbers: Sequence[int]) -> None:
-        """Raises an error if files were changed in place, so that copied rows may be wrong.
+        """Raises an error if files were changed in place, so copied rows may be wrong.
 
-        Writing changes the times of a file before its bytes, so those that were copied before this
-        are right.
+        Writing changes the times of a file before its bytes, so rows that were copied before a
+        successful check are right.
 
         Args:
-          numbers: The files that something may have been copied from.
+          numbers: The numbers of the files of copied rows.
 
         Raises:
-          SourceChangedError: Names the file.
+          SourceChangedError: A file has changed; the message names it.
         """
-        # Copies of objects were compared with their versions when they were fetched.
+        # Versions of remote objects are checked during the download.
         if self.copies is not None or (begin := time.monotonic()) < self._next_check:
             return
         for number in numbers:
             self._check(number)
-        if numbers:  # The least time: other work of the machine does not count.
+        if numbers:  # The minimum time excludes other load of the machine.
             end = time.monotonic()
-            self._seconds_of_file = min(self._seconds_of_file, (end - begin) / len(numbers))
-            if (seconds := self._seconds_of_file * len(numbers)) > _SECONDS_OF_CHECK:
-                self._next_check = end + seconds / _SHARE_OF_CHECKS
+            self._seconds_per_file = min(self._seconds_per_file, (end - begin) / len(numbers))
+            if (seconds := self._seconds_per_file * len(numbers)) > _MIN_CHECK_SECONDS:
+                self._next_check = end + seconds / _MAX_CHECK_FRACTION
 
     def _check(self, number: int) -> None:
-        index, before = self._indexes[number], self._states[number]
+        index, opened_state = self._indexes[number], self._states[number]
         try:
-            state = _state_of(os.stat(index.path))
+            state = _file_state(os.stat(index.path))
         except FileNotFoundError:
             return  # A removed file stays mapped.
-        if state == before or state[:2] != before[:2]:
+        if state == opened_state or state[:2] != opened_state[:2]:
             return
-        # Perhaps only its permissions were changed, or a link was made.
-        if state[:4] == before[:4] and self._has_content(index):
+        # Changed permissions or new links leave the contents unchanged.
+        if state[:4] == opened_state[:4] and self._is_unchanged(index):
             self._states[number] = state
             return
-        how = "overwritten" if state[2] == before[2] else f"cut or extended to {state[2]} bytes"
-        problem = f"it was changed while it was open: {how}. Open the dataset again"
+        change = (
+            "overwritten" if state[2] == opened_state[2] else f"cut or extended to {state[2]} bytes"
+        )
+        problem = f"it was changed while it was open: {change}. Open the dataset again"
         raise SourceChangedError(problem, file=index.path)
 
-    def _has_content(self, index: ShardIndex) -> bool:
-        """Reads all of a file, and compares its checksums."""
+    def _is_unchanged(self, index: ShardIndex) -> bool:
+        """True if a file still has the checksum of its index; reads the whole file."""
         try:
-            now = index_shard(index.path, self._features, verify=True)
+            current = index_shard(index.path, self._features, verify=True)
         except (tfds_files.DamagedFileError, OSError):
             return False
-        return now.checksum == index.checksum
+        return current.checksum == index.checksum
 
 
 @contextlib.contextmanager
@@ -224,7 +226,7 @@ def _store_errors() -> Iterator[None]:
         raise (SourceChangedError if is_changed else SourceError)(problem, file=url) from error
 
 
-def _state_of(state: os.stat_result) -> tuple[int, int, int, int, int]:
+def _file_state(state: os.stat_result) -> tuple[int, int, int, int, int]:
     """Returns the identity of a file, its size, and the times of its last changes."""
     # On Windows, the last one is the time of creation.
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
@@ -240,7 +242,7 @@ class _Column(NamedTuple):
       shape: The shape of a value.
       stored: The dtype in which a number is stored.
       dtype: The dtype of the field.
-      is_there: A mask of the episodes that have such values; None for all.
+      is_mapped: A mask of the episodes with values of this layout; None for all.
     """
 
     begins: np.ndarray
@@ -249,11 +251,11 @@ class _Column(NamedTuple):
     shape: tuple[int, ...]
     stored: np.dtype
     dtype: np.dtype
-    is_there: np.ndarray | None
+    is_mapped: np.ndarray | None
 
 
 class _Strings(NamedTuple):
-    """Text, or files of images, which the index finds one by one.
+    """A column of texts or image files, whose locations the index has one by one.
 
     Attributes:
       name: The name of the field in the index.
@@ -263,18 +265,18 @@ class _Strings(NamedTuple):
 
 
 class MappedStorage(Storage):
-    """The steps of a dataset of TFDS whose files are here, in TFRecord.
+    """A storage of the steps of a TFDS dataset in memory-mapped TFRecord files.
 
     Args:
       episodes: The dataset.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
-      verify: Whether to check the checksums of all records first, unless that was done before.
-      progress: Told how many files have been indexed, and of how many.
+      verify: Whether to check the checksums of all records first, unless they were checked before.
+      progress: A callback with the numbers of indexed files and of all.
 
     Raises:
       UnsupportedFileError: The files cannot be mapped; the message has the reason.
-      SourceError: They are damaged.
+      SourceError: A file is damaged.
     """
 
     def __init__(
@@ -311,7 +313,7 @@ class MappedStorage(Storage):
             for path, field in fields.items()
         }
         self._episode_fields = dict(leaves_at(episodes.source.fields.episode, None))
-        self.slow_storage = CachedStorage(episodes, fields, options, self.outlines)
+        self.cached_storage = CachedStorage(episodes, fields, options, self.outlines)
 
     @override
     def __reduce__(self) -> Any:
@@ -336,8 +338,8 @@ class MappedStorage(Storage):
                     stored.begins[episodes] + n * stored.stride for n in (firsts, lasts)
                 )
                 ends = ends + stored.width
-                if stored.is_there is not None:
-                    ends = np.where(stored.is_there[episodes], ends, begins)
+                if stored.is_mapped is not None:
+                    ends = np.where(stored.is_mapped[episodes], ends, begins)
                 ranges.append((shards, begins, ends))
             elif stored is not None:
                 begins, _ = self.find_strings(stored.name, shards, episodes, firsts)
@@ -345,9 +347,9 @@ class MappedStorage(Storage):
                 ranges.append((shards, begins, ends))
         if ranges:
             self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
-        slow = [path for path in paths if not self.is_random(path)]
-        if slow:
-            self.slow_storage.read_ahead(episodes, firsts, lasts, slow)
+        cached = [path for path in paths if not self.is_random(path)]
+        if cached:
+            self.cached_storage.read_ahead(episodes, firsts, lasts, cached)
 
     def find_strings(
         self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
@@ -364,7 +366,7 @@ class MappedStorage(Storage):
 
     @override
     def check(self, episodes: np.ndarray) -> None:
-        if self.num_files <= _FEW_FILES:
+        if self.num_files <= _MAX_CHECKED_FILES:
             self.files.check(range(self.num_files))
         else:
             self.files.check(np.flatnonzero(np.bincount(self.shards[episodes])).tolist())
@@ -374,23 +376,23 @@ class MappedStorage(Storage):
         field = self._episode_fields.get(name)
         if not isinstance(field, Field) or field.encoding:
             return None
-        each = np.arange(len(self.shards))
-        stored = self._column_of(name, field, np.ones_like(each))
-        rows = _MappedRows(self, each, np.zeros_like(each), [])
-        if stored is None or (isinstance(stored, _Column) and stored.is_there is not None):
+        episodes = np.arange(len(self.shards))
+        stored = self._column_of(name, field, np.ones_like(episodes))
+        rows = _MappedRows(self, episodes, np.zeros_like(episodes), [])
+        if stored is None or (isinstance(stored, _Column) and stored.is_mapped is not None):
             return None
         try:
-            return rows.texts(stored) if isinstance(stored, _Strings) else rows.copied(stored)
+            return rows.texts(stored) if isinstance(stored, _Strings) else rows.gathered(stored)
         finally:
-            self.check(each)
+            self.check(episodes)
 
     def is_random(self, path: str) -> bool:
-        """True if a field is copied directly out of the files, for all episodes."""
+        """True if a field is copied out of the mapped files, for all episodes."""
         stored = self.columns[path]
-        return isinstance(stored, _Strings) or (stored is not None and stored.is_there is None)
+        return isinstance(stored, _Strings) or (stored is not None and stored.is_mapped is None)
 
     def fingerprint(self) -> str:
-        """Hashes the checksums that the files have for their records."""
+        """Hashes the record checksums of the files."""
         return hash_of(
             *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self.indexes)
         )
@@ -410,25 +412,25 @@ class MappedStorage(Storage):
         file = self.files.name_of(int(self.shards[episode]))
         return SourceError(problem, file=file, episode=episode, field=path)
 
-    def _joined(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
-        """Returns an array of the indexes, for the episodes of all shards."""
+    def _concatenated(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
+        """Concatenates an array of all shard indexes."""
         parts = [part(index) for index in self.indexes]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def _joined_field(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
+    def _field_column(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
         def of_field(index: ShardIndex) -> np.ndarray:
             return part(index)[:, index.fields.index(name)]
 
-        return self._joined(of_field)
+        return self._concatenated(of_field)
 
     def _has(self, name: str) -> bool:
         return all(name in index.fields for index in self.indexes)
 
     def _outlines(self) -> Lengths:
-        num_steps = self._joined(lambda index: index.num_elements).astype(np.int64)
+        num_steps = self._concatenated(lambda index: index.num_elements).astype(np.int64)
         is_final_known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
-            is_final_known = self._last_flags(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
+            is_final_known = self._last_values(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
         num_transitions = np.maximum(num_steps - 1, 0)
         if not is_final_known.all():
             name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
@@ -437,13 +439,13 @@ class MappedStorage(Storage):
                     "episodes without their final observation, and without is_terminal"
                 )
             are_unknown = ~is_final_known & (num_steps > 0)
-            num_transitions += are_unknown & self._last_flags(name, are_unknown)
+            num_transitions += are_unknown & self._last_values(name, are_unknown)
         return Lengths(num_steps, num_transitions, is_final_known)
 
-    def _last_flags(self, name: str, needed: np.ndarray) -> np.ndarray:
-        """The last value of a flag in each episode, read only for the episodes that need it."""
-        last = self._joined_field(lambda index: index.last, name)
-        if (last == _NO_FLAG)[needed].any():
+    def _last_values(self, name: str, needed: np.ndarray) -> np.ndarray:
+        """Returns the last value of a flag in each episode; checked only for needed episodes."""
+        last = self._field_column(lambda index: index.last, name)
+        if (last == _UNKNOWN_FLAG)[needed].any():
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
         return last != 0
 
@@ -451,30 +453,30 @@ class MappedStorage(Storage):
         """Returns the byte offsets of a field; None if its values cannot be read directly."""
         if not self._has(name):
             return None
-        starts = self._joined_field(lambda index: index.starts, name)
-        is_there = starts != NOT_DIRECT
+        starts = self._field_column(lambda index: index.starts, name)
+        is_mapped = starts != NOT_DIRECT
         if not len(starts):
             return None
         layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
             first, after = (
-                self._joined(lambda index: index.entries[name][0][bounds])  # noqa: B023
+                self._concatenated(lambda index: index.entries[name][0][bounds])  # noqa: B023
                 for bounds in (slice(-1), slice(1, None))
             )
-            is_there &= after - first == counts
-            return _Strings(name) if (is_there | (counts == 0)).all() else None
+            is_mapped &= after - first == counts
+            return _Strings(name) if (is_mapped | (counts == 0)).all() else None
         if not layout.width:
             return None
         stride = layout.width + len(layout.head)
-        sizes = self._joined_field(lambda index: index.sizes, name)
-        is_there &= sizes == counts * stride
-        is_there |= counts == 0
-        begins = self._joined(lambda index: index.offsets) + starts
+        sizes = self._field_column(lambda index: index.sizes, name)
+        is_mapped &= sizes == counts * stride
+        is_mapped |= counts == 0
+        begins = self._concatenated(lambda index: index.offsets) + starts
         stored = np.dtype(layout.dtype)
         shape = tuple(int(size or 0) for size in field.shape)
         return _Column(
             *(begins, stride, layout.width, shape, stored, field.column_dtype),
-            None if is_there.all() else is_there,
+            None if is_mapped.all() else is_mapped,
         )
 
 
@@ -484,41 +486,41 @@ class _MappedRows(FileRows):
         storage: MappedStorage,
         episodes: np.ndarray,
         steps: np.ndarray,
-        slow_paths: Sequence[str],
+        cached_paths: Sequence[str],
     ) -> None:
         super().__init__(storage, episodes, steps)
         self._shards = storage.shards[episodes]
         # The slow fields are read only once it is known for which episodes.
-        self._slow_paths = slow_paths
+        self._cached_paths = cached_paths
         # The slow fields of all rows; other steps of their episodes use them too.
-        self._slow_rows: list[Rows] = []
+        self._cached_rows: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:
         stored = self._storage.columns[path]
         if stored is None:
-            if not self._slow_rows:
-                self._slow_rows.append(self._slow_rows_at(slice(None)))
-            return self._slow_rows[0].at(self._steps).take(path)
+            if not self._cached_rows:
+                self._cached_rows.append(self._read_cached(slice(None)))
+            return self._cached_rows[0].at(self._steps).take(path)
         if isinstance(stored, _Strings):
             if self._storage.fields[path].encoding:
                 return self._decoded(path, functools.partial(self._strings, stored))
             return self.texts(stored)
-        if stored.is_there is None:
-            return self.copied(stored)
-        is_there = stored.is_there[self._episodes]
-        if is_there.all():
-            return self.copied(stored)
-        slow_values = self._slow_rows_at(~is_there).take(path)
-        rows = arrays.empty((len(is_there), *slow_values.shape[1:]), slow_values.dtype)
-        rows[~is_there] = slow_values
-        rows[is_there] = self.copied(stored, is_there)
+        if stored.is_mapped is None:
+            return self.gathered(stored)
+        is_mapped = stored.is_mapped[self._episodes]
+        if is_mapped.all():
+            return self.gathered(stored)
+        cached_values = self._read_cached(~is_mapped).take(path)
+        rows = arrays.empty((len(is_mapped), *cached_values.shape[1:]), cached_values.dtype)
+        rows[~is_mapped] = cached_values
+        rows[is_mapped] = self.gathered(stored, is_mapped)
         return rows
 
-    def _slow_rows_at(self, rows: Any) -> Rows:
+    def _read_cached(self, rows: Any) -> Rows:
         episodes, steps = self._episodes[rows], self._steps[rows]
-        return self._storage.slow_storage.rows(episodes, steps, self._slow_paths)
+        return self._storage.cached_storage.rows(episodes, steps, self._cached_paths)
 
-    def copied(self, column: _Column, rows: Any = slice(None)) -> np.ndarray:
+    def gathered(self, column: _Column, rows: Any = slice(None)) -> np.ndarray:
         steps = self._steps[rows]
         out = arrays.empty((len(steps), *column.shape), column.stored)
         if len(out):
@@ -542,7 +544,7 @@ class _MappedRows(FileRows):
         return texts
 
     def _strings(self, stored: _Strings, rows: np.ndarray) -> list[np.ndarray]:
-        """Returns text, or files of images."""
+        """Returns the bytes of texts or image files."""
         shards = self._shards[rows]
         begins, ends = self._storage.find_strings(
             stored.name, shards, self._episodes[rows], self._steps[rows]

@@ -45,30 +45,29 @@ def materialise(
     jobs: int | None = None,
     **options: Any,
 ) -> str:
-    """Copies episodes to a dataset that feeds read in place, and TFDS reads, too.
+    """Copies episodes to a TFDS dataset that feeds read in place.
 
-    Numbers are stored uncompressed, each value of a field in as many bytes as the others. Images
-    stay what they are, files or pixels, unless you ask for something else. All that is known of
-    episodes is kept, as by `tfds_builders.convert`.
+    Numbers are stored uncompressed, with the same size in every step. Images stay files or pixels,
+    unless `images` is set. Metadata of episodes is kept, as by `tfds_builders.convert`.
 
-    The directory has the dataset when it is complete, and not before. What a process left that was
-    killed is removed by the next call.
+    The dataset is renamed into the directory when it is complete. Leftovers of a killed process are
+    removed by the next call.
 
     Args:
       source: An argument of `rlds.sources.open`, or the episodes that it returns.
-      directory: The new folder of the dataset, on this machine; it must be empty, or not exist.
+      directory: The new local folder of the dataset; it must be empty, or not exist.
       split: The split, or a part such as `train[:90%]`; all splits by default.
-      fields: Paths of the fields of a step to copy, beside the flags; all by default.
-      name: The name of the dataset; by default the one that it has, or "materialised".
+      fields: Paths of the step fields to copy, in addition to the flags; all by default.
+      name: The name of the dataset; by default its current name, or "materialised".
       images: The storage of images. "stored" leaves them as they are. "raw" stores pixels, which
-        feeds copy instead of decoding files: that takes several times the space, and a small part
-        of the time. "png" stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files,
-        which are smaller, and slower to write and to read; not for datasets of TFDS.
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
-        which is fast, or 6 for images that become small. All levels keep the pixels.
-      image_size: With "raw", the height and width that uint8 images get, see
-        `rlds.feeds.resizing.resize`; those that they have by default.
-      jpeg: With "raw", which pixels JPEG files have, see `rlds.feeds.open`.
+        feeds copy without decoding: several times the space, and a small part of the time. "png"
+        stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files, which are smaller,
+        and slower to write and to read; not for TFDS datasets.
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that compress well. All levels are lossless.
+      image_size: With "raw", the new height and width of uint8 images, see
+        `rlds.feeds.resizing.resize`; unchanged by default.
+      jpeg: With "raw", the decoder of JPEG files, see `rlds.feeds.open`.
       max_episodes_per_shard: The largest number of episodes in a file.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that write, see `rlds.sources.export`.
@@ -78,7 +77,7 @@ def materialise(
       The directory.
 
     Raises:
-      FileExistsError: There is something in the directory, or another process writes to it.
+      FileExistsError: The directory is not empty, or another process writes to it.
       FileNotFoundError: There is nothing at the path of the source.
       KeyError: There is no such split, or no such field.
       SourceError: An episode is damaged, or breaks a rule of RLDS; the message has the location.
@@ -126,7 +125,7 @@ def materialise(
         png_level=png_level,
     )
     with made_at_once(directory) as draft:
-        drafts = draft.parent  # Parts go when that does.
+        drafts = draft.parent  # Unfinished parts are removed with it.
         write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
         for written_split in tfds_files.open_folder(draft).values():
             tfds_files.open_indexes(written_split)
@@ -134,7 +133,7 @@ def materialise(
 
 
 class Materialised(ChangedImages):
-    """The episodes with some fields of steps, and images in the form that is stored.
+    """A view of episodes with selected step fields, and images as `materialise` stores them.
 
     Args:
       source: The episodes, with the files of images.

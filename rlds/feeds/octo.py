@@ -106,7 +106,7 @@ class OctoSamples(NormalizedPolicySamples):
         ends = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._drawn(chosen, steps, np.minimum(last, ends))
+        goals = self._sample_goals(chosen, steps, np.minimum(last, ends))
         task = self._task(chosen, goals)
         if goals is not None and self.keep_image_prob is not None:
             is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))

@@ -119,8 +119,8 @@ class OpenpiSamples(PolicySamples):
         ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
-        taken = self._drawn_fields(chosen, [*images, *state])
-        actions = self._taken(episodes, ahead, self.roles.action)
+        taken = self._choose_fields(chosen, [*images, *state])
+        actions = self._take(episodes, ahead, self.roles.action)
         columns = {"actions": as_vector(self.roles.action, actions, ahead.shape)}
         for camera, image in self._images(taken, steps):
             columns[f"observation/{camera}"] = image

@@ -110,7 +110,7 @@ class OpenVLASamples(NormalizedPolicySamples):
         _, episodes, steps, _ = chosen
         last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        goals = self._drawn(chosen, np.minimum(steps + 1, last), last + 1)
+        goals = self._sample_goals(chosen, np.minimum(steps + 1, last), last + 1)
         until = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size

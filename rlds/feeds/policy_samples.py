@@ -32,16 +32,16 @@ class PolicySamples(Samples):
 
     Args:
       table: The steps.
-      roles: The fields that the policy sees.
-      image_size: The height and the width that images get, or these by camera. Give it also for
-        cameras that the dataset does not have: their images are black.
-      include_last_action: Whether the last step of each episode has an action, as these projects
-        take it. If not, an episode whose final observation is known ends before that.
-      draw_seed: Decides which of several fields is drawn, see `Roles`.
+      roles: The fields of the policy's inputs and outputs.
+      image_size: The new height and width of images, or these by camera; also of missing cameras,
+        whose images are black.
+      include_last_action: Whether to include the last step of each episode, as these projects do.
+        If False, the step of a known final observation is left out.
+      draw_seed: The seed of the choice among alternative fields, see `Roles`.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
-      ValueError: A number is out of range, or statistics are of vectors of another length.
+      ValueError: A number is out of range, or statistics have vectors of another length.
     """
 
     table: Table
@@ -81,7 +81,7 @@ class PolicySamples(Samples):
     def _images(
         self, taken: Mapping[Any, np.ndarray], steps: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the images of each camera in their new size; padding is black."""
+        """Yields the resized images of each camera; images of missing cameras are black."""
         for camera, path in self.roles.images.items():
             size = self.image_size
             size = size.get(camera) if isinstance(size, Mapping) else size
@@ -89,7 +89,7 @@ class PolicySamples(Samples):
                 yield camera, np.zeros((*steps.shape, *(size or (1, 1)), 3), np.uint8)
             elif size is None:
                 yield camera, taken[path]
-            elif taken[path].dtype == object:  # They differ in size.
+            elif taken[path].dtype == object:  # The images differ in size.
                 images = np.zeros((*steps.shape, *size, 3), np.uint8)
                 for index in np.ndindex(steps.shape):
                     images[index] = resize(taken[path][index], size)
@@ -98,35 +98,35 @@ class PolicySamples(Samples):
                 yield camera, resize(taken[path], size)
 
     def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
-        """Yields the instructions in UTF-8, if the dataset has a field of them."""
+        """Yields the instructions in UTF-8, if the dataset has an instruction field."""
         if self.roles.language is not None:
-            columns = self._drawn_fields(chosen, [self.roles.language])
+            columns = self._choose_fields(chosen, [self.roles.language])
             yield from map(as_utf8, columns.values())
 
-    def _drawn_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
-        """Rows of fields, see `_taken`; of alternative fields, one is drawn for each row."""
+    def _choose_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
+        """Returns fields, see `_take`; of alternative fields, one is drawn for each row."""
         _, episodes, steps, epoch = chosen
         taken = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
         columns: dict[Any, np.ndarray] = dict(taken)
         for paths in fields:
             if isinstance(paths, str):
                 continue
-            drawn = uniform_of(episodes, key_of("field", self.draw_seed, epoch, *paths))
-            path_numbers = (drawn * len(paths)).astype(np.int64)
+            uniform = uniform_of(episodes, key_of("field", self.draw_seed, epoch, *paths))
+            path_numbers = (uniform * len(paths)).astype(np.int64)
             for number, path in enumerate(paths):
                 rows = np.flatnonzero(path_numbers == number)
                 if len(rows) or (paths not in columns and number == len(paths) - 1):
-                    some = self._taken(episodes[rows], steps[rows], [path])[path]
+                    values = self._taken(episodes[rows], steps[rows], [path])[path]
                     if paths not in columns:
-                        columns[paths] = arrays.empty((len(steps), *some.shape[1:]), some.dtype)
-                    columns[paths][rows] = some
+                        columns[paths] = arrays.empty((len(steps), *values.shape[1:]), values.dtype)
+                    columns[paths][rows] = values
         return columns
 
     def keep_episodes(self, keep: Callable[[Columns], Any]) -> np.ndarray:
         """Returns a mask of the episodes to keep, by their actions, state and instructions.
 
         Args:
-          keep: Takes the fields of an episode's samples, without images, by their paths.
+          keep: A function of the fields of an episode's samples by path, without images.
         """
         small = copy.copy(self)
         small.roles = dataclasses.replace(self.roles, images={})
@@ -139,7 +139,7 @@ class PolicySamples(Samples):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class NormalizedPolicySamples(PolicySamples):
-    """Samples with normalized actions and states: the base of those for Octo and OpenVLA.
+    """Samples with normalized actions and states: the base class for Octo and OpenVLA.
 
     Args:
       dataset_name: The name of the dataset in the samples.
@@ -147,9 +147,9 @@ class NormalizedPolicySamples(PolicySamples):
       statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds" or "bounds_q99"; see `rlds.normalization.normalize`.
-      goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.
-      revise: Takes the values, the normalized values and the statistics of a field, and returns the
-        normalized values that are to be used; None leaves them as they are.
+      goal_seed: The seed of goals, which are drawn from the following steps; None for no goals.
+      revise: A function of the values, the normalized values and the statistics of a field, which
+        returns corrected normalized values; None for no correction.
     """
 
     dataset_name: str
@@ -163,7 +163,7 @@ class NormalizedPolicySamples(PolicySamples):
     def _vector(
         self, paths: Sequence[str | None], taken: Columns, steps: np.ndarray, role: str
     ) -> np.ndarray:
-        """The fields of a role as a vector of float32, normalized."""
+        """Returns the fields of a role as a normalized vector of float32."""
         vector = as_vector(paths, taken, steps.shape).astype(np.float32)
         if self.statistics is None:
             return vector
@@ -177,10 +177,10 @@ class NormalizedPolicySamples(PolicySamples):
         return self._vector(self.roles.action, taken, steps, ACTION)
 
     def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
-        """The images, the state and the time of steps, and their padding masks."""
+        """Returns the images, the state and the time of steps, and their padding masks."""
         images, state, steps = self.roles.images, self.roles.state, chosen.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
-        taken = self._drawn_fields(chosen, fields)
+        taken = self._choose_fields(chosen, fields)
         columns = {f"image_{camera}": image for camera, image in self._images(taken, steps)}
         if state:
             columns[PROPRIO] = self._vector(state, taken, steps, STATE)
@@ -193,18 +193,20 @@ class NormalizedPolicySamples(PolicySamples):
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
 
     def _task(self, chosen: SampleRows, goals: np.ndarray | None) -> Columns:
-        """The instruction and the goal."""
+        """Returns the task: the instruction and the goal images, with padding masks."""
         task = {}
         for texts in self._instructions(chosen):
             task["task/language_instruction"] = texts
-            is_there = np.array([len(text) > 0 for text in texts], np.bool_)
-            task["task/pad_mask_dict/language_instruction"] = is_there
+            is_known = np.array([len(text) > 0 for text in texts], np.bool_)
+            task["task/pad_mask_dict/language_instruction"] = is_known
         if goals is None:
             return task
         return task | self._observation(chosen._replace(steps=goals), "task")
 
-    def _drawn(self, chosen: SampleRows, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-        """Draws steps in [low, high) uniformly; None without goals."""
+    def _sample_goals(
+        self, chosen: SampleRows, low: np.ndarray, high: np.ndarray
+    ) -> np.ndarray | None:
+        """Draws goal steps in [low, high) uniformly; None without goals."""
         if self.goal_seed is None:
             return None
         uniform = uniform_of(chosen.numbers, key_of("goals", self.goal_seed, chosen.epoch))

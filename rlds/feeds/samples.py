@@ -1,10 +1,10 @@
-"""Samples: the rows of batches.
+"""Samples of a feed: the rows of batches, such as steps, transitions, windows and segments.
 
-Samples are numbered, in the order of the episodes and of their steps. A batch is made of any
-numbers, so that the order of training is nobody's concern here.
+Samples are numbered in the order of the episodes and of their steps. A batch has samples of any
+numbers; the order of training is set by `rlds.feeds.order`.
 
-They are those that `rlds.transformations` makes of the same episodes, with the same fields in the
-same order and the same values.
+Samples equal those of `rlds.transformations`, with the same fields in the same order and the same
+values.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ Batch: TypeAlias = dict[str, Any]
 
 _PADDINGS = ("edge", "zeros")
 _STRATEGIES = ("uniform", "last", "geometric")
-# The number of samples that a filter gets at once.
-_FILTERED_BLOCK = 4096
+# The number of samples in a batch of a filter function.
+_FILTER_BLOCK = 4096
 
 
 class StepTable(Protocol):
@@ -89,10 +89,10 @@ class StepTable(Protocol):
 
 
 class SampleRows(NamedTuple):
-    """Some samples, and where they are.
+    """Samples with their numbers, episodes and steps.
 
     Attributes:
-      numbers: The samples, int64 of shape `[n]`.
+      numbers: The numbers of the samples, int64 of shape `[n]`.
       episodes: The episode of each sample, in the same form.
       steps: The step of each sample in its episode.
       epoch: The epoch.
@@ -112,14 +112,14 @@ class Samples(abc.ABC):
 
     Attributes:
       table: The table of the steps.
-      weights: The probability weight of each sample; None if a feed has each once in an epoch.
+      weights: The weight of each sample in random draws; None if an epoch has each sample once.
     """
 
     table: StepTable
     weights: np.ndarray | None = None
 
     def reach(self, path: str) -> tuple[int, int]:
-        """Returns the steps before and after its own of which a sample has values of a field."""
+        """Returns the numbers of steps before and after its own that a sample needs of a field."""
         del path
         return 0, 0
 
@@ -135,11 +135,11 @@ class Samples(abc.ABC):
 
     @abc.abstractmethod
     def counts(self) -> np.ndarray:
-        """Returns how many samples each episode has, int64."""
+        """Returns the number of samples of each episode, int64."""
 
     @abc.abstractmethod
     def columns(self, chosen: SampleRows) -> Columns:
-        """Makes the fields of samples, by their paths."""
+        """Returns the fields of samples, by their paths."""
 
     def steps_of(self, sample_indices: np.ndarray) -> np.ndarray:
         """Returns the step of each sample, by the index of the sample in its episode."""
@@ -184,7 +184,7 @@ class Samples(abc.ABC):
             self.table.check(episodes)
 
     def read_ahead(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
-        """Prefetches the data of runs of samples, if it is in a store.
+        """Prefetches the data of runs of samples, if it is in an object store.
 
         Args:
           firsts: The first sample of each run.
@@ -193,22 +193,22 @@ class Samples(abc.ABC):
         storage = self.table.storage
         (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
         counts = last_episodes - episodes + 1
-        # A run over several episodes has the end of the first one, and the others from their begin.
+        # A run over several episodes is split at the bounds of episodes.
         numbers = numbered(counts)
         episodes = np.repeat(episodes, counts) + numbers
         ends = self.table.outlines.num_steps[episodes] - 1
         lasts = np.where(numbers == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
         firsts = np.where(numbers == 0, np.repeat(firsts, counts), 0)
-        # Samples get the end of their episode from these fields.
+        # The ends of episodes are derived from these fields.
         discount_paths = [
-            p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _below(storage.fields, name)
+            p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _paths_in(storage.fields, name)
         ]
         paths = dict.fromkeys([*self.table.fields, *discount_paths])
-        for before, after in sorted({self.reach(path) for path in paths}):
-            reached_paths = [path for path in paths if self.reach(path) == (before, after)]
-            to = np.minimum(lasts + after, ends)
+        for past, future in sorted({self.reach(path) for path in paths}):
+            range_paths = [path for path in paths if self.reach(path) == (past, future)]
+            stops = np.minimum(lasts + future, ends)
             self.table.read_ahead(
-                episodes, np.minimum(np.maximum(firsts - before, 0), to), to, reached_paths
+                episodes, np.minimum(np.maximum(firsts - past, 0), stops), stops, range_paths
             )
 
     def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
@@ -265,34 +265,34 @@ class Samples(abc.ABC):
         own: str | None = None,
         reward_fn: Callable[[Batch], Any] | None = None,
     ) -> GoalSamples:
-        """Gives each sample an observation that its episode reached later as its goal.
+        """Relabels the goal of each sample with a later observation of its episode.
 
-        The goals are those of `rlds.transformations.relabel_goals`, drawn by other random numbers:
-        they depend on the seed, the epoch, and the number of the sample.
+        The goals have the distribution of `rlds.transformations.relabel_goals`. They depend on the
+        seed, the epoch, and the number of the sample.
 
         Args:
-          seed: Decides which goals are drawn.
+          seed: The seed of the goals.
           strategy: "uniform", "last" or "geometric".
           max_distance: The largest distance of a goal.
           gamma: The parameter of the geometric distribution.
           fields: The fields of the observation that make the goal: paths that begin with
             `observation`.
-          fraction: The share of samples with such a goal, from 0 to 1. The others keep that which
-            the episode had: hindsight experience replay relabels 0.8 of them.
-          own: The field of the observation that has the goal of the episode, such as
-            `observation/desired_goal`; needed if not all get another one.
-          reward_fn: Takes a batch of samples that have their goals, and returns the reward of each:
-            it becomes the `reward` of those that got another goal. Nested, if rewards are nested.
+          fraction: The fraction of relabelled samples, from 0 to 1. The others keep the goal of the
+            episode. Hindsight experience replay relabels 0.8 of the samples.
+          own: The field of the observation with the goal of the episode, such as
+            `observation/desired_goal`; needed for a fraction below 1.
+          reward_fn: A function of a batch of samples with goals that returns their rewards, nested
+            as the rewards are. It sets the `reward` of relabelled samples.
 
         Returns:
-          The samples with the fields `goal` and `goal_distance` (int64; -1 if it is the own goal).
+          The samples with the fields `goal` and `goal_distance` (int64; -1 for an original goal).
 
         Raises:
           KeyError: There is no such field.
           ValueError: The strategy is unknown, or a number is out of range.
         """
-        drawn = _Goals(seed, strategy, max_distance, gamma, paths_of(fields), fraction, own)
-        return GoalSamples(self, drawn, reward_fn)
+        goals = _Goals(seed, strategy, max_distance, gamma, paths_of(fields), fraction, own)
+        return GoalSamples(self, goals, reward_fn)
 
     def normalize(
         self,
@@ -310,15 +310,14 @@ class Samples(abc.ABC):
         Args:
           statistics: The statistics of the dataset.
           kind: "normal", "bounds" or "bounds_q99".
-          fields: Paths of fields of a step; all that there are statistics of but the reward, if not
-            given.
-          clip: Whether values outside of the range become -1 or 1; not of kind "normal".
-          floor: The least standard deviation, and half of the least range, to divide by.
+          fields: Paths of step fields; by default, all with statistics except for the reward.
+          clip: Whether to clip values to -1 and 1; not for "normal".
+          floor: The lower limit of standard deviations, and of half the ranges, to divide by.
 
         Raises:
           KeyError: There is no such field, or there are no statistics of it.
           TypeError: A field is not numeric.
-          ValueError: The kind is unknown, the quantiles are missing, or a shape does not fit.
+          ValueError: The kind is unknown, the quantiles are missing, or a shape does not match.
         """
         return NormalizedSamples(self, statistics, kind, fields, clip, floor)
 
@@ -329,34 +328,34 @@ class Samples(abc.ABC):
         of_episodes: Sequence[float] | np.ndarray | None = None,
         balance: Sequence[Any] | np.ndarray | None = None,
     ) -> WeightedSamples:
-        """Has a feed draw samples by weight, with replacement.
+        """Weights samples: a feed draws them by weight, with replacement.
 
-        Otherwise a feed has each sample once in an epoch. It takes 16 bytes of memory for each.
+        Without weights, a feed has each sample once in an epoch. It needs 16 bytes per sample.
 
         Args:
-          weights: A weight for each sample.
-          of_episodes: A weight for each episode, which multiplies the weights of its samples.
-          balance: A value for each episode, such as `table.column("instruction")`: the samples of
-            all episodes of a value are drawn as often as those of any other value.
+          weights: The weight of each sample.
+          of_episodes: The weight of each episode, a factor of the weights of its samples.
+          balance: A value of each episode, such as `table.column("instruction")`: all values get
+            the same total weight.
 
         Raises:
-          ValueError: There are not as many as samples or episodes, or one is negative or not
-            finite, or all are zero.
+          ValueError: The number of weights is wrong, a weight is negative or not finite, or all are
+            zero.
         """
         return WeightedSamples(self, weights, of_episodes, balance)
 
     def filter(
         self, keep: Callable[[Batch], Any], fields: Iterable[str] | None = None
     ) -> FilteredSamples:
-        """Filters the samples, in one pass over all of them.
+        """Filters the samples by a function, in one pass over all of them.
 
-        It takes 8 bytes of memory for each that is kept.
+        It needs 8 bytes of memory per kept sample.
 
         Args:
-          keep: Takes a batch, and returns a mask: a bool for each of its samples.
-          fields: Paths of the fields of steps that the function needs, so that others are not read.
+          keep: A function of a batch that returns a mask of its samples.
+          fields: Paths of the step fields that the function needs; others are not read.
         """
-        return FilteredSamples(self, _kept_of(self, keep, fields))
+        return FilteredSamples(self, _kept_numbers_of(self, keep, fields))
 
     def choose(self, numbers: Sequence[int] | np.ndarray) -> FilteredSamples:
         """Keeps the samples with the given numbers, in ascending order.
@@ -374,7 +373,7 @@ class Samples(abc.ABC):
 
         Args:
           length: The largest number of samples of an episode.
-          seed: Decides which.
+          seed: The seed of the choice.
 
         Raises:
           ValueError: The length is not positive.
@@ -387,23 +386,24 @@ class Samples(abc.ABC):
         other.table = table
         return other
 
-    def _taken(self, episodes: np.ndarray, steps: np.ndarray, paths: Iterable[str]) -> Columns:
-        """Rows of fields.
+    def _take(self, episodes: np.ndarray, steps: np.ndarray, paths: Iterable[str]) -> Columns:
+        """Returns the values of fields at steps of samples.
 
         Args:
           episodes: The episode of each sample.
-          steps: Steps of it, of shape `[n]` or `[n, steps]`: so are the first axes of the result.
-          paths: The fields.
+          steps: The steps of each sample, of shape `[n]` or `[n, steps]`, which are the first axes
+            of the result.
+          paths: The paths of the fields.
         """
         paths = list(paths)
-        of_each = np.repeat(episodes, steps.shape[1]) if steps.ndim > 1 else episodes
-        rows = self.table.rows(of_each, steps.reshape(-1), paths)
+        row_episodes = np.repeat(episodes, steps.shape[1]) if steps.ndim > 1 else episodes
+        rows = self.table.rows(row_episodes, steps.reshape(-1), paths)
         columns = {path: rows.take(path) for path in paths}
         if steps.ndim > 1:
             columns = {p: c.reshape(*steps.shape, *c.shape[1:]) for p, c in columns.items()}
         return columns
 
-    def _gathered(
+    def _take_offsets(
         self,
         chosen: SampleRows,
         offsets: np.ndarray,
@@ -411,35 +411,35 @@ class Samples(abc.ABC):
         names: Iterable[str],
         padding: str,
     ) -> tuple[np.ndarray, Columns]:
-        """Takes fields at distances from steps, with padding beyond the ends of episodes.
+        """Returns fields at step offsets of samples, padded beyond the ends of episodes.
 
         Args:
           chosen: The samples.
-          offsets: The distances.
-          ends: The number of steps of each episode with values; None if none is beyond them.
+          offsets: The offsets in steps.
+          ends: The number of steps of each episode with values; None without upper bound.
           names: The fields.
           padding: "edge" or "zeros".
 
         Returns:
-          A mask of the values that are no padding, and the fields.
+          A mask of the values without padding, and the fields.
         """
         steps = chosen.steps[:, np.newaxis] + offsets
-        is_there = steps >= 0
+        is_valid = steps >= 0
         if (offsets < 0).any():
             np.maximum(steps, 0, out=steps)
         if ends is not None:
-            is_there &= steps < ends[:, np.newaxis]
+            is_valid &= steps < ends[:, np.newaxis]
             np.minimum(steps, np.maximum(ends - 1, 0)[:, np.newaxis], out=steps)
-        paths = [path for name in names for path in _below(self.table.fields, name)]
-        columns = self._taken(chosen.episodes, steps, paths)
+        paths = [path for name in names for path in _paths_in(self.table.fields, name)]
+        columns = self._take(chosen.episodes, steps, paths)
         if padding == "zeros":
             for column in columns.values():
-                zero_out(column, ~is_there)
-        return is_there, columns
+                zero_out(column, ~is_valid)
+        return is_valid, columns
 
 
 class Steps(Samples):
-    """Every step, as it is; see `Table.steps`."""
+    """Samples of single steps; see `Table.steps`."""
 
     def __init__(self, table: StepTable, only_real: bool) -> None:
         self.table, self._only_real = table, only_real
@@ -455,11 +455,11 @@ class Steps(Samples):
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
-        return self._taken(chosen.episodes, chosen.steps, self.table.fields)
+        return self._take(chosen.episodes, chosen.steps, self.table.fields)
 
 
 class Transitions(Samples):
-    """Transitions: a step, its reward, and the next observation; see `Table.transitions`."""
+    """Samples of transitions: a step, its reward, and the next observation; see `Table`."""
 
     def __init__(self, table: StepTable, n: int, gamma: float) -> None:
         if n < 1:
@@ -469,7 +469,7 @@ class Transitions(Samples):
         self.table, self._n, self._gamma = table, n, gamma
         self._stored = table.storage.fields
         self._has_flag = rlds.IS_TERMINAL in self._stored
-        self._discounts = _below(self._stored, rlds.DISCOUNT)
+        self._discounts = _paths_in(self._stored, rlds.DISCOUNT)
         self._discount_of = self._discounts_of_rewards()
         for path in (*self._discount_of, *self._discounts):
             if self._stored[path].column_dtype.kind in "OSUcMm":
@@ -481,8 +481,10 @@ class Transitions(Samples):
             )
 
     def _discounts_of_rewards(self) -> dict[str, str]:
-        """Returns the discount that counts for each reward, by their paths."""
-        shapes = {path: self._stored[path].shape for path in _below(self.table.fields, rlds.REWARD)}
+        """Returns the discount field of each reward, by their paths."""
+        shapes = {
+            path: self._stored[path].shape for path in _paths_in(self.table.fields, rlds.REWARD)
+        }
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
         discounts = {path: self._stored[path].shape for path in self._discounts}
@@ -505,24 +507,24 @@ class Transitions(Samples):
     def columns(self, chosen: SampleRows) -> Columns:
         fields, outlines = self.table.fields, self.table.outlines
         _, episodes, steps, _ = chosen
-        own = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
+        paths = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
         ends = outlines.num_transitions[episodes]
-        following = np.minimum(steps + self._n, ends)
+        next_steps = np.minimum(steps + self._n, ends)
         # An unknown next observation has the position after the last step.
-        missing = following == outlines.num_steps[episodes] if self._has_missing else None
-        there = following if missing is None else following - missing
+        is_unknown = next_steps == outlines.num_steps[episodes] if self._has_missing else None
+        stored_steps = next_steps if is_unknown is None else next_steps - is_unknown
 
-        needed = [*own, *self._discounts, *([rlds.IS_TERMINAL] if self._has_flag else [])]
+        needed = [*paths, *self._discounts, *([rlds.IS_TERMINAL] if self._has_flag else [])]
         rows = self.table.rows(episodes, steps, needed)
-        next_rows = rows.at(there)
+        next_rows = rows.at(stored_steps)
         result, observations = {}, {}
-        for path in own:
+        for path in paths:
             result[path] = rows.take(path)
             if is_in(path, rlds.OBSERVATION):  # The next observation is adjacent in memory.
                 column = observations[f"next_{path}"] = next_rows.take(path)
-                if missing is not None:
-                    zero_out(column, missing)
-        next_is_terminal = self._is_terminal(rows, next_rows, following, missing, episodes)
+                if is_unknown is not None:
+                    zero_out(column, is_unknown)
+        next_is_terminal = self._is_terminal(rows, next_rows, next_steps, is_unknown, episodes)
         totals, products = self._returns(rows, steps, ends, result)
         for product in products.values():
             product *= with_rank_of(product, ~next_is_terminal)
@@ -531,7 +533,7 @@ class Transitions(Samples):
             dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
             result[path] = values.astype(dtype, copy=False)
         result |= observations
-        result["next_is_last"] = following == ends
+        result["next_is_last"] = next_steps == ends
         result["next_is_terminal"] = next_is_terminal
         return result
 
@@ -545,53 +547,55 @@ class Transitions(Samples):
         self,
         rows: Rows,
         next_rows: Rows,
-        following: np.ndarray,
-        missing: np.ndarray | None,
+        next_steps: np.ndarray,
+        is_unknown: np.ndarray | None,
         episodes: np.ndarray,
     ) -> np.ndarray:
-        """Whether observations are terminal: by their flags, or the discounts that led to them."""
+        """Returns a mask of terminal observations, by their flags or the preceding discounts."""
         if not self._has_flag:
-            before, led_on = rows.at(following - 1), np.zeros(len(following), np.bool_)
+            last_rows, continues = rows.at(next_steps - 1), np.zeros(len(next_steps), np.bool_)
             for path in self._discounts:
-                discount = before.take(path)
-                led_on |= (discount != 0).any(axis=tuple(range(1, discount.ndim)))
-            return ~led_on
+                discount = last_rows.take(path)
+                continues |= (discount != 0).any(axis=tuple(range(1, discount.ndim)))
+            return ~continues
         flags = next_rows.take(rlds.IS_TERMINAL)
-        if missing is None:
+        if is_unknown is None:
             return flags
-        # Without the final observation, the last step says that its action ended the episode.
+        # Without the final observation, the terminal flag of the last step is about its action.
         outlines = self.table.outlines
         flags &= outlines.num_transitions[episodes] < outlines.num_steps[episodes]
-        flags |= missing
+        flags |= is_unknown
         return flags
 
     def _returns(
-        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, own: Columns
+        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, taken: Columns
     ) -> tuple[Columns, Columns]:
-        """The rewards on the way, discounted, and the products of the discounts, in float64."""
-        totals = {path: own[path] for path in self._discount_of}
-        stored = {path: own[path] if path in own else rows.take(path) for path in self._discounts}
+        """Returns the n-step returns, and the products of the discounts, in float64."""
+        totals = {path: taken[path] for path in self._discount_of}
+        stored = {
+            path: taken[path] if path in taken else rows.take(path) for path in self._discounts
+        }
         products = {path: self._gamma * values.astype(float) for path, values in stored.items()}
         products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
-        for ahead in range(1, self._n):
-            is_there = steps + ahead < ends
-            ahead_rows = rows.at(np.where(is_there, steps + ahead, steps))
+        for offset in range(1, self._n):
+            is_valid = steps + offset < ends
+            next_rows = rows.at(np.where(is_valid, steps + offset, steps))
             for path, discount in self._discount_of.items():
-                counted = ahead_rows.take(path).astype(np.float64)
-                counted *= with_rank_of(counted, products[discount])
+                rewards = next_rows.take(path).astype(np.float64)
+                rewards *= with_rank_of(rewards, products[discount])
                 totals[path] = totals[path] + np.where(
-                    with_rank_of(counted, is_there), counted, 0.0
+                    with_rank_of(rewards, is_valid), rewards, 0.0
                 )
             for path, product in products.items():
-                factor = ahead_rows.take(path) if self._discounts else np.ones(len(steps))
+                factor = next_rows.take(path) if self._discounts else np.ones(len(steps))
                 factor = factor.astype(np.float64)
                 factor *= self._gamma
-                product *= np.where(with_rank_of(factor, is_there), factor, 1.0)
+                product *= np.where(with_rank_of(factor, is_valid), factor, 1.0)
         return totals, products
 
 
-class _StepsAround(Steps):
-    """A sample for each step, with neighbouring steps of some fields."""
+class _NeighbourSteps(Steps):
+    """Samples of single steps, with neighbouring steps of some fields."""
 
     def __init__(
         self, table: StepTable, only_real: bool, padding: str, fields: Iterable[str]
@@ -599,19 +603,19 @@ class _StepsAround(Steps):
         super().__init__(table, only_real)
         if padding not in _PADDINGS:
             raise ValueError(f"padding must be one of {_PADDINGS}, got {padding!r}")
-        self._padding, self._around = padding, tuple(fields)
-        for name in self._around:
-            if not _below(table.fields, name):
+        self._padding, self._neighbours = padding, tuple(fields)
+        for name in self._neighbours:
+            if not _paths_in(table.fields, name):
                 raise table.unknown_field(name)
 
     def _step_columns(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
-        """Returns the columns of the fields that have no values of neighbouring steps."""
+        """Returns the columns of the fields without neighbouring steps."""
         fields = self.table.fields
-        paths = [path for path in fields if not any(is_in(path, name) for name in self._around)]
-        return self._taken(episodes, steps, paths)
+        paths = [path for path in fields if not any(is_in(path, name) for name in self._neighbours)]
+        return self._take(episodes, steps, paths)
 
 
-class Windows(_StepsAround):
+class Windows(_NeighbourSteps):
     """Samples with a history of observations and a horizon of actions; see `Table.windows`."""
 
     def __init__(
@@ -630,16 +634,16 @@ class Windows(_StepsAround):
         self._history, self._horizon = history, horizon
         self._history_fields = paths_of(history_fields)
         self._horizon_fields = paths_of(horizon_fields)
-        around = (*self._history_fields, *self._horizon_fields)
-        super().__init__(table, only_real, padding, around)
+        neighbours = (*self._history_fields, *self._horizon_fields)
+        super().__init__(table, only_real, padding, neighbours)
 
     @override
     def reach(self, path: str) -> tuple[int, int]:
-        is_past, is_coming = (
+        is_past, is_future = (
             any(is_in(path, name) for name in names)
             for names in (self._history_fields, self._horizon_fields)
         )
-        return is_past * (self._history - 1), is_coming * (self._horizon - 1)
+        return is_past * (self._history - 1), is_future * (self._horizon - 1)
 
     @override
     def describe(self) -> str:
@@ -660,13 +664,13 @@ class Windows(_StepsAround):
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:
-                is_there, columns = self._gathered(chosen, offsets, ends, names, self._padding)
-                result |= {mask: is_there, **columns}
+                is_valid, columns = self._take_offsets(chosen, offsets, ends, names, self._padding)
+                result |= {mask: is_valid, **columns}
         return result
 
 
-class Offsets(_StepsAround):
-    """Values of fields around a step, at given distances; see `Table.offsets`."""
+class Offsets(_NeighbourSteps):
+    """Samples with values of fields at step offsets; see `Table.offsets`."""
 
     def __init__(
         self, table: StepTable, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
@@ -679,11 +683,11 @@ class Offsets(_StepsAround):
 
     @override
     def reach(self, path: str) -> tuple[int, int]:
-        given = [
+        offsets = [
             0,
             *(n for name in self._offsets if is_in(path, name) for n in self._offsets[name]),
         ]
-        return -int(min(given)), int(max(given))
+        return -int(min(offsets)), int(max(offsets))
 
     @override
     def describe(self) -> str:
@@ -695,17 +699,17 @@ class Offsets(_StepsAround):
         outlines, episodes = self.table.outlines, chosen.episodes
         result = self._step_columns(episodes, chosen.steps)
         for name, offsets in self._offsets.items():
-            # A final observation has no action, and nothing that an action brings.
+            # A final observation has no transition fields, such as action and reward.
             ends = outlines.num_steps[episodes]
             if root_of(name) in OF_TRANSITIONS:
                 ends = outlines.num_real_steps(episodes)
-            is_there, columns = self._gathered(chosen, offsets, ends, [name], self._padding)
-            result |= {**columns, f"{name}_is_pad": ~is_there}
+            is_valid, columns = self._take_offsets(chosen, offsets, ends, [name], self._padding)
+            result |= {**columns, f"{name}_is_pad": ~is_valid}
         return result
 
 
 class Segments(Samples):
-    """Consecutive steps of an episode; see `Table.segments`."""
+    """Samples of consecutive steps of an episode; see `Table.segments`."""
 
     def __init__(self, table: StepTable, length: int, shift: int, drop_remainder: bool) -> None:
         for name, number in (("length", length), ("shift", shift)):
@@ -740,7 +744,7 @@ class Segments(Samples):
     def columns(self, chosen: SampleRows) -> Columns:
         ends = self.table.outlines.num_steps[chosen.episodes]
         offsets = np.arange(self._length)
-        mask, result = self._gathered(chosen, offsets, ends, self.table.fields, "zeros")
+        mask, result = self._take_offsets(chosen, offsets, ends, self.table.fields, "zeros")
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result
@@ -806,7 +810,7 @@ class _Goals:
 
 
 class GoalSamples(_DerivedSamples):
-    """Samples with goals; see `Samples.with_goals`."""
+    """Samples with relabelled goals; see `Samples.with_goals`."""
 
     def __init__(
         self, samples: Samples, goals: _Goals, reward_fn: Callable[[Batch], Any] | None
@@ -815,87 +819,87 @@ class GoalSamples(_DerivedSamples):
         self._goals, self._reward_fn = goals, reward_fn
         stored = self.table.storage.fields
         for name in (*goals.fields, *([goals.own] if goals.own else [])):
-            if root_of(name) != rlds.OBSERVATION or not _below(stored, name):
+            if root_of(name) != rlds.OBSERVATION or not _paths_in(stored, name):
                 observed = [path for path in stored if root_of(path) == rlds.OBSERVATION]
-                there = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
-                raise KeyError(f"no field {name!r} of observations; {there}")
-        paths = [path for name in goals.fields for path in _below(stored, name)]
-        owns = paths
+                known = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
+                raise KeyError(f"no field {name!r} of observations; {known}")
+        paths = [path for name in goals.fields for path in _paths_in(stored, name)]
+        own_paths = paths
         if goals.own is not None:
-            owns = _below(stored, goals.own)
+            own_paths = _paths_in(stored, goals.own)
             shapes = [
-                [(stored[p].column_dtype, stored[p].shape) for p in ps] for ps in (paths, owns)
+                [(stored[p].column_dtype, stored[p].shape) for p in ps] for ps in (paths, own_paths)
             ]
             if shapes[0] != shapes[1]:
                 raise ValueError(
                     f"own: {goals.own!r} has another dtype or shape than {goals.fields}"
                 )
-        self._paths = list(zip(paths, owns))
-        if reward_fn is not None and not _below(samples.spec, rlds.REWARD):
-            there = fields_there_are(rlds.REWARD, samples.spec)
-            raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {there}")
+        self._paths = list(zip(paths, own_paths))
+        if reward_fn is not None and not _paths_in(samples.spec, rlds.REWARD):
+            known = fields_there_are(rlds.REWARD, samples.spec)
+            raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {known}")
 
     @override
     def describe(self) -> str:
-        by = getattr(self._reward_fn, "__qualname__", "")
-        rewards = f", reward_fn={by}" if self._reward_fn else ""
+        name = getattr(self._reward_fn, "__qualname__", "")
+        rewards = f", reward_fn={name}" if self._reward_fn else ""
         return f"{self._samples.describe()}.with_goals({self._goals}{rewards})"
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
         goals = self._goals
         numbers, episodes, steps, epoch = chosen
-        farthest = self.table.outlines.num_steps[episodes] - 1 - steps
+        max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
-            farthest = np.minimum(farthest, goals.max_distance)
-        distance = self._distances(farthest, numbers, epoch)
+            max_distances = np.minimum(max_distances, goals.max_distance)
+        distance = self._distances(max_distances, numbers, epoch)
         result = self._samples.columns(chosen)
-        goal_fields = self._taken(episodes, steps + distance, [path for path, _ in self._paths])
-        is_other = np.ones(len(numbers), np.bool_)
+        goal_fields = self._take(episodes, steps + distance, [path for path, _ in self._paths])
+        is_new = np.ones(len(numbers), np.bool_)
         if goals.fraction < 1.0:
-            drawn = uniform_of(numbers, key_of("relabelled", goals.seed, epoch))
-            is_other = drawn < goals.fraction
-            distance[~is_other] = -1
-            own = self._taken(episodes, steps, [path for _, path in self._paths])
+            uniform = uniform_of(numbers, key_of("relabelled", goals.seed, epoch))
+            is_new = uniform < goals.fraction
+            distance[~is_new] = -1
+            own_goals = self._take(episodes, steps, [path for _, path in self._paths])
         for path, other in self._paths:
             if goals.fraction < 1.0:
-                goal_fields[path][~is_other] = own[other][~is_other]
+                goal_fields[path][~is_new] = own_goals[other][~is_new]
             result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = goal_fields[path]
         result["goal_distance"] = distance
         if self._reward_fn is not None:
-            self._reward(result, is_other)
+            self._reward(result, is_new)
         return result
 
-    def _reward(self, result: Columns, is_other: np.ndarray) -> None:
+    def _reward(self, result: Columns, is_new: np.ndarray) -> None:
         """Gives relabelled samples the reward that `reward_fn` computes."""
         assert self._reward_fn is not None
         batch = nest({path: joined(column) for path, column in result.items()})
         rewards = {rlds.REWARD: self._reward_fn(batch)}
-        if rlds.REWARD not in result:  # It is nested.
+        if rlds.REWARD not in result:  # The rewards are nested.
             rewards = dict(leaves_at(rewards, None))
         rewards = {path: np.asarray(values) for path, values in rewards.items()}
         shapes = {path: values.shape for path, values in rewards.items()}
-        expected = {path: result[path].shape for path in _below(result, rlds.REWARD)}
+        expected = {path: result[path].shape for path in _paths_in(result, rlds.REWARD)}
         if shapes != expected:
             raise ValueError(f"reward_fn returned arrays of shape {shapes}, expected {expected}")
         for path in expected:
             reward = result[path]
-            result[path] = np.where(with_rank_of(reward, is_other), rewards[path], reward).astype(
+            result[path] = np.where(with_rank_of(reward, is_new), rewards[path], reward).astype(
                 reward.dtype
             )
 
-    def _distances(self, farthest: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
+    def _distances(self, max_distances: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
         if self._goals.strategy == "last":
-            return farthest
+            return max_distances
         uniform = uniform_of(numbers, key_of("goals", self._goals.seed, epoch))
         if self._goals.strategy == "uniform":
-            drawn = uniform * farthest
+            distances = uniform * max_distances
         else:
-            # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^farthest).
+            # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^max).
             log = math.log(self._goals.gamma)
-            drawn = np.log1p(uniform * np.expm1(farthest * log)) / log
+            distances = np.log1p(uniform * np.expm1(max_distances * log)) / log
         # Rounding must not lead beyond the last step.
-        return np.minimum(1 + np.floor(drawn).astype(np.int64), farthest)
+        return np.minimum(1 + np.floor(distances).astype(np.int64), max_distances)
 
 
 class NormalizedSamples(_DerivedSamples):
@@ -914,19 +918,19 @@ class NormalizedSamples(_DerivedSamples):
         self._options = kind, fields, clip, floor
         self._statistics = statistics
         names = normalization.names_of(fields, statistics)
-        names_there = {normalized_as(path) for path in samples.spec}
-        if missing := sorted(names - names_there) if fields is not None else []:
-            there = fields_there_are(missing[0], samples.spec)
-            raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {there}")
-        self._names = names & names_there
-        self._normalized(samples.columns(_NO_SAMPLES))  # Raises if they do not fit.
+        sample_names = {normalized_as(path) for path in samples.spec}
+        if missing := sorted(names - sample_names) if fields is not None else []:
+            known = fields_there_are(missing[0], samples.spec)
+            raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {known}")
+        self._names = names & sample_names
+        self._normalized(samples.columns(_NO_SAMPLES))  # Checks dtypes and shapes.
 
     @override
     def describe(self) -> str:
         kind, fields, clip, floor = self._options
-        made_of = hash_of(self._statistics.to_json())
+        statistics = hash_of(self._statistics.to_json())
         options = f"kind={kind!r}, fields={fields}, clip={clip}, floor={floor}"
-        return f"{self._samples.describe()}.normalize({made_of}, {options})"
+        return f"{self._samples.describe()}.normalize({statistics}, {options})"
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:
@@ -945,7 +949,7 @@ class NormalizedSamples(_DerivedSamples):
 
 
 def normalized_as(path: str) -> str:
-    """The path of the step field whose statistics normalize a field of a sample.
+    """Returns the path of the step field whose statistics normalize a field of a sample.
 
     >>> normalized_as("next_observation/state")
     'observation/state'
@@ -957,7 +961,7 @@ def normalized_as(path: str) -> str:
 
 
 class WeightedSamples(_DerivedSamples):
-    """Samples that are drawn by weight; see `Samples.weighted`."""
+    """Samples drawn by weight; see `Samples.weighted`."""
 
     def __init__(
         self,
@@ -968,16 +972,16 @@ class WeightedSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         counts = samples.counts()
-        former = np.ones(len(samples)) if samples.weights is None else samples.weights
-        product = former * _of_each("weights", weights, len(samples), "samples")
-        product *= np.repeat(_of_each("of_episodes", of_episodes, len(counts), "episodes"), counts)
+        weight = np.ones(len(samples)) if samples.weights is None else samples.weights
+        product = weight * _weights("weights", weights, len(samples), "samples")
+        product *= np.repeat(_weights("of_episodes", of_episodes, len(counts), "episodes"), counts)
         if balance is not None:
             if len(balance) != len(counts):
                 raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
             _, groups = np.unique(np.asarray(balance), return_inverse=True)
-            of_samples = np.repeat(groups, counts)
-            totals = np.bincount(of_samples, product)
-            product /= np.where(totals > 0, totals, 1)[of_samples]
+            sample_groups = np.repeat(groups, counts)
+            totals = np.bincount(sample_groups, product)
+            product /= np.where(totals > 0, totals, 1)[sample_groups]
         if not product.any():
             raise ValueError("all weights are zero: there is no sample to draw")
         self.weights = product
@@ -988,7 +992,7 @@ class WeightedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.weighted({hash_of(self.weights.tobytes())})"
 
 
-def _of_each(
+def _weights(
     name: str, given: Sequence[float] | np.ndarray | None, count: int, unit: str
 ) -> np.ndarray:
     if given is None:
@@ -1003,7 +1007,7 @@ def _of_each(
 
 
 class FilteredSamples(_DerivedSamples):
-    """Some of the samples; see `Samples.filter` and `Samples.choose`."""
+    """A subset of samples; see `Samples.filter` and `Samples.choose`."""
 
     def __init__(self, samples: Samples, kept_numbers: np.ndarray) -> None:
         super().__init__(samples)
@@ -1060,23 +1064,23 @@ class SubsampledSamples(_DerivedSamples):
     def columns(self, chosen: SampleRows) -> Columns:
         counts, ends = self._samples._counts, self._samples._ends
         _, episodes, steps, epoch = chosen
-        drawn = steps.copy()
+        picked = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
-            drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
-        numbers = ends[episodes] - counts[episodes] + drawn
+            picked[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
+        numbers = ends[episodes] - counts[episodes] + picked
         return self._samples.columns(SampleRows(numbers, *self._samples.locate(numbers), epoch))
 
 
-def _kept_of(
+def _kept_numbers_of(
     samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
 ) -> np.ndarray:
-    """The numbers of the samples that a function keeps."""
-    looked_at = samples if fields is None else samples.on(samples.table.select(fields))
+    """Returns the numbers of the samples that a filter function keeps."""
+    inputs = samples if fields is None else samples.on(samples.table.select(fields))
     kept_numbers = []
-    for begin in range(0, len(samples), _FILTERED_BLOCK):
-        numbers = np.arange(begin, min(begin + _FILTERED_BLOCK, len(samples)))
-        mask = np.asarray(keep(looked_at.batch(numbers)))
+    for begin in range(0, len(samples), _FILTER_BLOCK):
+        numbers = np.arange(begin, min(begin + _FILTER_BLOCK, len(samples)))
+        mask = np.asarray(keep(inputs.batch(numbers)))
         if mask.dtype != bool or mask.shape != numbers.shape:
             kind = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
             raise ValueError(f"the filter returned {kind}")
@@ -1084,13 +1088,13 @@ def _kept_of(
     return np.concatenate(kept_numbers) if kept_numbers else np.zeros(0, np.int64)
 
 
-def _below(fields: Mapping[str, Any], name: str) -> list[str]:
-    """The paths of the fields at a path or nested in it."""
+def _paths_in(fields: Mapping[str, Any], name: str) -> list[str]:
+    """Returns the paths of the fields at a path or nested in it."""
     return [path for path in fields if is_in(path, name)]
 
 
 def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
-    """Returns a value for each row, with axes of length 1 added up to the rank of other values."""
+    """Returns values of rows with axes of length 1 added, up to the rank of other values."""
     return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
 
 

@@ -1,9 +1,7 @@
-"""Storages of steps: rows of fields, by the number of an episode and of a step in it.
+"""Storages of a feed: random access to rows of step fields, by episode and step.
 
-A *storage* gives any rows. How much it reads for them depends on how they are stored:
-
-* `CachedStorage` reads whole episodes, of any format, and keeps those that it read last.
-* `rlds.feeds.mapped.MappedStorage` copies rows out of mapped files, and reads nothing else.
+* `CachedStorage` reads whole episodes of any format, and keeps the last ones in memory.
+* `rlds.feeds.mapped.MappedStorage` copies single rows out of memory-mapped files.
 """
 
 from __future__ import annotations
@@ -51,21 +49,21 @@ __all__ = [
     "row_shape",
 ]
 
-# To decode a fifth of the images again takes as long as to copy all of them.
-_FEW_REPEATED = 0.8
+# With a larger fraction of unique images, decoding duplicates again is faster than copying images.
+_MAX_UNIQUE_FRACTION = 0.8
 
-# The number of episodes of a store to read at a time.
-_NUM_THREADS = 16
+# The number of episodes to read from an object store in parallel.
+_MAX_PARALLEL_READS = 16
 
 Progress = Callable[[int, int], None]
 
-# The size of each hashed piece of a file.
-_SAMPLE = 4096
+# The size of each hashed range of a file.
+_HASHED_BYTES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """The arguments of `rlds.feeds.open` that decide how things are read."""
+    """The reading options of `rlds.feeds.open`."""
 
     jpeg: Literal["accurate", "tf"]
     threads: int | None
@@ -74,7 +72,7 @@ class ReadOptions:
     decode_images: bool = True
 
     def decoders(self, fields: Mapping[str, Field]) -> dict[str, ImageDecoder]:
-        """Returns the decoders of images that are stored as files, by their paths."""
+        """Returns the decoders of image files, by their paths."""
         return {
             path: ImageDecoder(
                 field.shape,
@@ -89,7 +87,7 @@ class ReadOptions:
 
 
 class Rows(abc.ABC):
-    """Some rows: those of one step of an episode each."""
+    """Rows of a storage: one step of an episode each."""
 
     _steps: np.ndarray
 
@@ -98,7 +96,7 @@ class Rows(abc.ABC):
         """Returns the values of a field in these rows, as a new array with a leading axis.
 
         Raises:
-          SourceError: They cannot be read; the message has the location.
+          SourceError: A value cannot be read; the message has the location.
         """
 
     def at(self, steps: np.ndarray) -> Rows:
@@ -137,21 +135,21 @@ class Storage(abc.ABC):
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
-        """Begins to fetch steps that are going to be taken, and returns at once.
+        """Prefetches ranges of steps in the background.
 
         Args:
           episodes: The episode of each range, int64 of shape `[n]`.
           firsts: The first step of each range, in the same form.
-          lasts: The last one.
+          lasts: The last step of each range.
           paths: The fields that will be taken.
         """
-        del episodes, firsts, lasts, paths  # Nothing is on another machine.
+        del episodes, firsts, lasts, paths  # Local data needs no prefetch.
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks that the files of episodes have not changed since they were opened.
 
         Args:
-          episodes: Their numbers, int64 of shape `[n]`; they may repeat.
+          episodes: The numbers of the episodes, int64 of shape `[n]`; they may repeat.
 
         Raises:
           SourceChangedError: A file was changed in place; the message names it.
@@ -159,13 +157,13 @@ class Storage(abc.ABC):
         del episodes  # Reads of whole episodes are checked when they happen.
 
     def metadata_column(self, name: str) -> np.ndarray | None:
-        """Returns a field of all episodes at once; None if they have to be read one by one."""
+        """Returns an episode field of all episodes; None if they must be read one by one."""
         del name
         return None
 
     @abc.abstractmethod
     def is_random(self, path: str) -> bool:
-        """True if a row of a field is read alone, without the rest of its episode."""
+        """True if rows of a field have random access, without the rest of the episode."""
 
     def is_image(self, path: str) -> bool:
         """True if a row of a field is an image that has to be decoded."""
@@ -173,23 +171,23 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Returns a hash of the contents of the files: another one, and they have changed."""
+        """Returns a hash that changes with the contents of the files."""
 
     def bytes_of_step(self, path: str) -> float:
-        """Returns how many bytes a step takes where it is stored, on average; NaN if unknown."""
+        """Returns the mean stored bytes of a field per step; NaN if unknown."""
         del path
         return math.nan
 
 
 def row_shape(field: Field) -> tuple[int, ...] | None:
-    """The shape of a row; None if rows differ, or are no numbers."""
+    """Returns the shape of a row; None if shapes vary, or values are not numeric."""
     if field.is_text or None in field.shape:
         return None
     return tuple(int(size or 0) for size in field.shape)
 
 
 def row_bytes(field: Field, otherwise: int) -> int:
-    """Returns the bytes of a row in memory; the number `otherwise` if rows differ."""
+    """Returns the bytes of a row in memory; `otherwise` if sizes vary."""
     shape = row_shape(field)
     return otherwise if shape is None else math.prod(shape) * field.column_dtype.itemsize
 
@@ -198,7 +196,7 @@ class FileRows(Rows):
     """Rows of episodes that are read from files.
 
     Args:
-      storage: The storage of the rows; it has `decoders`, and makes an `error` of a step.
+      storage: The storage of the rows, with `decoders` and `error`.
       episodes: The episode of each row.
       steps: The step of each row in its episode.
     """
@@ -213,13 +211,13 @@ class FileRows(Rows):
 
         Args:
           path: The field; if sizes may differ, the result is an array of arrays.
-          files_of: Returns the image files of some rows.
+          files_of: A function that returns the image files of rows.
         """
         field, steps = self._storage.fields[path], self._steps
         step_keys = self._episodes * (int(steps.max(initial=0)) + 1) + steps
         _, rows, image_numbers = np.unique(step_keys, return_index=True, return_inverse=True)
-        is_each_once = len(rows) > _FEW_REPEATED * len(steps)
-        if is_each_once:
+        is_unique = len(rows) > _MAX_UNIQUE_FRACTION * len(steps)
+        if is_unique:
             rows = np.arange(len(steps))
         try:
             images = self._storage.decoders[path].decode(files_of(rows))
@@ -229,10 +227,10 @@ class FileRows(Rows):
             raise self._storage.error(f"step {step}: {damage.what}", path, episode) from damage
         if None in field.shape:
             images = arrays.listed(images)
-            if not is_each_once:  # Callers may change the values of a batch.
+            if not is_unique:  # Callers may change the values of a batch.
                 images = arrays.listed([images[number].copy() for number in image_numbers.tolist()])
             return images
-        if is_each_once:
+        if is_unique:
             return images
         out = arrays.empty((len(image_numbers), *images.shape[1:]), images.dtype)
         return images.take(image_numbers, axis=0, out=out, mode="clip")
@@ -241,11 +239,11 @@ class FileRows(Rows):
 def reopened(
     kind: Callable[..., Storage], fingerprint: str, episodes: Episodes, *arguments: Any
 ) -> Storage:
-    """Opens a storage again in another process.
+    """Opens a storage again in another process (unpickling).
 
     Args:
       kind: The class of the storage.
-      fingerprint: The former fingerprint.
+      fingerprint: The fingerprint of the pickled storage.
       episodes: The episodes of the storage, its first argument.
       *arguments: The other arguments of the class.
 
@@ -269,14 +267,13 @@ def hash_of(*parts: object) -> str:
 
 
 class EpisodeCache:
-    """Columns of the episodes that were read last.
+    """A thread-safe LRU cache of the columns of episodes.
 
-    Several threads may use it at a time. In another process, it begins anew. Episodes that are in a
-    store are read many at a time.
+    A forked process begins with an empty cache. Remote episodes are read in parallel.
 
     Args:
       episodes: The source of the columns.
-      max_bytes: The memory limit. The data of one batch is in memory in any case.
+      max_bytes: The memory limit, except for the last episode.
     """
 
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
@@ -284,7 +281,7 @@ class EpisodeCache:
         self.is_remote = not stores.is_local(files_of(episodes.source))
         self._cached: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
-        # A field that is requested is read of every episode from then on.
+        # Fields that were requested once are read of all later episodes.
         self._paths: dict[str, None] = {}
         self._reset()
         reset_in_forks(self)
@@ -292,7 +289,7 @@ class EpisodeCache:
     def _reset(self) -> None:
         self._cached.clear()
         self._bytes, self._lock = 0, threading.Lock()
-        self._threads = DaemonThreads(_NUM_THREADS, "rlds-episodes")
+        self._threads = DaemonThreads(_MAX_PARALLEL_READS, "rlds-episodes")
         self._reading: dict[int, Future[dict[str, Any]]] = {}
 
     def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
@@ -300,14 +297,14 @@ class EpisodeCache:
         if not self.is_remote:
             return [self._columns(episode, paths) for episode in numbers]
         read = []
-        for episode, future in [(episode, self.begin(episode, paths)) for episode in numbers]:
+        for episode, future in [(episode, self.submit(episode, paths)) for episode in numbers]:
             columns = future.result() if future is not None else {}
-            is_whole = columns.keys() >= {*paths}  # Somebody may have begun to read less.
-            read.append(columns if is_whole else self._columns(episode, paths))
+            is_complete = columns.keys() >= {*paths}  # The read may have begun with fewer paths.
+            read.append(columns if is_complete else self._columns(episode, paths))
         return read
 
-    def begin(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
-        """Begins to read an episode; returns None if it is there."""
+    def submit(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
+        """Starts to read an episode in the background; returns None if it is cached."""
         with self._lock:
             if self._cached.get(episode_number, {}).keys() >= {*paths}:
                 return None
@@ -330,22 +327,22 @@ class EpisodeCache:
             missing = [path for path in self._paths if path not in cached]
         read = self.episodes.columns(episode_number, missing, decode_images=False)
         with self._lock:
-            now = self._cached.pop(episode_number, {})  # Another thread may have read more.
-            columns = {**cached, **now, **dict(leaves_at(read, None))}
-            self._bytes += _size(columns) - _size(now)
+            newest = self._cached.pop(episode_number, {})  # Another thread may have read more.
+            columns = {**cached, **newest, **dict(leaves_at(read, None))}
+            self._bytes += _num_bytes(columns) - _num_bytes(newest)
             self._cached[episode_number] = columns
             while self._bytes > self.max_bytes and len(self._cached) > 1:
-                self._bytes -= _size(self._cached.popitem(last=False)[1])
+                self._bytes -= _num_bytes(self._cached.popitem(last=False)[1])
         return columns
 
 
-def _size(columns: Mapping[str, Any]) -> int:
-    return sum(_size_of(column) for column in columns.values())
+def _num_bytes(columns: Mapping[str, Any]) -> int:
+    return sum(_column_bytes(column) for column in columns.values())
 
 
-def _size_of(column: Any) -> int:
+def _column_bytes(column: Any) -> int:
     if isinstance(column, tfds_files.RaggedColumn):
-        return _size_of(column.values) + column.lengths.nbytes
+        return _column_bytes(column.values) + column.lengths.nbytes
     if column.dtype != object:
         return int(column.nbytes)
     return sum(getattr(item, "nbytes", None) or len(item) for item in column.flat)
@@ -358,9 +355,9 @@ class CachedStorage(Storage):
       episodes: The episodes.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
-      outlines: The lengths and the flags of the episodes, if they are known already.
+      outlines: The lengths of the episodes; None to read them.
       why_cached: See `Storage`.
-      progress: Told how many episodes have been counted, and of how many.
+      progress: A callback with the numbers of counted episodes and of all.
 
     Raises:
       SourceError: An episode is damaged.
@@ -394,19 +391,19 @@ class CachedStorage(Storage):
         del firsts, lasts
         if self.is_remote:
             for episode in dict.fromkeys(episodes.tolist()):  # In the order of need.
-                self.cache.begin(episode, paths)
+                self.cache.submit(episode, paths)
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         return _CachedRows(self, episodes, steps, paths)
 
     def is_random(self, path: str) -> bool:
-        """Never: an episode is read for a step of it."""
+        """Always false: whole episodes are read."""
         del path
         return False
 
     def fingerprint(self) -> str:
-        """Hashes the names, the sizes and samples of the files, and the lengths of the episodes."""
+        """Hashes the names, sizes and parts of the files, and the lengths of the episodes."""
         files = [_hash_of_file(path) for path in self.episodes.source.inputs()]
         outlines = [array.tobytes() for array in self.outlines]
         return hash_of(self.episodes.ranges, files, *outlines)
@@ -425,14 +422,14 @@ class CachedStorage(Storage):
 
 
 def _hash_of_file(path: str | os.PathLike[str]) -> str:
-    """Hashes the name and the size of a file; and parts of it, if it is on this machine."""
+    """Hashes the name and the size of a file; of a local file, also parts of its contents."""
     file = stores.as_path(path)
     size, parts = file.stat().length, []
     if stores.is_local(os.fspath(file)):
         with file.open("rb") as content:
-            for begin in (0, size // 3, size * 2 // 3, max(size - _SAMPLE, 0)):
+            for begin in (0, size // 3, size * 2 // 3, max(size - _HASHED_BYTES, 0)):
                 content.seek(begin)
-                parts.append(content.read(_SAMPLE))
+                parts.append(content.read(_HASHED_BYTES))
     return hash_of(file.name, size, *parts)
 
 
@@ -456,7 +453,7 @@ class _CachedRows(FileRows):
     ) -> None:
         super().__init__(storage, episodes, steps)
         numbers, inverse = np.unique(episodes, return_inverse=True)
-        self._episode_numbers, self._column_indices = numbers, inverse.astype(np.int32)
+        self._episode_numbers, self._cached_indices = numbers, inverse.astype(np.int32)
         self._columns = storage.cache.columns(numbers.tolist(), paths)
 
     def take(self, path: str) -> np.ndarray:
@@ -464,10 +461,10 @@ class _CachedRows(FileRows):
         columns = [self._column(index, path) for index in range(len(self._columns))]
         decoder = self._storage.decoders.get(path)
         if decoder is not None and any(column.dtype == object for column in columns):
-            return self._decoded(path, lambda rows: self._objects(columns, rows))
+            return self._decoded(path, lambda rows: self._object_column(columns, rows))
         shape = row_shape(field)
         if shape is None:
-            return self._objects(columns, np.arange(len(self._steps)))
+            return self._object_column(columns, np.arange(len(self._steps)))
         dtype = field.column_dtype
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
@@ -479,7 +476,7 @@ class _CachedRows(FileRows):
         if width and len(out):
             memory = [arrays.as_bytes(np.ascontiguousarray(column)) for column in columns]
             rows = arrays.as_bytes(out).reshape(-1, width)
-            Buffers(memory).gather(self._column_indices, self._steps * width, width, rows)
+            Buffers(memory).gather(self._cached_indices, self._steps * width, width, rows)
         return out
 
     def _column(self, index: int, path: str) -> Any:
@@ -492,9 +489,9 @@ class _CachedRows(FileRows):
             raise self._storage.error(problem, path, episode_number)
         return column
 
-    def _objects(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
+    def _object_column(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
         out = np.empty(len(rows), object)
-        locations = zip(self._column_indices[rows].tolist(), self._steps[rows].tolist())
+        locations = zip(self._cached_indices[rows].tolist(), self._steps[rows].tolist())
         for row, (column_index, step) in enumerate(locations):
             value = columns[column_index][step]
             # The cache keeps the column, and callers may change the values of a batch.

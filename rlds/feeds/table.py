@@ -1,4 +1,4 @@
-"""The steps of a dataset as a table, from which samples are made."""
+"""Tables of a feed: the steps of a dataset in any format as rows, the source of samples."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from tfds_files.features import leaves_of
 
 __all__ = ["Table", "open", "several"]
 
-_CACHE_BYTES, _DISK_BYTES = 512 << 20, 32 << 30
-_MOST_NAMES = 4
-# The approximate bytes that the computation of statistics reads at a time.
+_MAX_CACHE_BYTES, _MAX_DISK_BYTES = 512 << 20, 32 << 30
+_MAX_NAMES = 4
+# The approximate bytes in a block of episodes.
 _BLOCK_BYTES = 4 << 20
 
 
@@ -68,8 +68,8 @@ def open(
     format: str | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
     threads: int | None = None,
-    cache_bytes: int = _CACHE_BYTES,
-    disk_bytes: int = _DISK_BYTES,
+    cache_bytes: int = _MAX_CACHE_BYTES,
+    disk_bytes: int = _MAX_DISK_BYTES,
     verify: bool = False,
     decode_images: bool = True,
     progress: bool | None = None,
@@ -77,29 +77,29 @@ def open(
 ) -> Table:
     """Opens the steps of a dataset for training, whatever format it is in.
 
-    Files of a TFDS dataset in TFRecord are read in place: an index, which is built at the first
-    opening, has the location of each value, so that single steps are read. Other formats are read
-    by whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
+    TFRecord files of a TFDS dataset are read in place: an index, which is built at the first
+    opening, has the location of each value, for random access to steps. Other formats are read by
+    whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
 
     Args:
-      path: A path for `rlds.sources.open`, or the episodes that it returns. Several, or a pattern
-        such as `data/*/1.0.0`, are one table of the episodes of all, which have the same fields.
+      path: A path for `rlds.sources.open`, or the episodes that it returns. A list of them, or a
+        pattern such as `data/*/1.0.0`, is joined to one table; all must have the same fields.
       split: The split, or a part such as `train[:90%]`; needed if there are several.
-      fields: Paths of the fields of a step that you need; all by default. Others are not read.
+      fields: Paths of the step fields to read; all by default.
       where: The episodes to open, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `rlds.sources.Episodes.where`.
       format: The name of the format, if it cannot be recognized.
-      jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow,
-        which takes a shortcut.
-      threads: The number of threads that decode images, beside the one that makes batches. If
-        None, as many as this process has processors, up to 8; none if it has one, and in workers.
+      jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow with
+        its fast, approximate transform.
+      threads: The number of threads that decode images, in addition to the one that makes batches.
+        If None, the number of processors, up to 8; none on one processor, and in workers.
       cache_bytes: The memory limit for episodes that are read as a whole, in bytes.
-      disk_bytes: The disk quota for pieces that were fetched of files in a store, by
-        all processes of this machine: in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
-      verify: Whether to check the checksum of every record before the first batch. Otherwise that
-        is not done where files are read in place.
-      decode_images: Whether images that are stored as files become arrays; otherwise their rows are
-        the bytes of the files.
+      disk_bytes: The disk quota of all processes of this machine for cached blocks of remote
+        files, in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
+      verify: Whether to check the checksum of every record before the first batch. Otherwise, files
+        that are read in place are not checked.
+      decode_images: Whether to decode image files to arrays; otherwise their rows are the bytes of
+        the files.
       progress: Whether to show the progress of a new index; if None, on a terminal.
       **options: Options of the format.
 
@@ -107,7 +107,7 @@ def open(
       FileNotFoundError: There is nothing at the path.
       KeyError: There is no such split, or no such field.
       SourceError: The data is damaged; the message has the location.
-      ValueError: An option is wrong, or `where` is, or holds for no episode.
+      ValueError: An option or `where` is invalid, or `where` holds for no episode.
 
     >>> import tempfile
     >>> import envlogger
@@ -125,11 +125,11 @@ def open(
     """
     paths = several(path)
     options |= {"where": where, "format": format, "progress": progress}
-    opened = [_episodes(each, split, **options) for each in paths or [path]]
-    each_bytes = cache_bytes // len(opened), disk_bytes // len(opened)
-    given = ReadOptions(jpeg, threads, *each_bytes, decode_images)
+    datasets = [_episodes(each, split, **options) for each in paths or [path]]
+    byte_limits = cache_bytes // len(datasets), disk_bytes // len(datasets)
+    given = ReadOptions(jpeg, threads, *byte_limits, decode_images)
     field_paths = None if fields is None else paths_of(fields)
-    episodes = opened[0] if paths is None else _joined(opened, field_paths)
+    episodes = datasets[0] if paths is None else _joined(datasets, field_paths)
     if not (sys.stderr.isatty() if progress is None else progress):
         return _open(episodes, field_paths, given, verify)
     with show_progress(True) as bars:
@@ -150,7 +150,7 @@ def _episodes(
     progress: bool | None,
     **options: Any,
 ) -> Episodes:
-    """The episodes of one dataset, with the files of images: they are decoded into batches."""
+    """Opens the episodes of one dataset, with image files, which are decoded into batches."""
     if isinstance(path, Episodes):
         episodes = path if where is None else path.where(where, progress=progress)
     else:
@@ -166,7 +166,7 @@ def _episodes(
 
 
 def _joined(parts: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes:
-    """The episodes of several datasets as one dataset."""
+    """Joins the episodes of several datasets to one dataset."""
     fields = [_selected_fields(part, paths) for part in parts]
     check_alike(fields)
     metadata, numbers = joined_metadata(parts, fields[0])
@@ -179,12 +179,12 @@ def _joined(parts: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes:
 
 
 def several(path: Any) -> list[Any] | None:
-    """Returns the datasets of a list, or of a pattern; None if it is one dataset."""
+    """Returns the datasets of a list or of a glob pattern; None for a single dataset."""
     if isinstance(path, str | os.PathLike):
         name = os.fspath(path)
         if not glob.has_magic(name) or stores.as_path(name).exists():
             return None
-        matches = sorted(glob.glob(name)) if stores.is_local(name) else _in_store(name)
+        matches = sorted(glob.glob(name)) if stores.is_local(name) else _glob_remote(name)
         if not matches:
             raise FileNotFoundError(f"no file or folder matches {name!r}")
         return matches
@@ -195,8 +195,8 @@ def several(path: Any) -> list[Any] | None:
     return list(path)
 
 
-def _in_store(pattern: str) -> list[str]:
-    """The paths in an object store that a pattern names."""
+def _glob_remote(pattern: str) -> list[str]:
+    """Returns the paths in an object store that match a glob pattern."""
     parts = pattern.split("/")
     begin = next(number for number, part in enumerate(parts) if glob.has_magic(part))
     folder = stores.as_path("/".join(parts[:begin]))
@@ -210,7 +210,7 @@ def _open(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Table:
-    readable_fields = _readable(episodes, options)
+    readable_fields = _readable_fields(episodes, options)
     paths = [*readable_fields] if fields is None else [*_selected_fields(episodes, fields)]
     with reading.unchanged(episodes.source):
         storage = _storage(episodes, readable_fields, options, verify, progress)
@@ -218,7 +218,7 @@ def _open(
 
 
 def _selected_fields(episodes: Episodes, fields: Sequence[str] | None) -> dict[str, Field]:
-    """The selected fields of a step, by their paths."""
+    """Returns the selected step fields, by their paths."""
     steps = _step_fields(episodes)
     if fields is None:
         return {path: field for path, field in steps.items() if isinstance(field, Field)}
@@ -229,8 +229,8 @@ def _selected_fields(episodes: Episodes, fields: Sequence[str] | None) -> dict[s
     return {path: steps[path] for path in chosen}
 
 
-def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
-    """The fields of a step, by their paths; files of images are bytes, if they stay files."""
+def _readable_fields(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
+    """Returns the step fields, by their paths; image files that are not decoded are bytes."""
     plain_fields = _selected_fields(episodes, None)
     if options.decode_images:
         return plain_fields
@@ -238,7 +238,7 @@ def _readable(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
-    """The fields of a step, by their paths; of TFDS in the order of its features."""
+    """Returns the step fields, by their paths; of TFDS in the order of its features."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
     if (stored := episodes.source.can.examples) is not None:
         steps = stored.folder.features[rlds.STEPS]
@@ -256,12 +256,12 @@ def _storage(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Storage:
-    """Opens the steps of episodes: read in place if possible, else by whole episodes."""
+    """Opens the storage of steps: read in place if possible, otherwise by whole episodes."""
     source = episodes.source
     if isinstance(source, View) and source.is_by_rows:
 
         def below(part: Episodes, paths: Collection[str]) -> Storage:
-            readable_fields = _readable(part, options)
+            readable_fields = _readable_fields(part, options)
             chosen = {path: field for path, field in readable_fields.items() if path in paths}
             return _storage(part, chosen, options, verify, progress)
 
@@ -283,10 +283,10 @@ def _storage(
 class Table:
     """The steps of all episodes of a split: a row for each step, a column for each field.
 
-    Made by `rlds.feeds.open`. It can be pickled; each process opens the files for itself.
+    It is returned by `rlds.feeds.open`. It can be pickled; each process opens its own files.
 
     Attributes:
-      episodes: The episodes of the split, also those that `filter_episodes` has left out.
+      episodes: The episodes of the split, including those that `filter_episodes` left out.
       storage: The storage of their steps.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
@@ -302,7 +302,7 @@ class Table:
     ) -> None:
         self.episodes, self.storage, self.options = episodes, storage, options
         self.fields = {path: storage.fields[path] for path in fields}
-        # The numbers of the episodes that are left; all if None.
+        # The numbers of the kept episodes; all if None.
         self._chosen = chosen
 
     @functools.cached_property
@@ -315,7 +315,7 @@ class Table:
         return {name: value for name, value in vars(self).items() if name != "outlines"}
 
     def _with(self, **changes: Any) -> Table:
-        """The same table with other attributes."""
+        """Returns a copy of the table with other attributes."""
         other = copy.copy(self)  # Without cached results of this table.
         vars(other).update(changes)
         return other
@@ -331,18 +331,18 @@ class Table:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The number that each episode has among all of `episodes`, int64."""
+        """The number of each episode in `episodes`, int64."""
         if self._chosen is None:
             return np.arange(len(self.storage.outlines.num_steps))
         return self._chosen
 
-    def _stored(self, episodes: np.ndarray) -> np.ndarray:
-        """The numbers that the storage has for episodes."""
+    def _storage_numbers(self, episodes: np.ndarray) -> np.ndarray:
+        """Returns the numbers of episodes in the storage."""
         return episodes if self._chosen is None else self._chosen[episodes]
 
     @property
     def source(self) -> Any:
-        """The source of `episodes`, with those of a part in one split."""
+        """The source of `episodes`, with all of them in one split."""
         episodes = self.episodes
         return JoinedSource([episodes]) if episodes.has_random_access else episodes.source
 
@@ -403,18 +403,18 @@ class Table:
             self.check(episodes)
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        """Returns rows of any fields, see `Storage.rows`; call `check` after taking values."""
-        return self.storage.rows(self._stored(episodes), steps, paths)
+        """Returns rows of fields, see `Storage.rows`; call `check` after taking values."""
+        return self.storage.rows(self._storage_numbers(episodes), steps, paths)
 
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
-        """Begins to fetch steps that are going to be taken: see `Storage.read_ahead`."""
-        self.storage.read_ahead(self._stored(episodes), firsts, lasts, paths)
+        """Prefetches steps: see `Storage.read_ahead`."""
+        self.storage.read_ahead(self._storage_numbers(episodes), firsts, lasts, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks the files of episodes after values were taken or failed: see `Storage.check`."""
-        self.storage.check(self._stored(episodes))
+        self.storage.check(self._storage_numbers(episodes))
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
@@ -425,26 +425,26 @@ class Table:
         """Returns the paths of stored fields, at and below some paths.
 
         Raises:
-          KeyError: There is nothing at a path; names the one that was probably meant.
+          KeyError: There is no field at a path; the message has similar names.
         """
         aliases = step_aliases(self.episodes.source)
         return [path for path, _ in leaves_at(nest(self.storage.fields), fields, aliases)]
 
     def unknown_field(self, path: str) -> KeyError:
-        """Returns the error about a path that no field has."""
+        """Returns the error of an unknown field path."""
         aliases = step_aliases(self.episodes.source)
         return KeyError(f"no field {path!r}; {fields_there_are(path, self.fields, aliases)}")
 
     def with_column(self, path: str, values: Sequence[Any] | np.ndarray) -> Table:
-        """Returns the table with one more field, which is in memory: advantages, returns, values.
+        """Returns the table with an additional in-memory field: advantages, returns, values.
 
         Args:
           path: The path of the field.
-          values: Its value in each step, with a leading axis of length `num_steps`, in the order of
+          values: The value of each step, with a leading axis of length `num_steps`, in the order of
             the episodes and of their steps.
 
         Raises:
-          ValueError: The field exists, or the number of values is not that of the steps.
+          ValueError: The field exists, or the number of values differs from the number of steps.
         """
         column = np.asarray(values)
         if column.shape[:1] != (self.num_steps,):
@@ -456,16 +456,16 @@ class Table:
         begins = np.full(len(lengths), -1, np.int64)
         begins[chosen] = np.cumsum(lengths[chosen]) - lengths[chosen]
         view = WithColumn(self.source, path, column, begins)
-        more = {path: Field(column.dtype, column.shape[1:])}
-        storage = ViewStorage.over(view, {**self.storage.fields, **more}, self.storage)
-        return self._with(storage=storage, fields={**self.fields, **more})
+        new_field = {path: Field(column.dtype, column.shape[1:])}
+        storage = ViewStorage.over(view, {**self.storage.fields, **new_field}, self.storage)
+        return self._with(storage=storage, fields={**self.fields, **new_field})
 
     def column(self, name: str) -> np.ndarray:
         """Returns a field of all episodes, for `Samples.weighted`.
 
         Args:
-          name: One of their metadata, such as `success`; or of their steps, of which the first has
-            it: `language_instruction`.
+          name: An episode field, such as `success`; or a step field, such as
+            `language_instruction`, whose first value is used.
 
         Raises:
           KeyError: There is no such field.
@@ -487,12 +487,12 @@ class Table:
         return np.array([episode.metadata[name] for episode in episodes])
 
     def source_episode(self, number: int) -> SourceEpisode:
-        """Reads an episode as `rlds.sources` has it."""
+        """Reads an episode as a `SourceEpisode`."""
         number = number if self._chosen is None else int(self._chosen[number])
         return self.episodes.episode(number)
 
     def metadata_column(self, name: str) -> np.ndarray | None:
-        """Returns a field of the metadata of all episodes; None if they have to be read."""
+        """Returns an episode field of all episodes; None if they must be read one by one."""
         column = self.storage.metadata_column(name)
         return column if column is None or self._chosen is None else column[self._chosen]
 
@@ -502,14 +502,14 @@ class Table:
         """Returns the table of the chosen episodes.
 
         Args:
-          keep: The numbers of the episodes to keep, or a mask with a bool for each. Or a function
-            that takes an episode (with the attributes of `rlds.sources.SourceEpisode`: `metadata`,
-            `steps`, `total_reward`); only the used attributes are read.
+          keep: The numbers of the episodes to keep, a mask, or a function of an episode (with the
+            attributes of `rlds.sources.SourceEpisode`: `metadata`, `steps`, `total_reward`); only
+            used attributes are read.
 
         Raises:
           IndexError: There is no such episode.
           TypeError: The numbers are no integers.
-          ValueError: The mask has another length than there are episodes.
+          ValueError: The length of the mask is not the number of episodes.
         """
         if callable(keep):
             columns: dict[str, np.ndarray | None] = {}
@@ -535,11 +535,10 @@ class Table:
         """Computes the statistics of fields, for `Samples.normalize`; reads all steps once.
 
         Args:
-          fields: Paths of fields; observation, action and reward by default, as far as they are
-            numbers and in the table.
+          fields: Paths of fields; by default, the numeric fields of observation, action and reward.
           masks: Masks of the elements to normalize, by field; all by default.
-          include_last_action: Whether the last step of each episode has an action; if None, the
-            episode decides.
+          include_last_action: Whether to include the action of the last step of each episode; if
+            None, unless its final observation is known.
           quantiles: The quantiles to compute, as numbers from 0 to 1.
 
         Raises:
@@ -566,22 +565,22 @@ class Table:
         )
 
     def blocks(self, paths: Sequence[str]) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Yields the numbers of consecutive episodes, and fields of all their steps.
+        """Yields blocks of consecutive episodes: their numbers, and fields of all their steps.
 
         A block has about 4 MB, and at least one episode.
         """
         lengths = self.outlines.num_steps
         fields = [self.storage.fields[path] for path in paths]
-        # Unknown sizes may be large.
+        # Values of unknown size count as a whole block.
         size_of_step = 1 + sum(row_bytes(field, _BLOCK_BYTES) for field in fields)
         blocks = (np.cumsum(lengths) - 1) // max(_BLOCK_BYTES // size_of_step, 1)
-        cuts = np.flatnonzero(np.diff(blocks)) + 1
-        for chosen in np.split(np.arange(len(lengths)), cuts) if len(lengths) else ():
+        bounds = np.flatnonzero(np.diff(blocks)) + 1
+        for chosen in np.split(np.arange(len(lengths)), bounds) if len(lengths) else ():
             episodes = np.repeat(chosen, lengths[chosen])
             yield chosen, self.take(episodes, numbered(lengths[chosen]), paths)
 
     def whole_episodes(self, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yields all episodes with some fields, as `rlds.statistics` takes them."""
+        """Yields all episodes with some fields, for `rlds.statistics`."""
         for chosen, columns in self.blocks(paths):
             begin = 0
             for number, length in zip(chosen.tolist(), self.outlines.num_steps[chosen].tolist()):
@@ -603,12 +602,12 @@ class Table:
     def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
         """Returns a sample for each transition, of one step (SARS) or of up to `n` steps.
 
-        The fields and the values are those of `rlds.transformations.transitions`, whose
-        documentation says how episodes end.
+        Fields and values equal those of `rlds.transformations.transitions`, which documents the
+        ends of episodes.
 
         Args:
           n: The number of steps to look ahead.
-          gamma: The discount of every step, besides the stored discounts.
+          gamma: The discount of every step, in addition to stored discounts.
 
         Raises:
           KeyError: There is no `observation`, or neither `is_terminal` nor `discount`.
@@ -635,10 +634,10 @@ class Table:
 
         Args:
           *lengths: None: the lengths are `history` and `horizon`.
-          history: The number of past steps, including the present one.
-          horizon: The number of future steps, including the present one.
-          history_fields: The fields that get a history, as an axis after the first, oldest first.
-          horizon_fields: The fields that get a horizon, as an axis after the first.
+          history: The number of past steps, including the current one.
+          horizon: The number of future steps, including the current one.
+          history_fields: The fields with a history, as an axis after the first, oldest first.
+          horizon_fields: The fields with a horizon, as an axis after the first.
           padding: The values before the first step and after the last action: "edge" repeats the
             closest one, "zeros" are zeros.
           only_real: Whether to leave out the window of a final observation, which has no action.
@@ -762,5 +761,5 @@ def in_words(names: Sequence[str]) -> str:
     >>> in_words(["a", "b", "c", "d", "e", "f"])
     'a, b, c, d and 2 more'
     """
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+    new_field = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{new_field}"

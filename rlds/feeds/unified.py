@@ -1,4 +1,4 @@
-"""Datasets with other fields, sizes and rates, as tables that can be mixed."""
+"""Unification of robot datasets for a mixture: common fields, image sizes and frame rates."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def unify(
 ) -> Table:
     """Returns a table with common fields, so that several datasets can be mixed.
 
-    Vectors get zeros at their end, and images their size; a field that the dataset does not have is
-    zero, black or empty. `<field>_mask` is true where there is something: a bool for each element
-    of a vector, and one for all else.
+    Vectors are padded with zeros, and images are resized; a field that the dataset lacks is zero,
+    black or empty. `<field>_mask` is false for padding: a bool for each element of a vector, and
+    one for other fields.
 
     Args:
       table: The steps.
-      like: The fields, with the dtype and the shape of each, such as `("float32", (14,))`; `bytes`
+      like: The common fields, with their dtype and shape, such as `("float32", (14,))`; `bytes`
         for text.
-      fields: The parts of each: a field, or several that are joined to a vector, of which None
-        is a zero. None for what the dataset does not have. Without it, what `rlds.robotics` knows:
-        a field is a camera by the last part of its name, or "state", "action" or an instruction.
-      hz: The steps per second; if None, the rate in `rlds.robotics`.
-      to_hz: The new steps per second: each new step is the one that is nearest in time.
-      relative: Masks of the elements of a field that are changes until the next step: they are
-        added up, or divided among steps, if there are other steps.
+      fields: The source fields of each common field: one, or several that are joined to a vector,
+        with None for a zero. None for a missing field. By default, the roles in `rlds.robotics`, by
+        the last part of a name: a camera, "state", "action" or an instruction.
+      hz: The frame rate in steps per second; if None, the rate in `rlds.robotics`.
+      to_hz: The new frame rate: each new step is the old one that is nearest in time.
+      relative: Masks of the elements of a field that are changes until the next step: if the rate
+        changes, they are summed, or divided among steps.
 
     Raises:
       KeyError: A field is missing, or the dataset is not registered.
-      ValueError: A vector is too long, a field has another kind, or the rate is not known.
+      ValueError: A vector is too long, a field has another type, or the rate is unknown.
 
     >>> import envlogger, tempfile, rlds.feeds
     >>> from envlogger.testing.catch_env import Catch
@@ -86,8 +86,8 @@ def unify(
     view = UniformFields(table.source, stored, lengths, targets, fields, ratio, relative or {})
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
     uniform_table = table._with(storage=storage, fields=view.columns)
-    none = np.zeros(0, np.int64)
-    uniform_table.take(none, none, list(view.columns))  # Raises if the fields do not fit.
+    no_rows = np.zeros(0, np.int64)
+    uniform_table.take(no_rows, no_rows, list(view.columns))  # Raises if the fields do not fit.
     return uniform_table
 
 
@@ -99,26 +99,26 @@ def _by_role(targets: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
     roles_of: dict[str, Any] = {}
     for path, field in targets.items():
         name = path.rpartition("/")[2]
-        of_robot = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
-        roles_of[path] = roles.language if field.is_text else of_robot.get(name)
+        role_fields = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
+        roles_of[path] = roles.language if field.is_text else role_fields.get(name)
     return roles_of
 
 
 class UniformFields(View):
-    """A view that gives the episodes of a dataset common fields, at another rate.
+    """A view of the episodes of a dataset with common fields, at another frame rate.
 
     Args:
       base: The episodes, in one split.
-      stored: The fields of a step of the base, by path, with those in memory.
+      stored: The step fields of the base, by path, including those in memory.
       outlines: The lengths of the episodes.
       targets: The common fields of a step, by path.
-      made_of: The source fields of each common field, see `unify`.
-      ratio: The number of steps of the base in one step.
+      sources: The source fields of each common field, see `unify`.
+      ratio: The number of base steps per step.
       relative: See `unify`.
 
     Attributes:
       columns: The fields of a step with their masks, by path.
-      facts: The options that the values depend on, for the fingerprint.
+      facts: The options that determine the values, for the fingerprint.
     """
 
     def __init__(
@@ -127,20 +127,20 @@ class UniformFields(View):
         stored: Mapping[str, Field],
         outlines: Lengths,
         targets: Mapping[str, Field],
-        made_of: Mapping[str, _Path],
+        sources: Mapping[str, _Path],
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
         super().__init__(base)
         self._stored, self._outlines, self._targets, self._ratio = stored, outlines, targets, ratio
         self._parts = {
-            path: [of] if isinstance(of, str) else list(of or []) for path, of in made_of.items()
+            path: [it] if isinstance(it, str) else list(it or []) for path, it in sources.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
-        for path in [p for of in self._parts.values() for p in of if p is not None]:
+        for path in [p for it in self._parts.values() for p in it if p is not None]:
             if path not in stored:
                 raise KeyError(f"no field {path!r}; {fields_there_are(path, stored)}")
-        # Masks are the same in all steps, except those of text.
+        # Masks are constant over steps, except for texts.
         self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
         self.columns: dict[str, Field] = {**targets, **masks}
@@ -164,7 +164,7 @@ class UniformFields(View):
         return {path: path for path in self.paths if not path.startswith(_STEPS)}
 
     def _nearest(self, steps: np.ndarray) -> np.ndarray:
-        """The steps of the base that are nearest in time."""
+        """Returns the base steps that are nearest in time."""
         return np.rint(steps * self._ratio).astype(np.int64)
 
     @override
@@ -179,19 +179,19 @@ class UniformFields(View):
         if not lengths.are_complete:
             return Lengths(num_steps)
         is_final = self._nearest(np.maximum(num_steps - 1, 0)) == before - 1
-        missing = before - transitions
-        return Lengths(num_steps, np.maximum(num_steps - missing, 0), is_final_known & is_final)
+        num_missing = before - transitions
+        return Lengths(num_steps, np.maximum(num_steps - num_missing, 0), is_final_known & is_final)
 
     def _mask(self, path: str) -> np.ndarray:
-        """The mask of the existing elements of a field, or of the whole field."""
+        """Returns the mask of a field: of its elements without padding, or of the whole field."""
         field, parts = self._targets[path], self._parts.get(path, [])
         if not _is_vector(field):
             return np.array(bool(parts))
-        mask, there = np.zeros(int(field.shape[0] or 0), np.bool_), []
+        mask, has_value = np.zeros(int(field.shape[0] or 0), np.bool_), []
         for part in parts:
             size = 1 if part is None else math.prod(self._stored[part].shape)  # type: ignore[arg-type]
-            there += [part is not None] * size
-        mask[: len(there)] = there[: len(mask)]
+            has_value += [part is not None] * size
+        mask[: len(has_value)] = has_value[: len(mask)]
         return mask
 
     @override
@@ -213,14 +213,14 @@ class UniformFields(View):
         return new_values
 
     def _column(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
-        """A field, or a mask."""
+        """Returns the column of a field, or of a mask."""
         size = len(rows.steps)
         if path not in self._targets:
-            about = path.removesuffix(_MASK)
-            if not self._targets[about].is_text:
+            field_path = path.removesuffix(_MASK)
+            if not self._targets[field_path].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
-            texts = rows.values_at(self.needs([_STEPS + about]), self.at(*rows[:3]))
-            text_column = self._column(about, texts, rows)
+            texts = rows.values_at(self.needs([_STEPS + field_path]), self.at(*rows[:3]))
+            text_column = self._column(field_path, texts, rows)
             return np.array([len(text) > 0 for text in text_column], np.bool_)
         field, parts = self._targets[path], self._parts.get(path)
         if field.is_text:
@@ -235,7 +235,7 @@ class UniformFields(View):
         return vectors.astype(field.column_dtype, copy=False)
 
     def _vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
-        """The joined parts of a vector; relative parts are added up until the next step."""
+        """Returns the joined parts of a vector; sums relative elements until the next step."""
         size, parts = len(rows.steps), self._parts[path]
         needed = [part for part in parts if part is not None]
 
@@ -257,16 +257,16 @@ class UniformFields(View):
         begins, ends = self._nearest(rows.steps), self._nearest(rows.steps + 1)
         ends = np.minimum(ends, self._outlines.num_real_steps(rows.episodes))
         total = np.zeros(vectors.shape, np.float64)
-        for ahead in range(math.ceil(self._ratio) + 1):
-            is_there = begins + ahead < ends
-            steps = np.where(is_there, begins + ahead, begins)
+        for offset in range(math.ceil(self._ratio) + 1):
+            is_valid = begins + offset < ends
+            steps = np.where(is_valid, begins + offset, begins)
             step_values = rows.values_at([_STEPS + part for part in needed], steps)
-            total += vectors_of(step_values) * is_there[:, np.newaxis]
+            total += vectors_of(step_values) * is_valid[:, np.newaxis]
         return np.where(mask, total, vectors)
 
 
 def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray:
-    """Images in the size of a field, or other values that have its shape.
+    """Returns images resized to the shape of a field, or other values of its shape.
 
     Raises:
       ValueError: The images have another shape or dtype.

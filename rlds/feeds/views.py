@@ -1,4 +1,4 @@
-"""Rows of views: the steps of a view, made of the rows of the sources below it."""
+"""Storage of views: steps of a view, computed from rows of its base sources."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 __all__ = ["ViewStorage", "WithColumn", "check_alike", "joined_metadata"]
 
 _STEPS = f"{rlds.STEPS}/"
-# Opens the storage of a source below a view, with the given fields.
+# Opens the storage of a base source of a view, with the given fields.
 Opener = Callable[[Episodes, Collection[str]], Storage]
 
 
 class ViewStorage(Storage):
-    """The steps of a view, whose fields are made of rows of the sources below.
+    """A storage of the steps of a view, computed from rows of its base sources.
 
-    Fields that take whole episodes come from a cache of episodes.
+    Fields that need whole episodes come from a cache of episodes.
 
     Args:
       episodes: The episodes of a view.
-      fields: The selected fields of a step, by their paths.
-      opened: Opens the storage of a source below the view.
-      cached: Opens the storage of the fields that take whole episodes, if there are any.
-      threads: The number of threads that the view may take.
+      fields: The selected step fields, by their paths.
+      opened: Opens the storage of a base source.
+      cached: Opens the storage of the fields that need whole episodes, if there are any.
+      threads: The number of threads of the view.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class ViewStorage(Storage):
         assert isinstance(episodes.source, View)
         self.view, self.fields = copy.copy(episodes.source), fields
         self.view.threads = threads
-        self._needs = {path: self._needed(path) for path in fields}
-        self._facts, self._is_same = (), False
+        self._needs = {path: self._base_fields(path) for path in fields}
+        self._options, self._has_all_episodes = (), False
         ranges = episodes.ranges
         self._splits = [split for split, _, _ in ranges]
         numbers = [np.arange(begin, end) for _, begin, end in ranges]
@@ -65,47 +65,47 @@ class ViewStorage(Storage):
         self._setup([opened(part, below) for part in self._parts(episodes)], cached)
 
     def _setup(self, below: Sequence[Storage], cached: Callable[[Lengths], Storage] | None) -> None:
-        # Fields that are passed on unchanged from the sources below.
+        # Fields that the view does not change, with their paths in the base source.
         names, touches = self.view.names or {}, self.view.overrides("touches")
-        self._plain = {
+        self._unchanged = {
             path: needs[0]
             for path, needs in self._needs.items()
             if needs and not touches and names.get(_STEPS + path) == _STEPS + needs[0]
         }
         self.below, self.outlines = below, self._lengths(below)
-        slow = None in self._needs.values()
-        self._cached = cached(self.outlines) if slow and cached is not None else None
+        episodic = None in self._needs.values()
+        self._cached = cached(self.outlines) if episodic and cached is not None else None
         self.why_cached = next(filter(None, (each.why_cached for each in below)), "")
-        if slow:
+        if episodic:
             self.why_cached = "a view makes them from whole episodes"
         self.num_files = sum(each.num_files for each in below)
         self.is_remote = any(each.is_remote for each in below)
 
-    _facts: Sequence[Any]
+    _options: Sequence[Any]
 
     @classmethod
     def over(
-        cls, view: View, fields: Mapping[str, Field], storage: Storage, facts: Sequence[Any] = ()
+        cls, view: View, fields: Mapping[str, Field], storage: Storage, options: Sequence[Any] = ()
     ) -> ViewStorage:
-        """Returns the steps of a view of all episodes of a storage, which is open.
+        """Returns the storage of a view over all episodes of an open storage.
 
         Args:
-          view: A view of one split, with those episodes.
-          fields: The fields of a step of the view, by their paths.
+          view: A view of one split, with the same episodes.
+          fields: The step fields of the view, by their paths.
           storage: The storage of the base of the view.
-          facts: Options that the values depend on besides the data, for the fingerprint.
+          options: Options that determine the values, for the fingerprint.
         """
         result, num_episodes = cls.__new__(cls), len(storage.outlines.num_steps)
-        result.view, result.fields, result._facts = view, fields, facts
-        result._needs = {path: result._needed(path) for path in fields}
+        result.view, result.fields, result._options = view, fields, options
+        result._needs = {path: result._base_fields(path) for path in fields}
         result._splits, result._index = [ALL], np.arange(num_episodes)
         result._split = result._base_of = np.zeros(num_episodes, np.int32)
-        result._numbers, result._is_same = result._index, True
+        result._numbers, result._has_all_episodes = result._index, True
         result._setup([storage], None)
         return result
 
-    def _needed(self, path: str) -> list[str] | None:
-        """The source fields of a field of the view; None if the field takes whole episodes."""
+    def _base_fields(self, path: str) -> list[str] | None:
+        """Returns the base fields of a field; None if the field needs whole episodes."""
         view, fields = self.view, {_STEPS + path}
         needs = None if view.takes_whole(fields) else view.needs(fields)
         names = view.names or {}
@@ -115,20 +115,20 @@ class ViewStorage(Storage):
         return [name.removeprefix(_STEPS) for name in needs]
 
     def _parts(self, episodes: Episodes) -> list[Episodes]:
-        """Finds the source of each episode; returns the episodes that are needed of each source."""
+        """Assigns each episode to a base source; returns the needed episodes of each source."""
         number, first = len(self._index), 0
         self._base_of, self._numbers = (np.empty(number, np.int32), np.empty(number, np.int64))
         parts: dict[tuple[int, str], int] = {}
         sources: list[tuple[Source, str]] = []
         for split, begin, end in episodes.ranges:
-            there = slice(first, first + end - begin)
+            rows = slice(first, first + end - begin)
             first += end - begin
             for at, source, name, numbers in self.view.where(split, np.arange(begin, end)):
                 part = parts.setdefault((id(source), name), len(parts))
                 sources += [(source, name)] if part == len(sources) else []
-                self._base_of[there][at], self._numbers[there][at] = part, numbers
+                self._base_of[rows][at], self._numbers[rows][at] = part, numbers
         opened = []
-        for part, (source, name) in enumerate(sources):  # No more is opened than is needed.
+        for part, (source, name) in enumerate(sources):  # Open only the range that is needed.
             at = self._base_of == part
             begin = int(self._numbers[at].min(initial=source.num_episodes(name)))
             end = max(int(self._numbers[at].max(initial=0)) + 1, begin)
@@ -139,16 +139,16 @@ class ViewStorage(Storage):
         return opened
 
     def _lengths(self, below: Sequence[Storage]) -> Lengths:
-        lengths = Lengths(*map(self._gathered, zip(*(each.outlines for each in below))))
-        pieces = [
+        lengths = Lengths(*map(self._in_view_order, zip(*(each.outlines for each in below))))
+        lengths_by_split = [
             self.view.lengths(split, self._index[at], lengths.take(at))
             for number, split in enumerate(self._splits)
             for at in [np.flatnonzero(self._split == number)]
         ]
-        return Lengths.joined(pieces)
+        return Lengths.joined(lengths_by_split)
 
-    def _gathered(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-        """Joins the columns of the sources below to one in the order of the view's episodes."""
+    def _in_view_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        """Joins columns of the base sources in the order of the view's episodes."""
         gathered = np.empty(len(self._base_of), np.result_type(*columns))
         for source_index, column in enumerate(columns):
             at = self._base_of == source_index
@@ -157,14 +157,14 @@ class ViewStorage(Storage):
 
     @override
     def __reduce__(self) -> Any:
-        return _again, (type(self), {**vars(self)})
+        return _unpickled, (type(self), {**vars(self)})
 
-    def _of_each(self, numbers: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-        """The numbers of episodes in another numbering; equal if the view has all episodes."""
-        return episodes if self._is_same else numbers[episodes]
+    def _renumber(self, numbers: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+        """Maps episode numbers to another numbering; unchanged if the view has all episodes."""
+        return episodes if self._has_all_episodes else numbers[episodes]
 
     def groups(self, episodes: np.ndarray) -> Iterator[tuple[Any, int, str]]:
-        """Yields (rows, source below, split) for the episodes of each source and split."""
+        """Yields (rows, base source, split) for the episodes of each base source and split."""
         if len(self.below) == 1 and len(self._splits) == 1:
             yield slice(None), 0, self._splits[0]
             return
@@ -174,23 +174,25 @@ class ViewStorage(Storage):
             yield np.flatnonzero(keys == key), part, self._splits[split]
 
     def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Returns the steps of the source below for steps of episodes of a split."""
-        return self.view.at(split, self._of_each(self._index, episodes), steps)
+        """Returns the steps of the base source for steps of episodes of a split."""
+        return self.view.at(split, self._renumber(self._index, episodes), steps)
 
-    def needed(self, paths: Sequence[str]) -> list[str]:
-        """Returns the source fields of fields that do not take whole episodes."""
+    def base_fields(self, paths: Sequence[str]) -> list[str]:
+        """Returns the base fields of fields that do not need whole episodes."""
         return list(dict.fromkeys(name for path in paths for name in self._needs[path] or ()))
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        slow = [path for path in paths if self._needs[path] is None]
-        cached = self._cached.rows(episodes, steps, slow) if slow and self._cached else None
-        groups, needed = [*self.groups(episodes)], self.needed(paths)
+        episodic = [path for path in paths if self._needs[path] is None]
+        cached = self._cached.rows(episodes, steps, episodic) if episodic and self._cached else None
+        groups, base_fields = [*self.groups(episodes)], self.base_fields(paths)
         rows = []
         for at, part, split in groups:
-            there = self.at(split, episodes[at], steps[at])
+            base_steps = self.at(split, episodes[at], steps[at])
             rows.append(
-                self.below[part].rows(self._of_each(self._numbers, episodes[at]), there, needed)
+                self.below[part].rows(
+                    self._renumber(self._numbers, episodes[at]), base_steps, base_fields
+                )
             )
         return _ViewRows(self, episodes, steps, paths, groups, rows, cached)
 
@@ -199,29 +201,31 @@ class ViewStorage(Storage):
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         for at, part, split in self.groups(episodes):
-            some, needed = episodes[at], self.needed(paths)
-            begins, ends = (self.at(split, some, steps[at]) for steps in (firsts, lasts))
-            self.below[part].read_ahead(self._of_each(self._numbers, some), begins, ends, needed)
+            chosen, base_fields = episodes[at], self.base_fields(paths)
+            begins, ends = (self.at(split, chosen, steps[at]) for steps in (firsts, lasts))
+            self.below[part].read_ahead(
+                self._renumber(self._numbers, chosen), begins, ends, base_fields
+            )
         if self._cached and any(self._needs[path] is None for path in paths):
             self._cached.read_ahead(episodes, firsts, lasts, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
         for at, part, _ in self.groups(episodes):
-            self.below[part].check(self._of_each(self._numbers, episodes[at]))
+            self.below[part].check(self._renumber(self._numbers, episodes[at]))
 
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
-        there = (self.view.names or {}).get(name)
+        base_name = (self.view.names or {}).get(name)
         touched = (
             self.view.touches(split, self._index[self._split == number])
             for number, split in enumerate(self._splits)
         )
-        if there is None or any(each.any() for each in touched):
+        if base_name is None or any(each.any() for each in touched):
             return None
-        columns = [each.metadata_column(there) for each in self.below]
+        columns = [each.metadata_column(base_name) for each in self.below]
         stored = [column for column in columns if column is not None]
-        return self._gathered(stored) if stored and len(stored) == len(columns) else None
+        return self._in_view_order(stored) if stored and len(stored) == len(columns) else None
 
     @override
     def is_random(self, path: str) -> bool:
@@ -248,13 +252,13 @@ class ViewStorage(Storage):
     @override
     def fingerprint(self) -> str:
         below = (each.fingerprint() for each in self.below)
-        if self._facts:
-            return hash_of(*below, *self._facts)
+        if self._options:
+            return hash_of(*below, *self._options)
         content = (array.tobytes() for array in (self._base_of, self._numbers, *self.outlines))
         return hash_of(type(self.view).__qualname__, *below, *content)
 
 
-def _again(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
+def _unpickled(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
     storage = kind.__new__(kind)
     vars(storage).update(state)
     return storage
@@ -270,8 +274,8 @@ class _ViewRows(Rows):
       steps: The step of each row in its episode.
       paths: The fields that will be taken.
       groups: See `ViewStorage.groups`.
-      rows: The rows of the source below, for each group.
-      cached: The rows of fields that take whole episodes.
+      rows: The rows of the base source, for each group.
+      cached: The rows of fields that need whole episodes.
     """
 
     storage: ViewStorage
@@ -318,36 +322,36 @@ class _ViewRows(Rows):
             def read_at(
                 names: Collection[str], steps: np.ndarray, rows: Rows = rows
             ) -> dict[str, Any]:
-                return _taken(rows.at(steps), names)
+                return _take_steps(rows.at(steps), names)
 
-            episodes = self.storage._of_each(self.storage._index, self.episodes[at])
+            episodes = self.storage._renumber(self.storage._index, self.episodes[at])
             groups.append(RowContext(split, episodes, self.steps[at], read_at, siblings=self.paths))
         return groups
 
     def _group_column(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
         storage = self.storage
-        if path in storage._plain:
-            return self.rows[number].take(storage._plain[path])
-        values = _taken(self.rows[number], [_STEPS + name for name in needs])
+        if path in storage._unchanged:
+            return self.rows[number].take(storage._unchanged[path])
+        values = _take_steps(self.rows[number], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
             values = storage.view.make(values, self._contexts[number], {_STEPS + path})
         column: np.ndarray = values[_STEPS + path]
         return column
 
 
-def _taken(rows: Rows, paths: Collection[str]) -> dict[str, Any]:
-    """The values of fields of steps, as `View.make` takes them."""
+def _take_steps(rows: Rows, paths: Collection[str]) -> dict[str, Any]:
+    """Returns the values of step fields, for `View.make`."""
     return {path: rows.take(path.removeprefix(_STEPS)) for path in paths}
 
 
 class WithColumn(View):
-    """The episodes of a source, in one split, with a field more, which is in memory.
+    """A view of the episodes of one split with an additional in-memory field.
 
     Args:
       base: The source.
-      path: The field.
-      values: Its values in the steps of some episodes, with a leading axis.
-      begins: The offset of the first row of each episode; -1 if it has none.
+      path: The path of the field.
+      values: The values at the steps of some episodes, with a leading axis.
+      begins: The offset of the first row of each episode; -1 for an episode without values.
     """
 
     def __init__(self, base: Source, path: str, values: np.ndarray, begins: np.ndarray) -> None:
@@ -359,8 +363,8 @@ class WithColumn(View):
     @override
     def fields(self) -> Fields:
         fields = super().fields
-        more = Field(self._values.dtype, self._values.shape[1:])
-        steps = {**dict(leaves_at(fields.steps, None)), self._path: more}
+        new_field = Field(self._values.dtype, self._values.shape[1:])
+        steps = {**dict(leaves_at(fields.steps, None)), self._path: new_field}
         return fields.replace(steps=nest(steps))
 
     @override
@@ -374,10 +378,10 @@ class WithColumn(View):
         return {**values, _STEPS + self._path: self._values[begins + rows.steps]}
 
 
-def _described(field: Any) -> str:
+def _type_text(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
-    facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
-    return "; ".join([in_words(field), *filter(None, facts)])
+    options = [*field.options, field.encoding] if isinstance(field, Field) else []
+    return "; ".join([in_words(field), *filter(None, options)])
 
 
 def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
@@ -388,7 +392,7 @@ def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
     """
     for number, fields in enumerate(tables):
         for path in {**tables[0], **fields}:
-            here, there = (_described(of.get(path)) for of in (fields, tables[0]))
+            here, there = (_type_text(of.get(path)) for of in (fields, tables[0]))
             if here != there:
                 raise TypeError(
                     f"field {path!r}: dataset {number} has {here}, but dataset 0 has {there}. "
@@ -399,14 +403,14 @@ def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
 def joined_metadata(
     episodes: Sequence[Episodes], fields: Mapping[str, Field]
 ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Mapping[int, int]]]]:
-    """Returns the metadata of joined datasets, and for each the new numbers of texts by path.
+    """Returns the metadata of joined datasets, and the new text numbers of each dataset by path.
 
-    Numbers of texts are those of one table, the texts of the first dataset before others.
+    Text numbers refer to one joined table, which begins with the texts of the first dataset.
 
     Raises:
-      ValueError: A dataset has numbers of texts, and not the texts.
+      ValueError: A dataset has text numbers without the table of texts.
     """
-    columns = _columns_of_numbers(episodes) | {p: it.table for p, it in fields.items() if it.table}
+    columns = _text_number_columns(episodes) | {p: it.table for p, it in fields.items() if it.table}
     metadata = [each.metadata for each in episodes]
     if not columns:
         return metadata[0], [{} for _ in episodes]
@@ -414,10 +418,10 @@ def joined_metadata(
     return join_tables(metadata[0], metadata, [named for _ in metadata])
 
 
-def _columns_of_numbers(episodes: Sequence[Episodes]) -> dict[str, str]:
-    """The names of tables of texts whose numbers fields hold, by path.
+def _text_number_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
+    """Returns the text tables of fields of text numbers, by path.
 
-    Episodes have the fields that were not chosen, too: they count if all datasets have the texts.
+    Fields that are not selected are included if all datasets have their texts.
     """
     chosen, *other_tables = (
         {

@@ -91,7 +91,7 @@ def test_ranks_read_episodes_of_their_own(tmp_path):
     for rank in range(4):
         again = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
         feed = Feed(again, 16, epochs=2, rank=rank, world=4)
-        cache = again.table.storage.slow_storage.cache
+        cache = again.table.storage.cached_storage.cache
         read_columns = cache.episodes.columns
 
         def counted(number, *arguments, read_columns=read_columns, **options):

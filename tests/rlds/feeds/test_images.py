@@ -43,7 +43,7 @@ def library(request, monkeypatch):
 
 
 def choose_anew():
-    for kind in (*images._KINDS[""], images._JPEG_OF_TF):
+    for kind in (*images._KINDS[""], images._TF_JPEG):
         vars(kind).pop("decode", None)
 
 
