@@ -298,8 +298,8 @@ class Feed:
         groups: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
             parts, positions = self.samples.places(positions, self.seed)
-            groups = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
-            groups = [(part, rows, positions[rows]) for part, rows in groups]
+            found = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
+            groups = [(part, rows, positions[rows]) for part, rows in found]
         for part, rows, offsets in groups:
             size = self._orders[part].size
             first, last = int(offsets.min()) // size, int(offsets.max()) // size

@@ -106,7 +106,7 @@ class PolicySamples(Samples):
     def _choose_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
         """Returns fields, see `_take`; of alternative fields, one is drawn for each row."""
         _, episodes, steps, epoch = chosen
-        taken = self._taken(episodes, steps, [path for path in fields if isinstance(path, str)])
+        taken = self._take(episodes, steps, [path for path in fields if isinstance(path, str)])
         columns: dict[Any, np.ndarray] = dict(taken)
         for paths in fields:
             if isinstance(paths, str):
@@ -116,7 +116,7 @@ class PolicySamples(Samples):
             for number, path in enumerate(paths):
                 rows = np.flatnonzero(path_numbers == number)
                 if len(rows) or (paths not in columns and number == len(paths) - 1):
-                    values = self._taken(episodes[rows], steps[rows], [path])[path]
+                    values = self._take(episodes[rows], steps[rows], [path])[path]
                     if paths not in columns:
                         columns[paths] = arrays.empty((len(steps), *values.shape[1:]), values.dtype)
                     columns[paths][rows] = values
@@ -173,7 +173,7 @@ class NormalizedPolicySamples(PolicySamples):
         return normalized if self.revise is None else self.revise(vector, normalized, field)
 
     def _actions(self, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        taken = self._taken(episodes, steps, self.roles.action)
+        taken = self._take(episodes, steps, self.roles.action)
         return self._vector(self.roles.action, taken, steps, ACTION)
 
     def _observation(self, chosen: SampleRows, prefix: str) -> Columns:

@@ -380,8 +380,8 @@ class WithColumn(View):
 
 def _type_text(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
-    options = [*field.options, field.encoding] if isinstance(field, Field) else []
-    return "; ".join([in_words(field), *filter(None, options)])
+    facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
+    return "; ".join([in_words(field), *filter(None, facts)])
 
 
 def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
