@@ -1,6 +1,6 @@
-"""The files and batches of Octo, for its training code.
+"""Samples and statistics files of Octo, for its training code.
 
-Facts about Octo are those of its repository `octo-models/octo`, July 2024.
+The reference is the repository `octo-models/octo`, July 2024.
 """
 
 import dataclasses
@@ -56,15 +56,15 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OctoSamples(NormalizedPolicySamples):
-    """Samples for Octo: one for each step, as `octo.data.dataset` makes it.
+    """Samples for Octo: one for each step, as in `octo.data.dataset`.
 
     A batch has `observation` (`image_*`, `proprio`, `timestep`, `timestep_pad_mask`,
     `task_completed`, `pad_mask_dict`), `task` (`language_instruction`, `pad_mask_dict`; with goals,
     also their `image_*`, `proprio` and `timestep`), `action` and `action_pad_mask`, both of shape
     `[n, window_size, action_horizon, action]`, and `dataset_name`.
 
-    As Octo has it, `action_pad_mask` counts the first action beyond the end of the episode, or
-    beyond the goal, as real.
+    As in Octo, `action_pad_mask` is true for the first action beyond the end of the episode, or
+    beyond the goal.
 
     Args:
       table: The steps.
@@ -75,18 +75,17 @@ class OctoSamples(NormalizedPolicySamples):
       statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", or "bounds_q99", which Octo calls "bounds".
-      goal_seed: Decides which goals are drawn from the step and those that follow; None for no
-        goals.
-      max_goal_distance: The largest number of steps that the goal is drawn from, beginning with
-        the step itself.
-      keep_image_prob: The probability that a sample has the images of its goal instead of its
-        instruction; the other one is empty. Without an instruction it is 1. None for both.
-      max_action_dim: The number of elements of the action, with zeros at the end.
-      max_proprio_dim: Likewise, the state.
-      image_size: The height and the width that images get, or these by camera. Give it also for
-        cameras that the dataset does not have: their images are black.
-      include_last_action: Whether the last step of each episode has an action, as Octo takes it. If
-        not, an episode whose final observation is known ends before that.
+      goal_seed: The seed of goals, which are drawn from the step and the following ones; None for
+        no goals.
+      max_goal_distance: The number of steps that the goal is drawn from, including the step itself.
+      keep_image_prob: The probability of goal images in place of the instruction, which is then
+        empty, and vice versa. Without an instruction it is 1. None for both.
+      max_action_dim: The number of elements of the action, padded with zeros.
+      max_proprio_dim: The number of elements of the state, padded with zeros.
+      image_size: The new height and width of images, or these by camera; also of missing cameras,
+        whose images are black.
+      include_last_action: Whether to include the last step of each episode, as Octo does. If False,
+        the step of a known final observation is left out.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
@@ -110,7 +109,7 @@ class OctoSamples(NormalizedPolicySamples):
         task = self._task(chosen, goals)
         if goals is not None and self.keep_image_prob is not None:
             is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))
-            goals = _one_of_both(task, is_kept < self.keep_image_prob, goals, ends - 1)
+            goals = _drop_goal_or_text(task, is_kept < self.keep_image_prob, goals, ends - 1)
         # First each action of a sample once, then the chunk of each observation.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
@@ -139,10 +138,10 @@ class OctoSamples(NormalizedPolicySamples):
         return columns
 
 
-def _one_of_both(
+def _drop_goal_or_text(
     task: Columns, has_images: np.ndarray, goals: np.ndarray, last: np.ndarray
 ) -> np.ndarray:
-    """Takes the images of the goals away, or else the instructions; returns the goals then."""
+    """Drops either the goal images or the instruction of each sample; returns the goals."""
     texts, masks = "task/language_instruction", "task/pad_mask_dict/"
     images = [path for path in task if path.startswith("task/image_")]
     if texts not in task or not images:

@@ -83,7 +83,7 @@ class OpenVLASamples(NormalizedPolicySamples):
       statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
-      goal_seed: Decides which goals are drawn from the steps that follow; None for no goals.
+      goal_seed: The seed of goals, drawn from the following steps; None for no goals.
       image_size: The height and the width that images get, or these by camera. Give it also for
         cameras that the dataset does not have: their images are black.
       include_last_action: Whether the last step of each episode has an action, as OpenVLA takes it.

@@ -116,7 +116,7 @@ class Chain:
       dataset_statistics: Statistics that normalize the action and the state, in the project's form.
       transform: Changes each batch at random.
       sample_weights: The weights of the datasets of a mixture.
-      seed: Decides about the order, and all that is random.
+      seed: The seed of the order and of all random choices.
       is_flat: Whether the items are no longer episodes.
       batch_size: The number of samples in a batch.
     """
@@ -155,8 +155,8 @@ class Chain:
         """Shuffles all samples, or episodes.
 
         Args:
-          buffer_size: Not needed: there is no buffer.
-          seed: Decides about the order.
+          buffer_size: Ignored: there is no buffer.
+          seed: The seed of the order.
         """
         del buffer_size
         if self.batch_size is not None:
@@ -200,7 +200,7 @@ class Chain:
         """Returns an iterator over the items of this process; that of samples has a `state_dict`.
 
         Args:
-          prefetch: Not needed: a thread makes the next items in any case.
+          prefetch: Ignored: a thread makes the next items in any case.
           start: A result of `state_dict` of an iterator, to resume.
         """
         del prefetch

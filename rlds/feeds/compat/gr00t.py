@@ -40,12 +40,12 @@ _Base: Any = class_of("gr00t.data.interfaces", "ShardedDataset")
 
 @dataclasses.dataclass
 class StepData:
-    """A step for a GR00T processor: in place of `VLAStepData` if `gr00t` is not installed.
+    """A step for a GR00T processor; replaces `VLAStepData` if `gr00t` is not installed.
 
     Attributes:
       images: The frames of each camera.
-      states: float32 of shape `[steps, elements]`, by the parts of the state.
-      actions: In the same form, the parts of the action.
+      states: The parts of the state by name, float32 of shape `[steps, elements]`.
+      actions: The parts of the action, in the same form.
       text: The instruction.
       embodiment: The tag of the robot.
     """
@@ -58,27 +58,27 @@ class StepData:
 
 
 class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
-    """The steps of a dataset in shards, each with steps of many episodes.
+    """A GR00T dataset of steps in shards; each shard has steps of many episodes.
 
     Args:
       dataset_path: The dataset.
       embodiment_tag: The tag of the robot.
-      modality_configs: For "video", "state", "action" and "language", which parts there are
-        (`modality_keys`), and at which distances from a step (`delta_indices`).
-      video_backend: Not needed: PyAV decodes.
-      video_backend_kwargs: Not needed.
+      modality_configs: The parts (`modality_keys`) and step offsets (`delta_indices`) of "video",
+        "state", "action" and "language".
+      video_backend: Ignored: PyAV decodes.
+      video_backend_kwargs: Ignored.
       shard_size: The approximate number of steps in a shard.
-      episode_sampling_rate: The share of an episode in one piece of a shard.
-      seed: Decides which step is in which shard.
-      allow_padding: Whether the first and the last step stand for those that are not there.
+      episode_sampling_rate: The fraction of an episode in one chunk of a shard.
+      seed: The seed of the assignment of steps to shards.
+      allow_padding: Whether to pad with the first and the last step beyond an episode.
       modality: The content of `meta/modality.json`, if the file is missing.
       **options: Options of `LeRobotDatasetMetadata`, such as `split`.
 
     Attributes:
-      processor: Makes an item of a step; `set_processor` sets it.
+      processor: Converts a step to an item; see `set_processor`.
       action_horizon: The steps from the first to the last action of an item.
       episode_loader: The episodes by their numbers, as tables of pandas.
-      sharded_episodes: For each shard, episodes and steps of theirs.
+      sharded_episodes: The episodes of each shard, with their steps.
       shard_lengths: The numbers of steps of the shards.
 
     Raises:
@@ -122,7 +122,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self.shard_dataset()
 
     def _part(self, kind: str, key: str) -> tuple[str, slice]:
-        """Returns the field of a part, and its elements; no field for the text of a task."""
+        """Returns the field of a modality part, and its elements; no field for a task text."""
         if kind == _LANGUAGE and key == _TASK:
             return "", slice(None)
         name = key.removeprefix(_ANNOTATION)
@@ -142,13 +142,13 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         return self._meta.paths[original], slice(part.get("start"), part.get("end"))
 
     def get_effective_episode_length(self, episode_index: int) -> int:
-        """Returns how many steps of an episode have all of their actions."""
+        """Returns the number of steps of an episode with a full action chunk."""
         return max(
             0, self.episode_loader.get_episode_length(episode_index) + 1 - self.action_horizon
         )
 
     def shard_dataset(self) -> None:
-        """Deals the steps to shards."""
+        """Assigns the steps to shards."""
         rng, num_pieces = self.rng, int(1 / self.episode_sampling_rate)
         of_episodes = range(len(self.episode_loader))
         lengths = np.array([self.get_effective_episode_length(n) for n in of_episodes], np.int64)
@@ -166,14 +166,14 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
                 self.shard_lengths[shard] += len(steps[piece::num_pieces])
 
     def set_processor(self, processor: Callable[[list[dict[str, Any]]], Any]) -> None:
-        """Sets the processor, which makes items of steps."""
+        """Sets the processor, which converts steps to items."""
         self.processor = processor
 
     def __len__(self) -> int:
         return len(self.shard_lengths)
 
     def get_shard_length(self, idx: int) -> int:
-        """Returns how many steps a shard has."""
+        """Returns the number of steps of a shard."""
         return int(self.shard_lengths[idx])
 
     def get_shard(self, idx: int) -> list[Any]:
@@ -188,28 +188,28 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         """Returns the item of a step.
 
         Args:
-          episode_data: The episode as `episode_loader` has it, or its number, so that only what the
-            step needs is read.
+          episode_data: The episode from `episode_loader`, or its number, to read only the needed
+            rows.
           step_index: The step.
         """
         if isinstance(episode_data, int | np.integer):
             read = self._read(np.array([episode_data]), np.array([step_index]))
         else:
-            read = self._cut(episode_data, step_index)
+            read = self._slice_episode(episode_data, step_index)
         return self._processed(read, 0)
 
-    def _cut(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
-        """The values of all parts at a step of an episode, in the form of `_read`."""
+    def _slice_episode(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
+        """Returns all modality parts at a step of a loaded episode, in the form of `_read`."""
         parts: dict[tuple[str, str], Any] = {}
         for kind, key in self._parts:
             offset_steps = step + np.array(self.modality_configs[kind].delta_indices)
-            clipped_steps = self._inside(kind, key, offset_steps, episode.index.max())
+            clipped_steps = self._clip_steps(kind, key, offset_steps, episode.index.max())
             values = episode[f"{kind}.{key}"].loc[clipped_steps].tolist()
             value = np.vstack(values).astype(np.float32) if kind in _DEFAULTS else values
             parts[kind, key] = [value[0] if kind == _LANGUAGE else value]
         return parts
 
-    def _inside(self, kind: str, key: str, offset_steps: np.ndarray, lasts: Any) -> np.ndarray:
+    def _clip_steps(self, kind: str, key: str, offset_steps: np.ndarray, lasts: Any) -> np.ndarray:
         """Clips steps to an episode.
 
         Raises:
@@ -225,14 +225,14 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
     def _read(
         self, episodes: np.ndarray, steps: np.ndarray, deltas: Sequence[int] | None = None
     ) -> dict[tuple[str, str], Any]:
-        """The values of all parts, each with an axis for the steps and one for the distances."""
+        """Returns all modality parts, with an axis for the steps and one for the offsets."""
         lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
         begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
         parts: dict[tuple[str, str], Any] = {}
         for (kind, key), (path, elements) in self._parts.items():
             distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
             offset_steps = steps[:, np.newaxis] + np.array(distances)
-            clipped_steps = self._inside(kind, key, offset_steps, lasts)
+            clipped_steps = self._clip_steps(kind, key, offset_steps, lasts)
             if not path:
                 parts[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
                 continue
@@ -246,7 +246,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         return parts
 
     def _texts(self, path: str, column: np.ndarray) -> list[str]:
-        """Texts, or those of tasks with these numbers."""
+        """Returns texts, or the task texts of task numbers."""
         if self._meta.table.fields[path].is_text:
             return [as_text(text) for text in column.tolist()]
         tasks = self._meta.table_of_tasks
@@ -300,7 +300,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         return statistics
 
     def get_initial_actions(self) -> Sequence[Any]:
-        """Returns the actions that a policy begins with, if the dataset has some."""
+        """Returns the initial actions of a policy, if the dataset has them."""
         path = self._folder / "initial_actions.npz"
         if not path.exists():
             return []
@@ -311,7 +311,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
 
 class _EpisodeLoader:
-    """The episodes of a dataset, each as a table of pandas with a column for each part."""
+    """The episodes of a GR00T dataset as pandas tables, with a column for each modality part."""
 
     def __init__(self, dataset: ShardedSingleStepDataset) -> None:
         self._dataset = dataset
@@ -323,7 +323,7 @@ class _EpisodeLoader:
         return len(self.episode_lengths)
 
     def get_episode_length(self, idx: int) -> int:
-        """Returns how many steps an episode has."""
+        """Returns the number of steps of an episode."""
         return self.episode_lengths[idx]
 
     def __getitem__(self, idx: int) -> Any:

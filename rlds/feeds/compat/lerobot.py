@@ -1,11 +1,11 @@
-"""Datasets in any format as a `LeRobotDataset`, for scripts that train with LeRobot.
+"""Datasets in any format as a `LeRobotDataset`, for LeRobot training scripts.
 
     from rlds.feeds.compat.lerobot import LeRobotDataset, LeRobotDatasetMetadata
 
-Facts about LeRobot are those of `lerobot` 0.6.1. What is different:
+The reference is `lerobot` 0.6.1. Differences:
 
-* `repo_id` or `root` is a dataset here, or in an object store, in any format; nothing is downloaded
-  from a hub. Several are one dataset: `repo_id` takes a list, in place of `MultiLeRobotDataset`.
+* `repo_id` or `root` is a local or remote dataset in any format; nothing is downloaded from a hub.
+  A list of `repo_id` is joined to one dataset, in place of `MultiLeRobotDataset`.
 * The fields of other formats have their paths as names, with dots: "observation.image". The reward
   is "next.reward". The last step of an episode is left out if it has no action.
 * A batch of items is read at once.
@@ -58,7 +58,7 @@ __all__ = [
     "statistics_of",
 ]
 
-# Without PyTorch, no DataLoader checks the base classes.
+# Without PyTorch, the base class is `object`.
 _Dataset: Any = class_of("torch.utils.data", "Dataset")
 _IterableDataset: Any = class_of("torch.utils.data", "IterableDataset")
 
@@ -68,10 +68,10 @@ _SCALARS = {
     _TIMESTAMP: "float32",
     **dict.fromkeys(("frame_index", "episode_index", "index", _TASK_INDEX), "int64"),
 }
-_LEFT_OUT = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
+_EXCLUDED_FIELDS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
 _QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
-_MOST_FRAMES = 64
-_AT_ONCE = 16  # Items that a stream reads at once.
+_MAX_SAMPLED_FRAMES = 64
+_ITEMS_PER_READ = 16  # Items that a stream reads at once.
 _STATS, _ROW = "meta/stats.json", "lerobot/row"
 # Entries of info.json that the metadata has as attributes.
 _SETTINGS = (
@@ -91,7 +91,7 @@ class _Info(dict[str, Any]):
 
 
 class _Episodes(Sequence[Any]):
-    """The table of episodes: columns by their names, and rows by their numbers."""
+    """The episode table of LeRobot metadata: columns by name, and rows by number."""
 
     def __init__(
         self, columns: Mapping[str, list[Any]], read: Callable[[int], Mapping[str, Any]]
@@ -100,37 +100,37 @@ class _Episodes(Sequence[Any]):
         self._rows: dict[int, dict[str, Any]] = {}
 
     @functools.cached_property
-    def _all(self) -> dict[str, list[Any]]:
+    def _all_columns(self) -> dict[str, list[Any]]:
         rows = list(self)
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names} | self._columns
 
     @property
     def column_names(self) -> list[str]:
-        return list(self._all)
+        return list(self._all_columns)
 
     def to_pandas(self) -> Any:
-        return importlib.import_module("pandas").DataFrame(self._all)
+        return importlib.import_module("pandas").DataFrame(self._all_columns)
 
     def __len__(self) -> int:
         return len(self._columns["length"])
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return self._columns[key] if key in self._columns else self._all[key]
+            return self._columns[key] if key in self._columns else self._all_columns[key]
         if isinstance(key, slice):
-            return {name: column[key] for name, column in self._all.items()}
+            return {name: column[key] for name, column in self._all_columns.items()}
         number = range(len(self))[key]
-        if number not in self._rows:  # Some scripts ask for the row of each item.
+        if number not in self._rows:  # Some scripts request the row of each item.
             column_values = {name: column[number] for name, column in self._columns.items()}
             self._rows[number] = {**self._read(number), **column_values}
         return dict(self._rows[number])
 
 
 def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Opens data in LeRobot's format as LeRobot does; returns it with the unused options.
+    """Opens a LeRobot dataset as LeRobot does; returns it with the unused options.
 
-    Names and values of the original, which exports keep next to it, are for other readers.
+    Original names and values, which exports keep in addition, are not used.
     """
     passed = dict(options)
     if not isinstance(path, str | os.PathLike) or format_of(path) != "lerobot":
@@ -142,14 +142,14 @@ def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, A
     return Episodes(source, split, format="lerobot"), passed
 
 
-def _opened(where: Any, options: Mapping[str, Any]) -> Any:
+def _open_table(where: Any, options: Mapping[str, Any]) -> Any:
     paths = several(where)
     opened = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
     episodes, passed = [episodes for episodes, _ in opened], opened[0][1]
     return open_table(episodes[0] if paths is None else episodes, **passed)
 
 
-def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
+def _resolve_root(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
     """Returns the root, or the ID as a path or below LeRobot's folder of datasets.
 
     Raises:
@@ -172,17 +172,17 @@ def _located(repo_id: Any, root: Any, revision: str | None, repo_type: str, toke
 
 
 class LeRobotDatasetMetadata:
-    """The metadata of a dataset.
+    """The metadata of a dataset in the form of LeRobot.
 
     Args:
       repo_id: The dataset, or several; unless there is a root.
       root: The dataset.
-      revision: Not needed: files that are here are taken as they are, as LeRobot takes them.
-      force_cache_sync: Not needed: nothing is downloaded.
-      metadata_buffer_size: Not needed: nothing is written.
+      revision: Ignored: files that are here are taken as they are, as LeRobot takes them.
+      force_cache_sync: Ignored: nothing is downloaded.
+      metadata_buffer_size: Ignored: nothing is written.
       repo_type: "dataset".
-      token: Not needed.
-      fps: The steps per second, if the dataset does not say. Without it, each `timestamp` is NaN.
+      token: Ignored.
+      fps: The frame rate, if the dataset states none. Without it, each `timestamp` is NaN.
       **options: Options of `rlds.feeds.open`, such as `split`.
 
     Attributes:
@@ -215,10 +215,10 @@ class LeRobotDatasetMetadata:
     ) -> None:
         del force_cache_sync, metadata_buffer_size
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
-        where = _located(repo_id, root, revision, repo_type, token)
+        where = _resolve_root(repo_id, root, revision, repo_type, token)
         self.root = stores.as_path(where) if isinstance(where, str | os.PathLike) else None
         try:
-            self.table = _opened(where, {"video": "frames", **options})
+            self.table = _open_table(where, {"video": "frames", **options})
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{error}\nA name is a path, or a folder in HF_LEROBOT_HOME; nothing is "
@@ -254,7 +254,7 @@ class LeRobotDatasetMetadata:
         for path in self.table.fields:
             name = _REWARD if path == rlds.REWARD else path.replace("/", ".")
             if (
-                path not in _LEFT_OUT
+                path not in _EXCLUDED_FIELDS
                 and name not in _SCALARS
                 and (not declared or name in declared)
             ):
@@ -316,7 +316,7 @@ class LeRobotDatasetMetadata:
         if (factor := self._depth_factor(key)) != 1:
             pixels *= np.float32(factor)
         if self.depth_output_unit == "mm" and self.features[key]["dtype"] == "video":
-            np.rint(pixels, out=pixels)  # As LeRobot has it.
+            np.rint(pixels, out=pixels)  # As in LeRobot.
         return pixels
 
     def _depth_factor(self, key: str) -> float:
@@ -356,7 +356,7 @@ class LeRobotDatasetMetadata:
 
     @functools.cached_property
     def _tasks(self) -> tuple[dict[int, str], np.ndarray]:
-        """The tasks, by their numbers, and the number of the task of each step."""
+        """The tasks by number, and the task number of each step."""
         fields = [path for path in (_TASK, _TASK_INDEX) if path in self.table.storage.fields]
         if _TASK not in fields:
             return {0: ""}, np.zeros(self.total_frames, np.int64)
@@ -375,7 +375,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def table_of_tasks(self) -> TextTable:
-        """The tasks by the numbers that columns have, if that is known of the dataset."""
+        """The task texts by number, if the dataset has such a table."""
         return table_in(getattr(self.table.episodes, "metadata", {}), TASKS)
 
     @property
@@ -396,7 +396,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def task_of_steps(self) -> np.ndarray:
-        """The number of the task of each step."""
+        """The task number of each step."""
         return self._tasks[1]
 
     @property
@@ -431,8 +431,8 @@ class LeRobotDatasetMetadata:
         """Returns the numbers of the episodes whose rows meet a condition, in order.
 
         Args:
-          predicate: Takes a row of `episodes`.
-          candidates: The numbers of the episodes to look at; all by default.
+          predicate: A function of a row of `episodes`.
+          candidates: The numbers of the episodes to check; all by default.
         """
         numbers = range(self.total_episodes) if candidates is None else sorted({*candidates})
         return [number for number in numbers if predicate(self.episodes[number])]
@@ -457,7 +457,7 @@ class LeRobotDatasetMetadata:
         return {**stored, **self._computed_stats([n for n in self.paths if n not in stored])}
 
     def _stored_stats(self) -> dict[str, dict[str, np.ndarray]]:
-        """The statistics in the files of a LeRobot dataset that is here as a whole."""
+        """The statistics in the files of a LeRobot dataset that is used as a whole."""
         if self.root is None or not self._is_lerobot:
             return {}
         source = self.table.episodes.source
@@ -485,7 +485,7 @@ class LeRobotDatasetMetadata:
             field, shape = computed[self.paths[name]], self.features[name]["shape"]
             stats[name] = {k: np.reshape(v, shape) for k, v in statistics_of(field).items()}
             stats[name]["count"] = np.array([int(np.max(field.count))])
-        size = min(self.total_frames, _MOST_FRAMES)
+        size = min(self.total_frames, _MAX_SAMPLED_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
         frame_numbers = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
         sampled = steps.batch_columns(frame_numbers) if cameras else {}
@@ -506,25 +506,24 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     Args:
       repo_id: The dataset, or several; unless there is a root.
       root: The dataset.
-      episodes: The numbers of the episodes to have, which come in the order of the dataset; all by
-        default.
-      episode_filter: Takes a row of `meta.episodes`, and says whether to have the episode.
-      image_transforms: Changes the images of each camera, but not depths.
-      delta_timestamps: For features, how many seconds from the step to have their values.
-      tolerance_s: The largest difference between these times and that of a step, in seconds.
-      revision: Not needed, see `LeRobotDatasetMetadata`.
-      force_cache_sync: Not needed: nothing is downloaded.
-      download_videos: Not needed.
-      video_backend: Not needed: PyAV decodes.
+      episodes: The numbers of the episodes to use, in the order of the dataset; all by default.
+      episode_filter: A function of a row of `meta.episodes`, true to keep the episode.
+      image_transforms: A function of the images of each camera, except for depth images.
+      delta_timestamps: By feature, the time offsets of its values from the step, in seconds.
+      tolerance_s: The largest difference of these times from the time of a step, in seconds.
+      revision: Ignored, see `LeRobotDatasetMetadata`.
+      force_cache_sync: Ignored: nothing is downloaded.
+      download_videos: Ignored.
+      video_backend: Ignored: PyAV decodes.
       return_uint8: Whether videos are uint8, and not float32 from 0 to 1.
       depth_output_unit: The unit of depths, "m" or "mm", if their own is known.
-      batch_encoding_size: Not needed: nothing is written.
-      rgb_encoder: Not needed.
-      depth_encoder: Not needed.
-      encoder_threads: Not needed.
-      streaming_encoding: Not needed.
-      encoder_queue_maxsize: Not needed.
-      token: Not needed.
+      batch_encoding_size: Ignored: nothing is written.
+      rgb_encoder: Ignored.
+      depth_encoder: Ignored.
+      encoder_threads: Ignored.
+      streaming_encoding: Ignored.
+      encoder_queue_maxsize: Ignored.
+      token: Ignored.
       **options: Options of `LeRobotDatasetMetadata`.
 
     Attributes:
@@ -536,7 +535,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     Raises:
       KeyError: There is no such feature.
-      ValueError: A time is not that of a step, the rate is not known, or there are no such
+      ValueError: A time offset matches no step, the frame rate is unknown, or there are no such
         episodes.
     """
 
@@ -585,7 +584,9 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         self._return_uint8 = return_uint8
         self.set_image_transforms(image_transforms)
         self.delta_timestamps, self.tolerance_s = delta_timestamps, tolerance_s
-        offsets = {self._path(key): self._steps(key, tolerance_s) for key in delta_timestamps or ()}
+        offsets = {
+            self._path(key): self._steps_at(key, tolerance_s) for key in delta_timestamps or ()
+        }
         paths, table = self.meta.paths, self.meta.table
         self._stored = [path for path in [_TIMESTAMP, _TASK] if path in table.storage.fields]
         table = table.select([*paths.values(), *self._stored])
@@ -644,8 +645,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             raise KeyError(f"no feature {key!r}; {what_there_is(key, self.meta.paths)}")
         return self.meta.paths[key]
 
-    def _steps(self, key: str, tolerance: float) -> list[int]:
-        """The numbers of steps that times are."""
+    def _steps_at(self, key: str, tolerance: float) -> list[int]:
+        """Returns the time offsets of a feature as numbers of steps."""
         assert self.delta_timestamps is not None
         times, fps = self.delta_timestamps[key], self.meta.fps
         far = [time for time in times if abs(time * fps - round(time * fps)) / fps > tolerance]
@@ -680,7 +681,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     def _numbers_of(
         self, samples: Any, numbers: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """The time and the indices of each step, by the names of the columns of LeRobot."""
+        """Returns the time and the indices of each step, by LeRobot column."""
         positions, steps = samples.locate(numbers)
         episodes = self._numbers[positions]
         index = self.meta._begins[episodes] + steps
@@ -705,7 +706,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         tensors, is_deep = [], key in self.meta.depth_keys
         change = None if is_deep else self.image_transforms
         for image in column:
-            # Integers are moved in a fraction of the time that floats take.
+            # Transposing integers is much faster than transposing floats.
             image = np.ascontiguousarray(np.moveaxis(image, -1, -3))
             if is_deep or not (is_video and self._return_uint8):
                 image = self.meta.pixels(key, image)
@@ -731,12 +732,11 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
 
 class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore[misc]
-    """The items of a `LeRobotDataset` in random order, dealt to the workers of a `DataLoader`.
+    """The items of a `LeRobotDataset` in random order, split among the workers of a `DataLoader`.
 
-    The order is one of all items: there is no buffer, and a seed decides about it. Workers that a
-    `DataLoader` starts for each pass repeat the first order: pass `persistent_workers=True`. Steps
-    before and after an episode are those of `LeRobotDataset`: the first and the last one in their
-    place.
+    The seed shuffles all items, without a buffer. Workers that a `DataLoader` starts for each epoch
+    repeat the first order: pass `persistent_workers=True`. Steps before and after an episode are
+    padded as in `LeRobotDataset`, with the first and the last one.
 
     Args:
       repo_id: As in `LeRobotDataset`.
@@ -746,17 +746,17 @@ class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore
       delta_timestamps: As in `LeRobotDataset`.
       tolerance_s: As in `LeRobotDataset`.
       revision: As in `LeRobotDataset`.
-      force_cache_sync: Not needed.
-      streaming: Not needed: only what an item needs is read.
-      buffer_size: Not needed.
-      max_num_shards: Not needed.
-      seed: Decides about the order.
-      rng: Decides about the order, in place of the seed.
-      shuffle: Whether each pass has another order.
+      force_cache_sync: Ignored.
+      streaming: Ignored: only what an item needs is read.
+      buffer_size: Ignored.
+      max_num_shards: Ignored.
+      seed: The seed of the order.
+      rng: The random generator of the order, in place of the seed.
+      shuffle: Whether each epoch has another order.
       return_uint8: As in `LeRobotDataset`.
       depth_output_unit: As in `LeRobotDataset`.
       repo_type: "dataset".
-      token: Not needed.
+      token: Ignored.
       **options: Options of `LeRobotDataset`.
 
     Attributes:
@@ -805,8 +805,8 @@ class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore
         worker = import_extra("torch").utils.data.get_worker_info()
         if worker is not None:
             order = order[worker.id :: worker.num_workers]
-        for begin in range(0, len(order), _AT_ONCE):
-            yield from self.__getitems__(order[begin : begin + _AT_ONCE].tolist())
+        for begin in range(0, len(order), _ITEMS_PER_READ):
+            yield from self.__getitems__(order[begin : begin + _ITEMS_PER_READ].tolist())
 
 
 def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
@@ -818,7 +818,7 @@ def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
-    """Returns the statistics of a field, by the names that LeRobot and GR00T have for them."""
+    """Returns the statistics of a field, by their names in LeRobot and GR00T."""
     statistics = {name: getattr(field, name) for name in _QUANTITIES}
     return statistics | {_name_of(q): value for q, value in field.quantiles.items()}
 

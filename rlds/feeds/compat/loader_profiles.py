@@ -1,8 +1,8 @@
 """Loader profiles: demands of other projects' loaders on a stored dataset, beyond the RLDS rules.
 
-The profile "octo" is what the loaders of dlimp, Octo and OpenVLA need. They take the steps as they
-are stored (`tfds.decode.SkipDecoding`), so it is about the files of TFDS and not about the values
-that TFDS reads from them. Of these files only the two in JSON are read here, without TFDS.
+The profile "octo" has the demands of the loaders of dlimp, Octo and OpenVLA. They read steps as
+stored (`tfds.decode.SkipDecoding`), so demands are about TFDS files, not about decoded values. Only
+the two JSON files are read here, without TFDS.
 """
 
 import json
@@ -18,22 +18,22 @@ __all__ = ["PROFILES", "Demand", "check_place", "read_features", "unmet_demands"
 
 PROFILES = ("octo",)
 
-# Fields that dlimp adds to a step.
-_TAKEN = ("traj_metadata", "_len", "_traj_index", "_frame_index")
-_NOT_DECODED = {"zlib": "compressed (zlib)", "bytes": "stored as bytes"}
-_WRITE_ANEW = (
+# Fields that dlimp adds to steps, so datasets cannot use them.
+_RESERVED_FIELDS = ("traj_metadata", "_len", "_traj_index", "_frame_index")
+_UNSUPPORTED_ENCODINGS = {"zlib": "compressed (zlib)", "bytes": "stored as bytes"}
+_REWRITE_HINT = (
     "rewrite the dataset: rlds.tfds.EpisodeWriter(new_directory, builder.info, "
     "float64='float32', tensor_encoding='none'), with the episodes of rlds.tfds.load"
 )
 
 
 class Demand(NamedTuple):
-    """A demand that is not met.
+    """An unmet demand of a loader on a TFDS dataset.
 
     Attributes:
       what: The finding, and its remedy.
-      field: The path of the field, if it is about one.
-      hint: A remedy for all findings of its kind.
+      field: The path of the field, if the demand is about one.
+      hint: A remedy for all findings of the same kind.
     """
 
     what: str
@@ -42,7 +42,7 @@ class Demand(NamedTuple):
 
 
 def read_features(directory: str | os.PathLike[str]) -> Any:
-    """Returns the features of the dataset in a directory, as TFDS writes them to JSON.
+    """Returns the TFDS features of the dataset in a directory, from JSON.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -56,7 +56,7 @@ def read_features(directory: str | os.PathLike[str]) -> Any:
 
 
 def check_place(directory: str | os.PathLike[str]) -> Iterator[Demand]:
-    """Yields the demands on the files of a dataset that are not met."""
+    """Yields the unmet demands on the files of a TFDS dataset."""
     directory = Path(directory).absolute()
     info = json.loads((directory / "dataset_info.json").read_text())
     name, version, file_format = info["name"], info["version"], info.get("fileFormat", "tfrecord")
@@ -74,13 +74,13 @@ def check_place(directory: str | os.PathLike[str]) -> Iterator[Demand]:
 
 
 def unmet_demands(features: Any) -> Iterator[Demand]:
-    """Yields the demands on the features of a dataset that are not met.
+    """Yields the unmet demands on the features of a TFDS dataset.
 
     Args:
-      features: A `tfds.features.FeaturesDict`, or what TFDS writes of it to JSON.
+      features: A `tfds.features.FeaturesDict`, or its JSON form.
 
     Raises:
-      ValueError: These are no features of episodes with steps.
+      ValueError: The features have no episodes with steps.
 
     >>> state = {"tensor": {"shape": {}, "dtype": "float32", "encoding": "zlib"}}
     >>> step = {"featuresDict": {"features": {"observation": state}}}
@@ -98,7 +98,7 @@ cannot; store it
     leaves = {leaf.name: leaf for leaf in leaves_of(step)}
     for leaf in leaves.values():
         yield from _unreadable(leaf)
-    for name in _TAKEN:
+    for name in _RESERVED_FIELDS:
         if name in step:
             yield Demand("dlimp uses this name itself: rename the field", name)
     observation = step.get(rlds_types.OBSERVATION)
@@ -125,13 +125,13 @@ def _in_words(leaf: Leaf) -> str:
 
 def _unreadable(leaf: Leaf) -> Iterator[Demand]:
     feature, dtype = leaf.feature, str(leaf.feature.dtype)
-    if isinstance(feature, Tensor) and feature.encoding in _NOT_DECODED:
+    if isinstance(feature, Tensor) and feature.encoding in _UNSUPPORTED_ENCODINGS:
         options = ["float64='float32'"] if dtype == "float64" else []
         options += ["tensor_encoding='none'"] if feature.encoding == "zlib" else []
-        what_to_do, hint = f"write it with {', '.join(options)}", _WRITE_ANEW
+        what_to_do, hint = f"write it with {', '.join(options)}", _REWRITE_HINT
         if not options:  # Complex numbers and the like.
             what_to_do, hint = "store it as float32 or as integers, or leave it out", ""
-        how = _NOT_DECODED[feature.encoding]
+        how = _UNSUPPORTED_ENCODINGS[feature.encoding]
         problem = f"{_in_words(leaf)}, {how}, which the loaders do not decode: {what_to_do}"
         yield Demand(problem, leaf.name, hint)
     elif isinstance(feature, Image) and dtype == "float32":
@@ -168,7 +168,7 @@ def _check_language(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
 
 
 def _step_of(features: Any) -> Features:
-    """The features of a step."""
+    """Returns the features of a step."""
     tree = features.to_json() if hasattr(features, "to_json") else features
     steps = parse_features(tree).get(rlds_types.STEPS)
     step = steps.feature if isinstance(steps, Sequence) else None

@@ -1,4 +1,4 @@
-"""Datasets as Octo and OpenVLA describe them: `make_dataset_from_rlds` of both."""
+"""Loading of datasets by the arguments of `make_dataset_from_rlds` of Octo and OpenVLA."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _OBSERVATION = "observation"
-_VIEWS = ("primary", "secondary", "wrist")
+_CAMERAS = ("primary", "secondary", "wrist")
 _STANDARD_STATE = "proprio"
 _UNNEEDED = {
     *("shuffle", "num_parallel_reads", "num_parallel_calls"),
@@ -51,7 +51,7 @@ _UNNEEDED = {
 
 @functools.cache
 def class_of(module: str, name: str, otherwise: Any = object) -> Any:
-    """Returns a class of a package that may not be installed; then another one."""
+    """Returns a class of an optional package, or `otherwise` if it is not installed."""
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError:
@@ -69,8 +69,8 @@ def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
 
     Args:
       project: "octo" or "openvla".
-      mix: The name that the project has for it, or that of a dataset; or the weights of datasets,
-        by their names or as pairs.
+      mix: The name of a mixture in the project, or of a dataset; or the weights of datasets, by
+        name or as pairs.
     """
     if isinstance(mix, str):
         mix = _mixtures()[project].get(mix, [(mix, 1.0)])
@@ -83,7 +83,7 @@ def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
 
 @dataclasses.dataclass(frozen=True)
 class Standardize:
-    """Makes the action and the state of a dataset that `rlds.robotics` knows the standard ones.
+    """Replaces the action and the state of a registered robot dataset by the standard ones.
 
     The state is `observation/proprio`.
 
@@ -94,7 +94,7 @@ class Standardize:
     meaning: DatasetMeaning
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """Returns the steps of a trajectory with the fields of the standard."""
+        """Returns a trajectory with the standard action and state."""
         standard_fields = standard_columns(trajectory, self.meaning)
         leaves = dict(named_leaves({**trajectory, ACTION: standard_fields[ACTION]}))
         if "state" in standard_fields:
@@ -114,10 +114,10 @@ def oxe_kwargs(
     has_language: bool,
     normalization: Any,
 ) -> tuple[dict[str, Any], DatasetMeaning]:
-    """Returns arguments of `load` for a dataset that `rlds.robotics` knows, and its meaning.
+    """Returns arguments of `load` for a registered robot dataset, and its meaning.
 
     Raises:
-      ValueError: It is not known, or the policy cannot be trained with it.
+      ValueError: The dataset is not registered, or the policy cannot be trained with it.
     """
     dataset_name = name.partition(":")[0]
     if find_meaning(dataset_name) is None:
@@ -132,7 +132,7 @@ def oxe_kwargs(
             f"{name}: its actions are {meaning.action_encoding or 'unknown'}, expected "
             f"{' or '.join(encodings)}"
         )
-    if absent := [view for view in views if view not in (*_VIEWS, *meaning.cameras)]:
+    if absent := [view for view in views if view not in (*_CAMERAS, *meaning.cameras)]:
         raise ValueError(f"{name}: no cameras {absent}; the dataset has {list(meaning.cameras)}")
     paths = {view: meaning.cameras.get(view) for view in views}
     kwargs: dict[str, Any] = {
@@ -154,13 +154,13 @@ def oxe_kwargs(
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A dataset, ready to make samples of.
+    """A loaded dataset for policy samples.
 
     Attributes:
-      name: Its name.
-      table: The episodes to train with, or to validate with.
-      roles: The roles of its fields.
-      statistics: The statistics of all of its episodes.
+      name: The name of the dataset.
+      table: The training or the validation episodes.
+      roles: The roles of the fields.
+      statistics: The statistics of all episodes.
     """
 
     name: str
@@ -188,22 +188,21 @@ def load(
     """Opens a dataset, standardizes its episodes, and computes its statistics.
 
     Args:
-      name: The folder of the dataset, with `:version` if you like.
-      data_dir: The folder that it is in.
-      train: Whether to take the episodes to train with: the split "train", without the last 5 % if
-        there is no split "val". Otherwise, the others.
-      has_validation: Whether some are left out if there is no split "val".
-      standardize_fn: Takes a trajectory, see `rlds.feeds.map_episodes`, and returns one with an
-        "observation" and an "action". A function, or a ModuleSpec of Octo.
-      image_obs_keys: The images of the observation, by the names of the cameras; None for one that
-        there is not.
+      name: The folder of the dataset, optionally with `:version`.
+      data_dir: The parent folder.
+      train: Whether to use the training episodes: the split "train", without the last 5 % if there
+        is no split "val". If False, the validation episodes.
+      has_validation: Whether to hold out validation episodes if there is no split "val".
+      standardize_fn: A function of a trajectory, see `rlds.feeds.map_episodes`, that returns one
+        with an "observation" and an "action"; or a ModuleSpec of Octo.
+      image_obs_keys: The images of the observation, by camera; None for a missing camera.
       depth_obs_keys: None.
       state_obs_keys: The parts of the observation that are the state; None for a zero.
       language_key: The field of the instruction, or a pattern of several.
       dataset_statistics: Statistics to normalize by, or the path of a file of them.
       action_normalization_mask: A mask of the elements of the action to normalize.
-      filter_functions: Take the trajectory as stored, and return whether to keep it.
-      **unneeded: Reading options and others that no sample depends on.
+      filter_functions: Functions of the stored trajectory, true to keep it.
+      **unneeded: Reading options and others that do not affect samples.
 
     Raises:
       KeyError: There is no such field.
@@ -220,7 +219,9 @@ def load(
     if standardize_fn is not None or filters:
         function = _callable(standardize_fn)
         version = ", ".join(_name_of(each) for each in (function, *filters) if each)
-        table = map_episodes(table, _Prepare(function, tuple(filters)), version=version)
+        table = map_episodes(
+            table, _FilterAndStandardize(function, tuple(filters)), version=version
+        )
     there = table.storage.fields
     several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
     if language_key is not None and not several:
@@ -240,9 +241,9 @@ def load(
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
         filled = table.filter_episodes(has_steps)
-        statistics = _exact(roles.statistics_of(filled, masks=masks), roles, filled)
+        statistics = _with_exact_quantiles(roles.statistics_of(filled, masks=masks), roles, filled)
     else:
-        statistics = _given_statistics(dataset_statistics, masks)
+        statistics = _read_statistics(dataset_statistics, masks)
     return Loaded(name, table.filter_episodes(part[has_steps[part]]), roles, statistics)
 
 
@@ -258,7 +259,7 @@ def open_all(path: Any) -> Table:
 
 
 def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray:
-    """The numbers of the episodes to train or to validate with, among those of all splits."""
+    """Returns the numbers of the training or validation episodes, among those of all splits."""
     splits = list(episodes.splits)
     name = "train" if "train" in splits else splits[0]
     if "val" in splits:
@@ -277,7 +278,7 @@ def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class _Prepare:
+class _FilterAndStandardize:
     """Applies the filters, and standardizes the remaining episodes."""
 
     standardize: Callable[[Trajectory], Any] | None
@@ -290,7 +291,7 @@ class _Prepare:
 
 
 def _name_of(function: Any) -> str:
-    """Returns the name of a function, which is the same in all processes."""
+    """Returns the name of a function, equal in all processes."""
     if isinstance(function, functools.partial):
         return f"{_name_of(function.func)}{function.args}{function.keywords}"
     return str(getattr(function, "__qualname__", function))
@@ -305,8 +306,8 @@ def _callable(given: Any) -> Any:
     return functools.partial(function, *given["args"], **given["kwargs"])
 
 
-def _exact(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
-    """Replaces the sketched quantiles of statistics by exact ones, as the projects have them."""
+def _with_exact_quantiles(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
+    """Replaces the approximate quantiles of statistics by exact ones, as in the projects."""
     fields = {}
     for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
         present_paths = [path for path in paths if path is not None]
@@ -323,7 +324,7 @@ def _exact(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
     return dataclasses.replace(statistics, fields={**statistics.fields, **fields})
 
 
-def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics:
+def _read_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics:
     if isinstance(given, str | os.PathLike):
         text = epath.Path(given).read_text()
     else:
@@ -343,12 +344,12 @@ def _given_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics
 
 @dataclasses.dataclass(frozen=True)
 class EqualBounds:
-    """The normalized values of elements whose bounds are equal, as Octo and OpenVLA have them.
+    """The normalization of elements with equal bounds, as in Octo and OpenVLA.
 
     Attributes:
-      zero_constants: Whether elements that never change are 0, also those that the mask leaves out,
-        as OpenVLA does. Otherwise, elements with equal quantiles are -1, and 1 above them, which
-        is what the formula of both gives.
+      zero_constants: Whether constant elements are 0, even if the mask excludes them, as in
+        OpenVLA. Otherwise, elements with equal quantiles are -1, and 1 above the bound, by the
+        formula of both projects.
       has_quantiles: Whether the bounds are quantiles.
     """
 
@@ -358,7 +359,7 @@ class EqualBounds:
     def __call__(
         self, values: np.ndarray, normalized: np.ndarray, statistics: FieldStatistics
     ) -> np.ndarray:
-        """Returns the normalized values with those of these elements."""
+        """Returns the normalized values with corrected elements of equal bounds."""
         if self.has_quantiles:
             low, high = (statistics.quantiles[q].astype(np.float32) for q in (0.01, 0.99))
             sides = np.where(values > low, np.float32(1), np.float32(-1))
@@ -385,7 +386,7 @@ def keep_labelled(samples: Any, is_needed: bool) -> Any:
 
 
 def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:
-    """Converts statistics from JSON to the form that the projects have in memory.
+    """Converts statistics from JSON to the in-memory form of Octo and OpenVLA.
 
     Args:
       text: The JSON.

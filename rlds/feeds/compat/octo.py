@@ -1,15 +1,15 @@
-"""The datasets of Octo, for its scripts, without TensorFlow.
+"""Drop-in replacement of Octo's dataset functions, for its training scripts, without TensorFlow.
 
     from rlds.feeds.compat.octo import make_interleaved_dataset, make_single_dataset
 
-Facts about Octo are those of its repository `octo-models/octo`, July 2024. What is different:
+The reference is the repository `octo-models/octo`, July 2024. Differences:
 
-* Samples are shuffled over the whole dataset, in an order that a seed decides, and every one comes
-  once before any comes again. `shuffle_buffer_size` and the numbers of threads change nothing.
-* Each process of JAX or torchrun gets other samples.
-* Errors are never left out: `ignore_errors` is refused.
-* Functions for trajectories (`standardize_fn`, `filter_functions`) take NumPy arrays. Those that
-  call TensorFlow work if it is installed. They can move images, and not see them.
+* Samples are shuffled over the whole dataset by a seed, and an epoch has each sample once.
+  `shuffle_buffer_size` and the numbers of threads are ignored.
+* Each process of JAX or torchrun gets different samples.
+* Errors are always raised: `ignore_errors` is refused.
+* Functions of trajectories (`standardize_fn`, `filter_functions`) take NumPy arrays. Functions that
+  call TensorFlow work if it is installed. They can move images, but not see their pixels.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def make_single_dataset(
     frame_transform_kwargs: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Chain:
-    """Returns the episodes of a dataset; `unbatch` makes samples of them.
+    """Returns the episodes of a dataset; `unbatch` converts them to samples.
 
     Args:
       dataset_kwargs: Arguments of Octo's `make_dataset_from_rlds`.
-      train: Whether to take the episodes to train with, and to change images at random.
+      train: Whether to use the training episodes, and to augment images.
       traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
       frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
-      seed: Decides about all that is random.
+      seed: The seed of all random choices.
 
     Raises:
       NotImplementedError: An argument is not supported here; the message names it.
       TypeError: There is no such argument.
     """
-    traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
-    samples, statistics = _samples_of(_plain(dataset_kwargs), train, traj, frame, seed)
+    traj, frame = _as_dict(traj_transform_kwargs), _as_dict(frame_transform_kwargs)
+    samples, statistics = _samples_of(_as_dict(dataset_kwargs), train, traj, frame, seed)
     return Chain(samples, statistics, _transform_of(train, **frame), seed=seed)
 
 
@@ -83,32 +83,32 @@ def make_interleaved_dataset(
     traj_read_threads: int | None = None,
     seed: int = 0,
 ) -> Chain:
-    """Returns the samples of several datasets, mixed and without end, or batches of them.
+    """Returns an endless mixture of the samples of several datasets, or batches of it.
 
     Args:
-      dataset_kwargs_list: For each dataset, what Octo's `make_dataset_from_rlds` takes.
+      dataset_kwargs_list: Arguments of Octo's `make_dataset_from_rlds`, for each dataset.
       sample_weights: The weight of each dataset; all are equal by default.
-      train: Whether to take the episodes to train with, and to change images at random.
-      shuffle_buffer_size: Not needed: there is no buffer.
+      train: Whether to use the training episodes, and to augment images.
+      shuffle_buffer_size: Ignored: there is no buffer.
       traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
       frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
       batch_size: The number of samples in a batch of each process; None for single samples.
       balance_weights: Whether weights are multiplied with the numbers of steps.
-      traj_transform_threads: Not needed.
-      traj_read_threads: Not needed.
-      seed: Decides about all that is random.
+      traj_transform_threads: Ignored.
+      traj_read_threads: Ignored.
+      seed: The seed of all random choices.
 
     Raises:
       NotImplementedError: An argument is not supported here; the message names it.
-      ValueError: A dataset is there twice, or the weights do not fit.
+      ValueError: A dataset occurs twice, or the number of weights is wrong.
     """
     del shuffle_buffer_size, traj_transform_threads, traj_read_threads
     weights = np.array(sample_weights or [1.0] * len(dataset_kwargs_list), np.float64)
     if len(weights) != len(dataset_kwargs_list):
         raise ValueError(f"{len(weights)} sample_weights for {len(dataset_kwargs_list)} datasets")
-    traj, frame = _plain(traj_transform_kwargs), _plain(frame_transform_kwargs)
+    traj, frame = _as_dict(traj_transform_kwargs), _as_dict(frame_transform_kwargs)
     parts, statistics = [], {}
-    for given in map(_plain, dataset_kwargs_list):
+    for given in map(_as_dict, dataset_kwargs_list):
         if given["name"] in statistics:
             raise ValueError(f"{given['name']} is listed twice")
         part, statistics[given["name"]] = _samples_of(given, train, traj, frame, seed)
@@ -141,12 +141,12 @@ def make_oxe_dataset_kwargs_and_weights(
 
     Args:
       data_mix: The name of a mixture of Octo, or the weights of datasets.
-      data_dir: The folder that has a folder for each dataset.
+      data_dir: The folder of the datasets.
       load_camera_views: The cameras to load.
       load_depth: False.
-      load_proprio: Whether to have the state of the robot.
-      load_language: Whether to have the instruction.
-      force_recompute_dataset_statistics: They are computed in any case.
+      load_proprio: Whether to load the state of the robot.
+      load_language: Whether to load the instruction.
+      force_recompute_dataset_statistics: Ignored: statistics are always computed.
       action_proprio_normalization_type: "normal" or "bounds".
     """
     del force_recompute_dataset_statistics
@@ -174,15 +174,15 @@ def make_oxe_dataset_kwargs_and_weights(
     return all_kwargs, weights
 
 
-def _plain(given: Any) -> dict[str, Any]:
-    """Arguments as a dict, also where a script has a `ConfigDict`."""
+def _as_dict(given: Any) -> dict[str, Any]:
+    """Returns arguments as a dict, also from a `ConfigDict`."""
     return dict(given.to_dict() if hasattr(given, "to_dict") else given or {})
 
 
 def _samples_of(
     dataset: dict[str, Any], train: bool, traj: dict[str, Any], frame: dict[str, Any], seed: int
 ) -> tuple[Samples, dict[str, Any]]:
-    """The samples of a dataset, and its statistics as Octo has them."""
+    """Returns the samples of a dataset, and its statistics in the form of Octo."""
     loaded, kind, is_normalized = _load(train, **dataset)
     options: dict[str, Any] = {"kind": kind, "draw_seed": seed}
     options["statistics"] = loaded.statistics if is_normalized else None
@@ -193,7 +193,7 @@ def _samples_of(
         options["image_size"] = {camera: tuple(given) for camera, given in size.items()} or None
     else:
         options["image_size"] = tuple(size)
-    samples = _cut(loaded, train, seed, options, **traj)
+    samples = _transformed_samples(loaded, train, seed, options, **traj)
     mask = dataset.get("action_normalization_mask")
     return samples, loading.to_arrays(_octo.statistics_to_json(loaded.statistics), mask)
 
@@ -207,7 +207,7 @@ def _load(
     ignore_errors: bool = False,
     **dataset: Any,
 ) -> tuple[loading.Loaded, str, bool]:
-    """A dataset, as `make_dataset_from_rlds` is told; and how it is normalized, if it is."""
+    """Loads a dataset by arguments of `make_dataset_from_rlds`; returns its normalization, too."""
     if ignore_errors:
         raise NotImplementedError("ignore_errors is not supported: unreadable data raises an error")
     given = action_proprio_normalization_type
@@ -220,7 +220,7 @@ def _load(
     return loading.load(**dataset, train=train, state_obs_keys=state), kind, not skip_norm
 
 
-def _cut(
+def _transformed_samples(
     loaded: loading.Loaded,
     train: bool,
     seed: int,
@@ -238,7 +238,7 @@ def _cut(
     num_parallel_calls: Any = None,
     **windows: Any,
 ) -> Samples:
-    """The samples of a dataset, with the arguments of `apply_trajectory_transforms`."""
+    """Returns the samples of a dataset, by arguments of `apply_trajectory_transforms`."""
     del num_parallel_calls
     for given, supported_strategies in (
         (goal_relabeling_strategy, ("uniform",)),
@@ -260,7 +260,7 @@ def _cut(
         kind = functools.partial(_RephrasedSamples, paraphrases=_Paraphrases.read(*file))
     samples = kind(loaded.table, loaded.roles, loaded.name, **options, **windows)
     samples = loading.keep_labelled(samples, skip_unlabeled)
-    samples = _keep_within(samples, {ACTION: max_action, "observation/proprio": max_proprio})
+    samples = _filter_by_bounds(samples, {ACTION: max_action, "observation/proprio": max_proprio})
     if not train or subsample_length is None:
         return samples
     return samples.at_most(subsample_length, seed=seed)
@@ -268,7 +268,7 @@ def _cut(
 
 @dataclasses.dataclass(frozen=True)
 class _Paraphrases:
-    """The paraphrases of instructions, with dots between them."""
+    """The paraphrases of instructions, separated by dots."""
 
     texts: Mapping[bytes, bytes] = dataclasses.field(repr=False)
     digest: str
@@ -286,14 +286,14 @@ class _Paraphrases:
         return cls(texts, hashlib.sha256(content).hexdigest())
 
     def of(self, text: bytes) -> list[bytes]:
-        """Returns the sentences of an instruction and of its paraphrases, as Octo cuts them."""
+        """Returns the sentences of an instruction and of its paraphrases, split as in Octo."""
         sentences = b".".join([text, self.texts.get(text, b"")])
         return [part for part in sentences.split(b".") if part] or [text]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _RephrasedSamples(_octo.OctoSamples):
-    """Samples with paraphrases of instructions: of some episodes, one for each step."""
+    """Samples with random paraphrases of instructions in some episodes."""
 
     _: dataclasses.KW_ONLY
     paraphrases: _Paraphrases
@@ -312,7 +312,7 @@ class _RephrasedSamples(_octo.OctoSamples):
             yield texts
 
 
-def _keep_within(samples: Any, bounds: Mapping[str, float | None]) -> Any:
+def _filter_by_bounds(samples: Any, bounds: Mapping[str, float | None]) -> Any:
     """Leaves out episodes whose actions or states exceed a bound."""
     given_bounds = {path: bound for path, bound in bounds.items() if bound is not None}
     if not given_bounds:

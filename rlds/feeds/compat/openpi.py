@@ -1,15 +1,14 @@
-"""The datasets of openpi, for its scripts, without TensorFlow, for JAX and PyTorch.
+"""Drop-in replacement of openpi's DROID datasets, for JAX and PyTorch, without TensorFlow.
 
     from rlds.feeds.compat.openpi import DroidActionSpace, DroidRldsDataset, RLDSDataset
     import rlds.feeds.compat.openpi as lerobot_dataset
 
-Facts about openpi are those of its repository `Physical-Intelligence/openpi`, June 2026. What is
-different:
+The reference is the repository `Physical-Intelligence/openpi`, June 2026. Differences:
 
-* Samples are shuffled over the whole dataset, in an order that a seed decides, and every one comes
-  once before any comes again; without `shuffle`, in the order of the dataset.
-* `len` is how many samples there are. openpi always says 20,000,000.
-* Each process of JAX or torchrun gets other samples; `state_dict` goes on exactly.
+* Samples are shuffled over the whole dataset by a seed, and an epoch has each sample once; without
+  `shuffle`, in the order of the dataset.
+* `len` is the number of samples. In openpi, it is always 20,000,000.
+* Each process of JAX or torchrun gets different samples; `state_dict` resumes exactly.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ class DroidActionSpace(enum.Enum):
 
 @dataclasses.dataclass
 class RLDSDataset:
-    """A dataset of a mixture.
+    """A dataset in a mixture of DROID datasets.
 
     Attributes:
-      name: Its folder.
-      version: The folder of its version in that; empty if there is none.
+      name: The folder of the dataset.
+      version: The subfolder of its version; empty if there is none.
       weight: The weight of its samples.
-      filter_dict_path: A file, in JSON, that says which steps to keep: by
-        `"<recording_folderpath>--<file_path>"`, ranges such as `[[0, 100], [200, 300]]`.
+      filter_dict_path: A JSON file with the ranges of steps to keep, such as
+        `[[0, 100], [200, 300]]`, by `"<recording_folderpath>--<file_path>"`.
     """
 
     name: str
@@ -92,27 +91,26 @@ class LeRobotDatasetMetadata(lerobot.LeRobotDatasetMetadata):
 
 
 class DroidRldsDataset(Resumable):
-    """Batches of samples of DROID, without end.
+    """An endless dataset of batches of DROID samples.
 
     A batch has `actions`, `observation` (`image`, `wrist_image`, `joint_position`,
     `gripper_position`), `prompt` and `step_id`. For each episode and epoch one of the two cameras
     is drawn, and one of the three instructions.
 
     Args:
-      data_dir: The folder that has the datasets.
+      data_dir: The folder of the datasets.
       batch_size: The number of samples in a batch of each process.
       datasets: The datasets, `RLDSDataset` of here or of openpi; their weights add up to 1.
       shuffle: Whether to shuffle.
       action_chunk_size: The number of actions in a sample.
       action_space: The action space.
-      max_loaded_steps_per_episode: Not needed, as in openpi.
-      shuffle_buffer_size: Not needed: there is no buffer.
-      num_parallel_reads: Not needed.
-      num_parallel_calls: Not needed.
-      seed: Decides about all that is random.
-      standardize_fn: Makes a trajectory with the fields of DROID of those of another dataset: see
-        `rlds.feeds.map_episodes`. What it leaves out of the two cameras and the three instructions
-        is not drawn.
+      max_loaded_steps_per_episode: Ignored, as in openpi.
+      shuffle_buffer_size: Ignored: there is no buffer.
+      num_parallel_reads: Ignored.
+      num_parallel_calls: Ignored.
+      seed: The seed of all random choices.
+      standardize_fn: A function that converts trajectories of another dataset to the fields of
+        DROID: see `rlds.feeds.map_episodes`. Missing cameras and instructions are not drawn.
 
     Raises:
       KeyError: A field is missing.
@@ -167,7 +165,7 @@ class DroidRldsDataset(Resumable):
 
 
 class _DroidSamples(OpenpiSamples):
-    """The samples, with names for their steps."""
+    """Samples of DROID with step IDs."""
 
     names: Sequence[str] = ()
 
@@ -188,7 +186,7 @@ def _samples(
     seed: int,
     standardize: Callable[[Trajectory], Any] | None,
 ) -> Samples:
-    """The samples of the successful episodes that the filter keeps."""
+    """Returns the samples of the successful episodes that the filter keeps."""
     part = part_of(table.episodes, True, has_validation=False)
     names = np.array([source_key(table.episodes, n) for n in range(table.num_episodes)], object)
     if _FILE in dict(leaves_at(table.episodes.spec, None)):

@@ -1,4 +1,4 @@
-"""The datasets of OpenVLA and OpenVLA-OFT, for their scripts, without TensorFlow.
+"""Drop-in replacement of the datasets of OpenVLA and OpenVLA-OFT, without TensorFlow.
 
     from rlds.feeds.compat.openvla import RLDSBatchTransform, RLDSDataset, save_dataset_statistics
 
@@ -6,12 +6,12 @@ and for OpenVLA-OFT:
 
     from rlds.feeds.compat.openvla import OFTDataset as RLDSDataset
 
-Facts about them are those of `openvla/openvla` and `moojink/openvla-oft`, 2025. What is different:
+The references are `openvla/openvla` and `moojink/openvla-oft`, 2025. Differences:
 
-* Samples are shuffled over the whole dataset, in an order that a seed decides, and every one comes
-  once before any comes again. `shuffle_buffer_size` changes nothing of it.
-* The ranks of torchrun, and the workers of a `DataLoader`, get other samples, as many as you like.
-* `state_dict` and `load_state_dict` go on exactly where training was.
+* Samples are shuffled over the whole dataset by a seed, and an epoch has each sample once.
+  `shuffle_buffer_size` does not change that.
+* The ranks of torchrun, and any number of workers of a `DataLoader`, get different samples.
+* `state_dict` and `load_state_dict` resume exactly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rlds.feeds.samples import Samples
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.nests import map_named_leaves
 
-# Without PyTorch, no DataLoader checks the base class.
+# Without PyTorch, the base class is `object`.
 _IterableDataset: Any = loading.class_of("torch.utils.data", "IterableDataset")
 
 __all__ = [
@@ -47,17 +47,17 @@ __all__ = [
     "save_dataset_statistics",
 ]
 
-_IGNORED = -100
-_CHANGES = {
+_IGNORED_LABEL = -100
+_AUGMENTATIONS = {
     "random_resized_crop": {"scale": [0.9, 0.9], "ratio": [1.0, 1.0]},
     "random_brightness": [0.2],
     "random_contrast": [0.8, 1.2],
     "random_saturation": [0.8, 1.2],
     "random_hue": [0.05],
 }
-_AUGMENTATION = {**_CHANGES, "augment_order": list(_CHANGES)}
-# The statistics that scripts divide by are those of datasets with this weight.
-_PRIMARY = 1.0
+_AUGMENTATION = {**_AUGMENTATIONS, "augment_order": list(_AUGMENTATIONS)}
+# Datasets with this weight determine the length of an epoch.
+_PRIMARY_WEIGHT = 1.0
 
 
 @dataclasses.dataclass
@@ -65,13 +65,13 @@ class RLDSBatchTransform:
     """Converts a sample to the inputs of OpenVLA's model; see `prismatic.vla.datasets`.
 
     Attributes:
-      action_tokenizer: Makes text of actions.
-      base_tokenizer: Makes numbers of text.
-      image_transform: Makes what the model takes of a PIL image.
-      prompt_builder_fn: Makes a prompt.
-      predict_stop_token: Whether the end is learned.
-      use_wrist_image: Whether to have the images of cameras at wrists (OpenVLA-OFT).
-      use_proprio: Whether to have the state (OpenVLA-OFT).
+      action_tokenizer: Converts actions to text.
+      base_tokenizer: Converts text to token IDs.
+      image_transform: Converts a PIL image to an input of the model.
+      prompt_builder_fn: Builds a prompt.
+      predict_stop_token: Whether the stop token is learned.
+      use_wrist_image: Whether to include the images of wrist cameras (OpenVLA-OFT).
+      use_proprio: Whether to include the state (OpenVLA-OFT).
     """
 
     action_tokenizer: Any
@@ -93,11 +93,11 @@ class RLDSBatchTransform:
         prompt.add_turn("gpt", "".join(tokens))
         numbers = self.base_tokenizer(prompt.get_prompt(), add_special_tokens=True).input_ids
         input_ids, labels = torch.tensor(numbers), torch.tensor(list(numbers))
-        # Only the actions and the end are learned.
+        # Only the actions and the stop token are learned.
         learned = actions.shape[-1] if len(actions) == 1 else len("".join(tokens))
-        labels[: -(learned + 1)] = _IGNORED
+        labels[: -(learned + 1)] = _IGNORED_LABEL
         if not self.predict_stop_token:
-            labels[-1] = _IGNORED
+            labels[-1] = _IGNORED_LABEL
         sample = {
             "pixel_values": self.image_transform(image(observation["image_primary"][0])),
             "input_ids": input_ids,
@@ -116,32 +116,31 @@ class RLDSBatchTransform:
 
 
 class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
-    """Samples of a dataset, or of a mixture, without end, for a `DataLoader` of PyTorch.
+    """An endless dataset of the samples of a dataset or mixture, for a PyTorch `DataLoader`.
 
     Args:
-      data_root_dir: The folder that has a folder for each dataset.
+      data_root_dir: The folder of the datasets.
       data_mix: The name of a mixture of OpenVLA, or of a dataset; or the weights of datasets, by
         their names.
-      batch_transform: Takes each sample.
+      batch_transform: A function of each sample.
       resize_resolution: The height and the width of the images.
-      shuffle_buffer_size: Not needed to shuffle. Without `train`, there are so many samples.
-      train: Whether to take the episodes to train with.
-      image_aug: Whether to change images at random.
-      seed: Decides about all that is random.
-      dataset_kwargs: By the names of datasets, what OpenVLA's `make_dataset_from_rlds` takes of
-        them, for those that `rlds.robotics` does not know: `standardize_fn`, `image_obs_keys`,
-        `language_key` and so on.
-      goals: Whether a sample has the images of a goal. OpenVLA makes them, and does not use them:
-        without them, half of the images are decoded.
+      shuffle_buffer_size: Not used to shuffle. Without `train`, there are so many samples.
+      train: Whether to use the training episodes.
+      image_aug: Whether to augment images.
+      seed: The seed of all random choices.
+      dataset_kwargs: Arguments of OpenVLA's `make_dataset_from_rlds` by dataset, for datasets that
+        are not registered in `rlds.robotics`: `standardize_fn`, `image_obs_keys`, `language_key`.
+      goals: Whether samples have goal images. OpenVLA makes them, but does not use them; without
+        them, half of the images are decoded.
 
     Attributes:
       dataset: The samples, or the episodes.
-      dataset_length: The number of samples until each dataset of weight 1 has come once.
+      dataset_length: The number of samples until each dataset of weight 1 was passed once.
       dataset_statistics: Normalization statistics of the action, by the names of datasets.
 
     Raises:
       KeyError: A field is missing.
-      ValueError: A dataset is not known; the message has the remedy.
+      ValueError: A dataset is not registered; the message has the remedy.
     """
 
     _views: Sequence[str] = ("primary",)
@@ -243,7 +242,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
         shares = np.array(weights) * np.array(counts)
         shares = shares / shares.sum()
         needed = np.array(counts) / shares
-        primary = np.array(weights) == _PRIMARY
+        primary = np.array(weights) == _PRIMARY_WEIGHT
         chain = dataclasses.replace(
             chain,
             samples=Mixture(parts, shares.tolist()),
