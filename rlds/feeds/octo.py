@@ -68,7 +68,7 @@ class OctoSamples(NormalizedPolicySamples):
 
     Args:
       table: The steps.
-      roles: The fields that Octo sees.
+      roles: The fields of the policy's inputs and outputs.
       dataset_name: The name of the dataset in the samples.
       window_size: The number of observations in a sample.
       action_horizon: The number of actions for each observation.

@@ -1,6 +1,6 @@
-"""The files and batches of openpi, for its training code.
+"""Samples and statistics files of openpi, for its training code.
 
-Facts about openpi are those of its repository `Physical-Intelligence/openpi`, June 2026.
+The reference is the repository `Physical-Intelligence/openpi`, June 2026.
 """
 
 import dataclasses
@@ -36,7 +36,9 @@ def statistics_to_json(statistics: Statistics) -> str:
     """
     names = {STATE: STATE, ACTION: _ACTIONS}
     fields = {
-        name: _plain(statistics[role], role) for role, name in names.items() if role in statistics
+        name: _as_norm_stats(statistics[role], role)
+        for role, name in names.items()
+        if role in statistics
     }
     return json.dumps({_NORM_STATS: fields}, indent=2)
 
@@ -44,35 +46,34 @@ def statistics_to_json(statistics: Statistics) -> str:
 def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) -> Statistics:
     """Reads the statistics of the "action" and the "state" that openpi wrote.
 
-    The file does not say how many values there were, nor the least and the largest one. So these
-    statistics cannot be merged with others, and `normalize` takes the kinds "normal" and
-    "bounds_q99" only.
+    The file has no counts, minima and maxima. So these statistics cannot be merged with others, and
+    `normalize` supports only the kinds "normal" and "bounds_q99".
 
     Args:
       text: The content of a `norm_stats.json`.
-      dims: The lengths of the vectors of your data, such as `{"state": 8, "action": 7}`.
-        The files of some checkpoints have more, which are zeros.
+      dims: The lengths of the vectors of your data, such as `{"state": 8, "action": 7}`. The files
+        of some checkpoints are padded with zeros.
 
     Raises:
-      ValueError: There are no such statistics in it, or they have less elements.
+      ValueError: The text has no such statistics, or they have fewer elements.
     """
     read = Statistics.from_json(text)
     names = {STATE: STATE, _ACTIONS: ACTION}
     fields = {
-        role: _cut(read[name], (dims or {}).get(role), role)
+        role: _first_elements(read[name], (dims or {}).get(role), role)
         for name, role in names.items()
         if name in read
     }
     return dataclasses.replace(read, fields=fields)
 
 
-def _plain(field: FieldStatistics, role: str) -> dict[str, Any]:
+def _as_norm_stats(field: FieldStatistics, role: str) -> dict[str, Any]:
     low, high = quantile_bounds(field, role)
     arrays = {"mean": field.mean, "std": field.std, "q01": low, "q99": high}
     return {name: array.tolist() for name, array in arrays.items()}
 
 
-def _cut(field: FieldStatistics, dim: int | None, role: str) -> FieldStatistics:
+def _first_elements(field: FieldStatistics, dim: int | None, role: str) -> FieldStatistics:
     size = field.mean.size
     if dim is not None and dim > size:
         raise ValueError(
@@ -89,20 +90,20 @@ def _cut(field: FieldStatistics, dim: int | None, role: str) -> FieldStatistics:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OpenpiSamples(PolicySamples):
-    """Samples for openpi: one for each step, as its loader for DROID makes it.
+    """Samples for openpi: one for each step, as in its DROID loader.
 
     A batch has `observation` (the images by their cameras, and the fields of the state, by the last
     part of their paths), `actions` of shape `[n, action_horizon, action]`, and `prompt`. Beyond the
-    last step of an episode the last action is repeated; there are no masks. openpi normalizes them
-    later, and by itself.
+    last step of an episode the last action is repeated; there are no masks. Values are not
+    normalized; openpi does that later.
 
     Args:
       table: The steps.
-      roles: The fields that openpi sees.
+      roles: The fields of the policy's inputs and outputs.
       action_horizon: The number of actions in a sample.
-      image_size: The height and the width that images get, or these by camera.
-      include_last_action: Whether the last step of each episode has an action, as openpi takes it.
-        If not, an episode whose final observation is known ends before that.
+      image_size: The new height and width of images, or these by camera.
+      include_last_action: Whether to include the last step of each episode, as openpi does. If
+        False, the step of a known final observation is left out.
 
     Raises:
       KeyError: There is no such field.
@@ -116,12 +117,12 @@ class OpenpiSamples(PolicySamples):
     def columns(self, chosen: SampleRows) -> Columns:
         _, episodes, steps, _ = chosen
         last = self._counts[episodes][:, np.newaxis] - 1
-        ahead = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
+        action_steps = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
         taken = self._choose_fields(chosen, [*images, *state])
-        actions = self._take(episodes, ahead, self.roles.action)
-        columns = {"actions": as_vector(self.roles.action, actions, ahead.shape)}
+        actions = self._take(episodes, action_steps, self.roles.action)
+        columns = {"actions": as_vector(self.roles.action, actions, action_steps.shape)}
         for camera, image in self._images(taken, steps):
             columns[f"observation/{camera}"] = image
         for path in state:
@@ -135,31 +136,31 @@ class OpenpiSamples(PolicySamples):
 
 
 def compute_statistics(batches: Iterable[Batch], roles: Roles) -> Statistics:
-    """Computes statistics as openpi does: of actions as often as they are in a chunk.
+    """Computes statistics as openpi does: an action counts once for each chunk that has it.
 
     Args:
-      batches: Batches of `OpenpiSamples`, which end.
-      roles: The fields that they were made of.
+      batches: A finite iterable of batches of `OpenpiSamples`.
+      roles: The roles of the samples.
 
     Returns:
       The statistics of the "action" and, if there is one, of the "state". Quantiles are exact up to
-      8191 values, where openpi takes the bin of a histogram.
+      8191 values; openpi computes them from a histogram.
 
     Raises:
       ValueError: There are no batches.
     """
-    described: StatisticsPass | None = None
+    statistics: StatisticsPass | None = None
     for batch in batches:
         actions = batch["actions"]
         data = {ACTION: actions.reshape(-1, actions.shape[-1])}
         if state := [path for path in roles.state if path is not None]:
-            seen = {path: batch["observation"][path.rpartition("/")[2]] for path in state}
-            data[STATE] = as_vector(state, seen, actions.shape[:1])
-        if described is None:
+            values = {path: batch["observation"][path.rpartition("/")[2]] for path in state}
+            data[STATE] = as_vector(state, values, actions.shape[:1])
+        if statistics is None:
             shapes = {role: column.shape[1:] for role, column in data.items()}
-            described = StatisticsPass(shapes, quantiles=(0.01, 0.99), ddof=0, masks=None)
-        none = np.zeros(len(actions), np.bool_)
-        described.add(data, {}, none, none, 0)
-    if described is None:
+            statistics = StatisticsPass(shapes, quantiles=(0.01, 0.99), ddof=0, masks=None)
+        no_mask = np.zeros(len(actions), np.bool_)
+        statistics.add(data, {}, no_mask, no_mask, 0)
+    if statistics is None:
         raise ValueError("compute_statistics: there are no batches.")
-    return described.result()
+    return statistics.result()

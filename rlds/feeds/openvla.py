@@ -1,6 +1,6 @@
-"""The files and batches of OpenVLA, for its training code.
+"""Samples and statistics files of OpenVLA, for its training code.
 
-Facts about OpenVLA are those of its repository `openvla/openvla`, March 2025.
+The reference is the repository `openvla/openvla`, March 2025.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ __all__ = ["OpenVLASamples", "rows_of", "statistics_from_json", "statistics_to_j
 def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str:
     """Writes statistics as OpenVLA does.
 
-    Its argument `dataset_statistics` takes those of one dataset. The `dataset_statistics.json`
-    beside a checkpoint has those of several datasets, by their names. Without a state OpenVLA
-    demands zeros in its place, which are written.
+    Its argument `dataset_statistics` takes the statistics of one dataset. The
+    `dataset_statistics.json` of a checkpoint has those of several datasets, by name. Without a
+    state, zeros are written, which OpenVLA requires.
 
     Args:
       statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`.
@@ -33,7 +33,7 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
     """
-    return to_policy_json(statistics, _plain)
+    return to_policy_json(statistics, _openvla_statistics)
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
@@ -49,7 +49,7 @@ def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Stati
     return from_policy_json(text, dataset_name)
 
 
-def _plain(statistics: Statistics) -> dict[str, Any]:
+def _openvla_statistics(statistics: Statistics) -> dict[str, Any]:
     plain = plain_statistics(statistics, "q")
     if PROPRIO not in plain:
         zeros = [0.0] * statistics[ACTION].mean.size
@@ -60,34 +60,34 @@ def _plain(statistics: Statistics) -> dict[str, Any]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class OpenVLASamples(NormalizedPolicySamples):
-    """Samples for OpenVLA: one for each step, as `prismatic.vla.datasets.rlds` makes it.
+    """Samples for OpenVLA: one for each step, as in `prismatic.vla.datasets.rlds`.
 
     A batch has `observation` (`image_*`, `proprio`, `timestep`, `pad_mask`, `pad_mask_dict`),
     `task` (`language_instruction`, `pad_mask_dict`; with goals, also their `image_*`, `proprio` and
     `timestep`), `action` of shape `[n, window_size + future_action_window_size, action]`,
-    `dataset_name`, and `absolute_action_mask` if you give one. `rows_of` takes it apart for
+    `dataset_name`, and `absolute_action_mask` if it is set. `rows_of` splits it into rows for
     `RLDSBatchTransform`.
 
-    Actions beyond the last step of the episode, or the goal, are zero where they are relative, and
-    repeat the last one where they are absolute.
+    Beyond the last step of the episode, or the goal, relative actions are zero, and absolute
+    actions repeat the last one.
 
     Args:
       table: The steps.
-      roles: The fields that OpenVLA sees.
+      roles: The fields of the policy's inputs and outputs.
       dataset_name: The name of the dataset in the samples.
       window_size: The number of observations in a sample.
       future_action_window_size: The number of future actions in a sample.
       absolute_action_mask: A mask of the absolute elements of the action; none by default.
-      only_whole: Whether to leave out the last steps, which `future_action_window_size` actions do
-        not follow, and not to look at goals for the actions, as OpenVLA-OFT does.
+      only_whole: Whether to leave out the last steps without a full window of future actions, and
+        to ignore goals in the padding of actions, as OpenVLA-OFT does.
       statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
         leaves them as they are.
       kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
       goal_seed: The seed of goals, drawn from the following steps; None for no goals.
-      image_size: The height and the width that images get, or these by camera. Give it also for
-        cameras that the dataset does not have: their images are black.
-      include_last_action: Whether the last step of each episode has an action, as OpenVLA takes it.
-        If not, an episode whose final observation is known ends before that.
+      image_size: The new height and width of images, or these by camera; also of missing cameras,
+        whose images are black.
+      include_last_action: Whether to include the last step of each episode, as OpenVLA does. If
+        False, the step of a known final observation is left out.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
@@ -102,8 +102,8 @@ class OpenVLASamples(NormalizedPolicySamples):
     @override
     def counts(self) -> np.ndarray:
         counts = super().counts()
-        left_out = self.future_action_window_size if self.only_whole else 0
-        return np.maximum(counts - left_out, 0)
+        num_excluded = self.future_action_window_size if self.only_whole else 0
+        return np.maximum(counts - num_excluded, 0)
 
     @override
     def columns(self, chosen: SampleRows) -> Columns:

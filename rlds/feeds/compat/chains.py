@@ -1,4 +1,4 @@
-"""Samples in the order of training, with the methods that scripts call of a `tf.data.Dataset`."""
+"""Training samples with the interface of a `tf.data.Dataset`, for scripts of Octo and OpenVLA."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rlds.feeds.samples import Batch, Samples
 
 __all__ = ["Chain", "Resumable", "Rows", "shard_of"]
 
-# Rows to make at a time for iteration one by one.
-_ROWS = 64
+# The number of rows to read at once for iteration over single rows.
+_ROWS_PER_READ = 64
 
 
 def shard_of() -> tuple[int, int]:
@@ -50,14 +50,14 @@ def shard_of() -> tuple[int, int]:
 
 
 def _is_distributed(jax: Any, has_torch: bool) -> bool:
-    """Whether JAX may run several processes; asking JAX for its rank occupies the accelerator."""
+    """True if JAX may run several processes; a request of its rank would occupy the accelerator."""
     if hasattr(jax.distributed, "is_initialized"):
         return bool(jax.distributed.is_initialized())
-    return not has_torch  # JAX of 2023, which Octo has.
+    return not has_torch  # JAX of 2023, which Octo uses.
 
 
 class Rows(Iterator[Batch]):
-    """Goes through the samples of this process one by one, or by batches.
+    """An iterator over the samples of this process, one by one or in batches.
 
     Args:
       samples: The samples.
@@ -77,12 +77,14 @@ class Rows(Iterator[Batch]):
     ) -> None:
         rank, world = shard_of()
         is_single, self._limit = batch_size is None, limit
-        size = (batch_size or _ROWS) * world
+        size = (batch_size or _ROWS_PER_READ) * world
         self.feed = Feed(samples, size, rank=rank, world=world, **options)
-        self._given = first = skipped = 0
+        self._num_taken = first = skipped = 0
         if start is not None:
-            self._given = int(start["items"])
-            first, skipped = divmod(self._given, _ROWS) if is_single else (self._given, 0)
+            self._num_taken = int(start["items"])
+            first, skipped = (
+                divmod(self._num_taken, _ROWS_PER_READ) if is_single else (self._num_taken, 0)
+            )
             first = self.feed.start_of({**start["feed"], "batch": first})
             if is_single and start["feed"]["batch_size"] != size:
                 raise ValueError("the state comes from a run with another number of processes")
@@ -92,32 +94,31 @@ class Rows(Iterator[Batch]):
         self._items = itertools.islice(items, skipped, None)
 
     def __next__(self) -> Batch:
-        if self._given == self._limit:
+        if self._num_taken == self._limit:
             raise StopIteration
         item = next(self._items)
-        self._given += 1
+        self._num_taken += 1
         return item
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state to resume after the items so far, in this process."""
-        return {"items": self._given, "feed": self.feed.state_dict(0)}
+        return {"items": self._num_taken, "feed": self.feed.state_dict(0)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """Episodes, their samples, or batches of these.
+    """A dataset of episodes, samples or batches, with the methods of a `tf.data.Dataset`.
 
-    As a `tf.data.Dataset` does, each method returns another one; unlike there, samples are shuffled
-    over the whole dataset, in an order that depends on the seed alone, and all of them are there
-    before any comes again.
+    Each method returns a new chain. Unlike in tf.data, samples are shuffled over the whole dataset,
+    in an order that depends only on the seed, and an epoch has each sample once.
 
     Attributes:
       samples: The samples, of one dataset or of several.
       dataset_statistics: Statistics that normalize the action and the state, in the project's form.
-      transform: Changes each batch at random.
+      transform: A random augmentation of each batch.
       sample_weights: The weights of the datasets of a mixture.
       seed: The seed of the order and of all random choices.
-      is_flat: Whether the items are no longer episodes.
+      is_flat: True if the items are samples or batches, not episodes.
       batch_size: The number of samples in a batch.
     """
 
@@ -133,13 +134,13 @@ class Chain:
     limit: int | None = None
 
     def repeat(self) -> Chain:
-        """Begins again at the end, and never ends."""
+        """Repeats the dataset endlessly."""
         if self.limit is not None and self.is_flat:
             raise NotImplementedError("repeat() after take() of samples: take episodes instead")
         return dataclasses.replace(self, is_endless=True)
 
     def unbatch(self) -> Chain:
-        """Makes samples of the episodes."""
+        """Converts episodes to samples."""
         if self.is_flat:
             raise ValueError("unbatch(): the elements are samples already")
         if self.limit is None:
@@ -164,12 +165,12 @@ class Chain:
         return dataclasses.replace(self, is_shuffled=True, seed=self.seed if seed is None else seed)
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **options: Any) -> Chain:
-        """Makes batches of a number of samples in each process.
+        """Combines samples to batches in each process.
 
         Args:
           batch_size: The number of samples in a batch.
-          drop_remainder: False. A last batch may be shorter.
-          **options: Options of tf.data that change no batch.
+          drop_remainder: False. The last batch may be shorter.
+          **options: Ignored performance options of tf.data.
         """
         if drop_remainder and not self.is_endless:
             raise NotImplementedError("batch(drop_remainder=True): call repeat() before")
@@ -180,11 +181,11 @@ class Chain:
         return dataclasses.replace(self, batch_size=batch_size)
 
     def take(self, count: int) -> Chain:
-        """Keeps the first items only; all if there are to be -1."""
+        """Keeps only the first items; all if `count` is -1."""
         return dataclasses.replace(self, limit=None if count < 0 else count)
 
     def cardinality(self) -> _Cardinality:
-        """Returns how many items there are in one pass; -1 if there is no end."""
+        """Returns the number of items in an epoch; -1 for an endless dataset."""
         if self.is_endless:
             return _Cardinality(-1)
         assert isinstance(self.samples, Samples)
@@ -197,10 +198,10 @@ class Chain:
     def iterator(
         self, *, prefetch: Any = None, start: Mapping[str, Any] | None = None
     ) -> Iterator[Batch]:
-        """Returns an iterator over the items of this process; that of samples has a `state_dict`.
+        """Returns an iterator over the items of this process; over samples, with a `state_dict`.
 
         Args:
-          prefetch: Ignored: a thread makes the next items in any case.
+          prefetch: Ignored: a thread always makes the next items.
           start: A result of `state_dict` of an iterator, to resume.
         """
         del prefetch
@@ -223,7 +224,7 @@ class Chain:
         return self.iterator()
 
     def _episodes(self, epoch: int) -> np.ndarray:
-        """The episodes that have samples, in the order in which they come."""
+        """Returns the episodes with samples in the order of an epoch."""
         assert isinstance(self.samples, Samples)
         episodes = np.flatnonzero(self.samples.counts())
         if not self.is_shuffled or not len(episodes):
@@ -250,7 +251,7 @@ class Chain:
 
 
 class Resumable:
-    """Goes through a chain, and on from where it was.
+    """The base class of resumable datasets of scripts.
 
     Attributes:
       dataset: The chain.
@@ -276,7 +277,7 @@ class Resumable:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken, the next time that this is iterated over."""
+        """Sets the state from which the next iteration resumes."""
         self._start, self._items = state, None
 
     def __getstate__(self) -> dict[str, Any]:
