@@ -210,7 +210,7 @@ class Segmented(Order):
 def _bit_reversed(count: int) -> np.ndarray:
     """Returns the numbers below a power of two in bit-reversed order.
 
-    >>> _bits_reversed(4)
+    >>> _bit_reversed(4)
     array([0, 2, 1, 3])
     """
     numbers = np.zeros(1, np.int64)

@@ -142,7 +142,7 @@ def as_vector(
       columns: The values by path.
       shape: The leading axes of the values.
 
-    >>> joined(["x", None], {"x": np.array([1.0, 2.0])}, (2,)).tolist()
+    >>> as_vector(["x", None], {"x": np.array([1.0, 2.0])}, (2,)).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
     parts = []

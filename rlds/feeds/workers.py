@@ -76,7 +76,7 @@ class BlockSampler:
       max_batches: The largest number of batches in a block.
       workers: The number of workers.
 
-    >>> [*Numbers(3, 10, max_batches=4, workers=1)]
+    >>> [*BlockSampler(3, 10, max_batches=4, workers=1)]
     [(3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)]
     """
 
