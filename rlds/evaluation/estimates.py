@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 __all__ = [
-    "EpisodeEnds",
+    "EndCounts",
     "Estimate",
     "Interval",
     "Mean",
@@ -103,7 +103,7 @@ class WeightReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodeEnds:
+class EndCounts:
     """Counts of the episodes of an estimate, by their ends: terminal, truncated, unknown.
 
     Attributes:
@@ -168,7 +168,7 @@ class Estimate:
     gamma: float
     horizon: int | None
     statistic: Statistic
-    ends: EpisodeEnds
+    ends: EndCounts
     weights: WeightReport | None = None
     warnings: tuple[str, ...] = ()
     episode_weights: np.ndarray | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 import rlds
 import rlds.feeds
-from rlds.evaluation.estimates import EpisodeEnds
+from rlds.evaluation.estimates import EndCounts
 from rlds.feeds.roles import as_vector
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
@@ -248,11 +248,11 @@ class EvaluationSet:
 
     def ends(
         self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
-    ) -> EpisodeEnds:
-        """Returns the ends of episodes, see `EpisodeEnds`."""
+    ) -> EndCounts:
+        """Returns the ends of episodes, see `EndCounts`."""
         chosen = slice(None) if episodes is None else episodes
         is_terminal, is_known = self.is_terminal[chosen], self.final_observation_known[chosen]
-        return EpisodeEnds(
+        return EndCounts(
             terminal=int(is_terminal.sum()),
             truncated=int((~is_terminal & is_known).sum()),
             unknown=int((~is_terminal & ~is_known).sum()),

@@ -16,7 +16,7 @@ from rlds.evaluation import (
     fitted_q,
     importance_sampling,
 )
-from rlds.evaluation.estimates import EpisodeEnds, Mean, RatioSum, WeightReport, student_quantile
+from rlds.evaluation.estimates import EndCounts, Mean, RatioSum, WeightReport, student_quantile
 
 
 def estimate_of(statistic, weights_of_episodes=None, **others):
@@ -30,7 +30,7 @@ def estimate_of(statistic, weights_of_episodes=None, **others):
         "gamma": 0.9,
         "horizon": 3,
         "statistic": statistic,
-        "ends": EpisodeEnds(number, 0, 0),
+        "ends": EndCounts(number, 0, 0),
         "episode_weights": weights_of_episodes,
     }
     return Estimate(**{**given, **others})
@@ -175,7 +175,7 @@ def test_an_estimate_shows_itself():
     estimate = estimate_of(
         ratios(4),
         value=15681 / 5704,
-        ends=EpisodeEnds(2, 1, 1, censored=1, left_out=1),
+        ends=EndCounts(2, 1, 1, censored=1, left_out=1),
         weights=WeightReport(2.995624, 0.486486, 0.125),
         warnings=("It means little.",),
     )

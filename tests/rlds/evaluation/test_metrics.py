@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlds.evaluation import Estimate, compare
-from rlds.evaluation.estimates import EpisodeEnds, Mean
+from rlds.evaluation.estimates import EndCounts, Mean
 
 TRUTH, ESTIMATES = [10, 40, 30, 90, 60], [20, 35, 80, 70, 65]
 
@@ -56,7 +56,7 @@ def test_standard_errors_are_those_of_many_policies():
 def test_policies_are_matched_by_name():
     estimates = dict(zip("abcde", ESTIMATES, strict=True))
     mean = Mean(np.array([79.0, 81.0]))
-    estimates["c"] = Estimate(80.0, "IS", "the return", 1.0, None, mean, EpisodeEnds(2, 0, 0))
+    estimates["c"] = Estimate(80.0, "IS", "the return", 1.0, None, mean, EndCounts(2, 0, 0))
     backwards = dict(reversed(estimates.items()))
     assert compare(dict(zip("abcde", TRUTH, strict=True)), backwards) == compare(TRUTH, ESTIMATES)
 
