@@ -29,7 +29,7 @@ FEW = """import sys; sys.path.append(sys.argv[1])
 from pathlib import Path
 import conversion_jobs, generated
 from rlds.conversion import parts
-parts._EPISODES = 32
+parts._MAX_EPISODES = 32
 source = generated.GeneratedSource(int(sys.argv[3]), knows_lengths=False)
 conversion_jobs.make(source, sys.argv[2], Path(sys.argv[4]), int(sys.argv[5]))"""
 
@@ -76,7 +76,7 @@ def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
     export = prepare(source, to, **{**OPTIONS.get(to, {}), **options})
     target, all_is_small = (
         folder / NAMES.get(to, "made"),
-        mock.patch.object(staging, "_SMALL", 1 << 60),
+        mock.patch.object(staging, "_SMALL_BYTES", 1 << 60),
     )
     with all_is_small if jobs == 1 else contextlib.nullcontext():
         write_export(export, target, jobs=None if jobs == 1 else abs(jobs))

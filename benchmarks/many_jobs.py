@@ -62,10 +62,10 @@ def _repeat_table(folder: Path, size: int) -> None:
         column_index = few.schema.get_field_index(name)
         table = table.set_column(column_index, name, pa.array(values, few.schema.field(name).type))
     key = episode_table.key_of(rlds.sources.open(folder / "many").source)
-    table = table.unify_dictionaries().replace_schema_metadata({episode_table._KEY: key})
+    table = table.unify_dictionaries().replace_schema_metadata({episode_table._METADATA_KEY: key})
     file = folder / "many" / TABLE
     file.parent.mkdir(exist_ok=True)
-    pq.write_table(table, file, compression="zstd", row_group_size=episode_table._ROWS_IN_GROUP)
+    pq.write_table(table, file, compression="zstd", row_group_size=episode_table._ROW_GROUP_SIZE)
 
 
 def write_tfds(folder: Path, size: int) -> None:

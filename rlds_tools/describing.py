@@ -15,7 +15,7 @@ from typing_extensions import override
 import rlds
 from rlds.sources import reading
 from rlds.sources.cameras import cameras_of
-from rlds.sources.source import OF_TRANSITIONS, SourceError
+from rlds.sources.source import TRANSITION_FIELDS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import what_there_is
@@ -228,7 +228,7 @@ def _not_finite(episode: SourceEpisode, fields: Sequence[str]) -> Iterator[tuple
         column = np.asarray(leaf)  # It may be of sequences.
         if column.dtype.kind != "f" or not any(is_in(path, field) for field in fields):
             continue
-        has_placeholder = root_of(path) in OF_TRANSITIONS and episode.final_observation_known
+        has_placeholder = root_of(path) in TRANSITION_FIELDS and episode.final_observation_known
         are_wrong = ~np.isfinite(column[: len(column) - has_placeholder])
         if are_wrong.any():
             yield path, are_wrong

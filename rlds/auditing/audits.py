@@ -22,7 +22,7 @@ from rlds.auditing.times import times_of
 from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
-from rlds.sources.episode_table import Progress, keep_audit
+from rlds.sources.episode_table import Progress, store_audit
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
 from rlds.sources.source import AnySource, SourceError, with_random_access
@@ -181,7 +181,7 @@ def _keep(episodes: Episodes, result: Audit) -> bool:
     [(split, begin, end)] = episodes.ranges
     columns = {**result.scores, **ranks}
     sentences = [text for vector in result.vectors for text in vector.sentences()]
-    return keep_audit(episodes.source, split, range(begin, end), findings, columns, sentences)
+    return store_audit(episodes.source, split, range(begin, end), findings, columns, sentences)
 
 
 class _Measured(NamedTuple):

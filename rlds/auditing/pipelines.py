@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlds.conversion.beam import check_is_seen, run_in_pipeline, tried
+from rlds.conversion.beam import check_shared_folder, run_in_pipeline, suppress_errors
 from rlds_ecosystem.files.whole_files import draft_of, write_at_once
 
 __all__ = ["done_in_pipeline"]
@@ -47,7 +47,7 @@ def done_in_pipeline(
     ) as folder:
         noting = _Noting(work, Path(folder))
         arguments = [(task,) for task in tasks]
-        run_in_pipeline(functools.partial(tried, noting), arguments, *pipeline, "Measure")
+        run_in_pipeline(functools.partial(suppress_errors, noting), arguments, *pipeline, "Measure")
         yield noting
 
 
@@ -59,7 +59,7 @@ class _Noting:
     folder: Path
 
     def __call__(self, task: range) -> Any:
-        check_is_seen(self.folder, "results")
+        check_shared_folder(self.folder, "results")
         result_file = self.folder / str(task.start)
         if result_file.exists():
             return pickle.loads(result_file.read_bytes())

@@ -1,4 +1,4 @@
-"""Work that Apache Beam has other machines do."""
+"""Apache Beam pipelines: conversions and audits on several machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.errors import StorageError
 
-__all__ = ["check_is_seen", "run_in_pipeline", "tried"]
+__all__ = ["check_shared_folder", "run_in_pipeline", "suppress_errors"]
 
 
 def run_in_pipeline(
@@ -43,7 +43,7 @@ def run_in_pipeline(
         runner = module.DaskRunner() if runner == "DaskRunner" else runner  # Beam has no such name.
         dask = options.view_as(module.DaskOptions)
         if not (dask.npartitions or dask.partition_size):
-            dask.partition_size = 1  # Else one worker gets 128 of them.
+            dask.partition_size = 1  # Otherwise one worker gets 128 tasks.
     with beam.Pipeline(runner=runner, options=options) as pipeline:
         _ = (
             pipeline
@@ -53,25 +53,25 @@ def run_in_pipeline(
         )
 
 
-def tried(function: Callable[..., None], *arguments: Any) -> None:
-    """Calls a function without its errors: the process that runs the pipeline meets them again."""
+def suppress_errors(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function, ignoring data errors: the main process repeats the call and raises them."""
     with contextlib.suppress(SourceError, StorageError):
         function(*arguments)
 
 
-def check_is_seen(folder: Path, contents: str, instead: str = "") -> None:
-    """Checks that a folder which all workers use is on this machine.
+def check_shared_folder(folder: Path, contents: str, alternative: str = "") -> None:
+    """Checks that this machine has the folder that all workers share.
 
     Args:
       folder: The folder.
       contents: The contents of the folder, for the error.
-      instead: What else can be done, for the error.
+      alternative: Another remedy, for the error.
 
     Raises:
-      ValueError: It is not there.
+      ValueError: The folder is missing.
     """
     if not folder.is_dir():
         raise ValueError(
             f"{folder}, the folder of the {contents}, is not on this machine. Pass one that all "
-            f"machines see (draft=, --draft on the command line){instead}"
+            f"machines see (draft=, --draft on the command line){alternative}"
         )

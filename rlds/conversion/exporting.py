@@ -1,7 +1,7 @@
-"""Episodes of any source, written in the formats of others: any to any.
+"""Conversion of the episodes of any source to any format that can be written.
 
-An `Export` of `rlds.sources.writing` writes a format. Here it is made and run: what it writes
-appears when it is complete, is read back, and compared.
+An `Export` of `rlds.sources.writing` writes a format. This module creates and runs it: the new
+dataset appears atomically, after it was read back and compared with the source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlds.conversion.watching import Digests, Notes, ReadBack
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_carrying import carry
+from rlds.sources.label_carrying import copy_labels
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
@@ -40,14 +40,14 @@ __all__ = [
     "write_export",
 ]
 
-# Error codes of a full disk, a full quota, and a file that is too large.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The largest number of episodes to compare by one call, and the usual number of calls.
-_COMPARED, _CALLS = 64, 16
-# Seconds before other processes help: a large source takes as long to reach them.
-_QUICK = 0.2
-# Placements that keep no values.
-_INEXACT = ("changed", "lost", "renumbered")
+# Error codes of a full disk, an exceeded quota, and a file that is too large.
+_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Limit of episodes that one call of a worker compares, and the number of calls below the limit.
+_MAX_EPISODES_PER_CALL, _USUAL_CALLS = 64, 16
+# Seconds that this process compares alone: sending a large source to workers takes as long.
+_SERIAL_SECONDS = 0.2
+# Placements (`Placement.how`) whose values are not compared.
+_INEXACT_PLACEMENTS = ("changed", "lost", "renumbered")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Exported:
 
 def exports() -> dict[str, Mapping[str, Option]]:
     """Returns the formats that can be written, each with the options of `export` for it."""
-    return {name: options_of(format.load_export()) for name, format in _written().items()}
+    return {name: options_of(format.load_export()) for name, format in _writable_formats().items()}
 
 
 def export_class(format: str) -> type[Export]:
@@ -82,7 +82,7 @@ def export_class(format: str) -> type[Export]:
     Raises:
       ValueError: The format cannot be written; the message lists the formats that can.
     """
-    writable_formats = _written()
+    writable_formats = _writable_formats()
     if format not in writable_formats:
         names = ", ".join(writable_formats)
         raise ValueError(
@@ -92,7 +92,7 @@ def export_class(format: str) -> type[Export]:
     return loaded
 
 
-def _written() -> dict[str, Format]:
+def _writable_formats() -> dict[str, Format]:
     return {name: format for name, format in formats().items() if format.export}
 
 
@@ -118,9 +118,9 @@ def export(
 ) -> Exported:
     """Writes episodes of any source in another format.
 
-    Whatever can be read can be written. What the format has no place for is kept beside its data,
-    where other readers do not look; `rlds.sources.open` gives the same episodes again. The file or
-    the folder appears when it is complete.
+    Fields that the format cannot hold are stored in a sidecar beside its data, which other readers
+    ignore; `rlds.sources.open` restores the same episodes. The file or the folder appears when it
+    is complete.
 
     Args:
       source: An argument of `open`, the episodes that it returns, or a source.
@@ -134,30 +134,28 @@ def export(
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back what was written, and to compare it.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: The number of processes that write, if there is much; if None, as many as there are
-        processors and memory for. The result is the same. If this process is killed, the next one
-        that is called so goes on with what was done, which is in the folder `.<name>.parts` beside
-        the path.
-      part: The share of the work to do, such as `(3, 64)` (3 of 64): for the jobs of a cluster
-        that do the shares at the same time. Nothing is at the path until the same is called
-        without it, when all are done.
-      at_once: Whether this process writes all, without parts. On few processors, a large file of
-        HDF5 without compression takes less time so; what is written before a kill is lost. Not for
+      jobs: The number of processes that write large data; if None, as many as the processors and
+        the memory allow. The result is the same. If this process is killed, the same call resumes
+        from the finished parts, in the folder `.<name>.parts` beside the path.
+      part: The share of the work of this job, such as `(3, 64)` (3 of 64), for the jobs of a
+        cluster. After all jobs, the same call without `part` writes the dataset to the path.
+      at_once: Whether this process writes the dataset directly, without parts. With few
+        processors, large uncompressed HDF5 files are faster so; a killed run cannot resume. Not for
         TFDS.
-      draft: The folder that has `.<name>.parts`, if that is not to be beside the path. All machines
-        need to see it. It also has what goes to an object store, until it is there; the cache
-        (`RLDS_CACHE_DIR`) by default.
-      beam_runner: Has Apache Beam do the work, with this runner or the one of this name.
-      beam_options: Options for it: `PipelineOptions`, or a list of flags.
+      draft: The parent folder of `.<name>.parts`, if not that of the path. It must be shared by all
+        machines. It also holds uploads to an object store until they are complete; by default, the
+        cache (`RLDS_CACHE_DIR`).
+      beam_runner: The Apache Beam runner that writes the parts, or its name.
+      beam_options: The options of the runner: `PipelineOptions`, or a list of flags.
       **options: Options of the format, see `exports`.
 
     Raises:
-      FileExistsError: There is something at the path; it is left as it is.
-      SourceError: An episode is damaged; says where. Nothing is left at the path.
+      FileExistsError: The path exists; it is not changed.
+      SourceError: An episode is damaged; the message has its location. Nothing is left at the path.
       TypeError: The format has no such option.
-      ValueError: The format cannot hold the episodes as they are; says which fields. Or there is no
-        such format, or two arguments contradict each other.
-      OSError: It cannot be written.
+      ValueError: The format cannot hold the episodes unchanged; the message lists the fields. Or
+        the format is unknown, or two arguments contradict each other.
+      OSError: The dataset cannot be written.
     """
     writer = prepare(
         source,
@@ -211,26 +209,26 @@ def draft_export(
     drafts: str | os.PathLike[str] | None = None,
     pipeline: tuple[Any, Any] | None = None,
     at: str | os.PathLike[str] | None = None,
-    described: Mapping[str, Any] | None = None,
+    description_changes: Mapping[str, Any] | None = None,
     workers: Workers | None = None,
 ) -> Iterator[Exported]:
     """Writes a draft of an export; it moves to its path when this context ends without an error.
 
     Args:
       writer: The writer that `prepare` returns.
-      path: See `export`, as for the others.
-      allow_loss: See there.
-      skip_damaged: See there.
-      verify: See there.
-      progress: See there.
-      jobs: See there.
-      part: See there.
-      at_once: See there.
-      drafts: See `draft` there.
-      pipeline: `beam_runner` and `beam_options`, see there.
+      path: See `export`.
+      allow_loss: See `export`.
+      skip_damaged: See `export`.
+      verify: See `export`.
+      progress: See `export`.
+      jobs: See `export`.
+      part: See `export`.
+      at_once: See `export`.
+      drafts: See `draft` of `export`.
+      pipeline: `beam_runner` and `beam_options` of `export`.
       at: The final path, if it is not `path`.
-      described: Changes to the facts and the metadata of the dataset, by name.
-      workers: The workers that write large data; by default own ones.
+      description_changes: Changes to the facts and the metadata of the dataset, by name.
+      workers: The workers that write large data; if None, new ones.
     """
     format = writer.format
     writer.check(at or path)
@@ -241,12 +239,14 @@ def draft_export(
             f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
             "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
-    inexact = {each.field for each in placements if each.how in _INEXACT} | {*writer.unchecked}
+    uncompared_fields = {each.field for each in placements if each.how in _INEXACT_PLACEMENTS} | {
+        *writer.unchecked
+    }
     is_checked = verify and writer.is_exact
-    # With skip_damaged, digests tell the damaged episodes, which are not copied.
-    digests = Digests(writer, inexact) if is_checked or skip_damaged else None
-    is_asked = not (jobs is None and part is None and pipeline is None)
-    if at_once and (is_asked or writer.from_parts):
+    # With skip_damaged, computing the digests finds damaged episodes.
+    digests = Digests(writer, uncompared_fields) if is_checked or skip_damaged else None
+    has_parallel_options = not (jobs is None and part is None and pipeline is None)
+    if at_once and (has_parallel_options or writer.from_parts):
         reason = (
             f"{format} is always written in parts" if writer.from_parts else "it takes one process"
         )
@@ -257,12 +257,12 @@ def draft_export(
         digests,
         skip_damaged=skip_damaged,
         in_parts=not at_once
-        and (writer.from_parts or writer.copies_parts or (is_asked and not losses)),
-        even_small=is_asked,
+        and (writer.from_parts or writer.copies_parts or (has_parallel_options and not losses)),
+        even_small=has_parallel_options,
         draft=drafts,
     )
     if part is not None:
-        yield _staged_share(staging, part, jobs or 1, placements, progress)
+        yield _write_share(staging, part, jobs or 1, placements, progress)
         return
     if not staging.parts or os.path.lexists(path):
         is_same = staging.remove_joined()
@@ -274,38 +274,38 @@ def draft_export(
         contextlib.closing(staging),
         made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
         staging,
-        contextlib.ExitStack() as used,
+        contextlib.ExitStack() as stack,
     ):
-        bars = used.enter_context(show_progress(progress))
+        bars = stack.enter_context(show_progress(progress))
         if workers is None or staging.is_small:
             number = jobs or (1 if staging.is_small else default_jobs())
-            # A process takes longer to start than to read a part back, so that more do not help.
-            workers = used.enter_context(Workers(min(number, max(len(staging.parts), 1))))
+            # A process starts slower than it reads a part: more workers than parts do not help.
+            workers = stack.enter_context(Workers(min(number, max(len(staging.parts), 1))))
         if staging.parts:
-            shown = _bar(bars, "episodes to parts", staging.num_episodes)
-            staging.run(workers, shown, pipeline=pipeline)
+            on_advance = _bar(bars, "episodes to parts", staging.num_episodes)
+            staging.run(workers, on_advance, pipeline=pipeline)
         total = len(writer.episodes) if writer.episodes.has_random_access else None
-        shown = _bar(bars, f"episodes to {format}", total)
-        notes = staging.join(draft, workers, shown, pipeline=pipeline)
+        on_advance = _bar(bars, f"episodes to {format}", total)
+        notes = staging.join(draft, workers, on_advance, pipeline=pipeline)
         notes.warn()
-        again = open_episodes(draft, "all", format=format, **writer.read_options())
+        read_back = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:
-            _check_is_described(again, described or {})
+            _check_description(read_back, description_changes or {})
         if is_checked and digests is not None:
-            shown = _bar(bars, "episodes read back", len(notes.written))
-            counts = _compared(ReadBack.of(notes, again, digests), workers, shown)
+            on_advance = _bar(bars, "episodes read back", len(notes.written))
+            counts = _compare_written(ReadBack.of(notes, read_back, digests), workers, on_advance)
         elif writer.num_steps is None:
-            counts = _counted(again, notes)
+            counts = _count_written(read_back, notes)
         else:
             counts = len(notes.written), None
         renumbers = any(each.how == "renumbered" for each in placements)
         pairs = enumerate(notes.written)
-        to_carry = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
-        carry(writer.episodes, to_carry, again, draft, at or path)
-        traces = {split or again.splits[0]: trace for split, trace in notes.traces().items()}
+        indices_to_label = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
+        copy_labels(writer.episodes, indices_to_label, read_back, draft, at or path)
+        traces = {split or read_back.splits[0]: trace for split, trace in notes.traces().items()}
         if writer.lineage is not None:
-            lineage.write_beside(draft, writer.lineage, traces)
-        used.close()
+            lineage.write_lineage(draft, writer.lineage, traces)
+        stack.close()
         writer.finish(path)
         left_out = tuple(map(str, notes.left_out.values()))
         number, steps = counts
@@ -315,7 +315,7 @@ def draft_export(
     staging.remove()
 
 
-def _staged_share(
+def _write_share(
     staging: Staging,
     part: tuple[int, int],
     jobs: int,
@@ -341,7 +341,7 @@ def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
     return lambda number: bars.advance(task, number)
 
 
-def _compared(
+def _compare_written(
     comparison: ReadBack, workers: Workers, on_advance: Callable[[float], None]
 ) -> tuple[int, int | None]:
     """Compares the written dataset in several processes; counts its episodes and steps.
@@ -350,9 +350,9 @@ def _compared(
       ValueError: It differs; the message has the location.
     """
     read, count = comparison.read_back, len(comparison.written)
-    size = min(count // _CALLS + 1, _COMPARED)
+    size = min(count // _USUAL_CALLS + 1, _MAX_EPISODES_PER_CALL)
     ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
-    done = workers.do(comparison, ranges, after=_QUICK, on_advance=on_advance)
+    done = workers.do(comparison, ranges, after=_SERIAL_SECONDS, on_advance=on_advance)
     num_steps = sum(steps for _, steps in done)
     if read.has(count):
         raise ValueError(f"{read.format}: the files hold more than the {count} written episodes")
@@ -360,8 +360,8 @@ def _compared(
     return count, _num_steps(read) if has_copies else num_steps
 
 
-def _counted(read: Episodes, notes: Notes) -> tuple[int, int | None]:
-    """Returns how many episodes and steps were written."""
+def _count_written(read: Episodes, notes: Notes) -> tuple[int, int | None]:
+    """Counts the episodes and steps of the written dataset."""
     if notes.copied:
         return len(read), _num_steps(read)
     steps = [outline.num_steps for outline in read.outlines()]
@@ -370,7 +370,7 @@ def _counted(read: Episodes, notes: Notes) -> tuple[int, int | None]:
 
 @contextlib.contextmanager
 def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
-    """Adds advice to errors; if the disk is full, names the dataset rather than its draft."""
+    """Adds advice to errors of an export; if the disk is full, names the dataset, not its draft."""
     try:
         yield
     except SourceError as error:
@@ -379,7 +379,7 @@ def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
             error.add_note(f"Nothing was written. To skip unreadable episodes, pass {options}.")
         raise
     except (OSError, StorageError) as error:
-        code = _full_disk(error)
+        code = _full_disk_errno(error)
         if code is None:
             raise
         full = OSError(code, os.strerror(code), os.fspath(path))
@@ -390,10 +390,10 @@ def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
         raise full from error
 
 
-def _full_disk(error: BaseException | None) -> int | None:
-    """Returns the code of a full disk, if that caused an error."""
+def _full_disk_errno(error: BaseException | None) -> int | None:
+    """Returns the error code if a full disk caused an error."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK_ERRNOS:
             return error.errno
         error = error.__cause__ or error.__context__
     return None
@@ -409,9 +409,9 @@ def prepare(
     lineage_record: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Export:
-    """Returns the writer of episodes in a format, for its `placements`; see `export`.
+    """Returns the `Export` that writes episodes in a format, unstarted; see `export`.
 
-    `lineage_record` is the lineage of the new dataset; if it is None, that of a conversion.
+    `lineage_record` is the lineage of the new dataset; by default, that of a conversion.
     """
     loaded = export_class(format)
     option_names = options_of(loaded)
@@ -442,13 +442,13 @@ def prepare(
 
 
 def _num_steps(episodes: Episodes) -> int | None:
-    """Returns the number of steps, if the format tells it without reading the episodes."""
+    """Returns the number of steps, if the format has it without reading the episodes."""
     lengths = episodes.lengths()
     return None if lengths is None else int(lengths.num_steps.sum())
 
 
-def _check_is_described(read: Episodes, described: Mapping[str, Any]) -> None:
-    for name, value in described.items():
+def _check_description(read: Episodes, description_changes: Mapping[str, Any]) -> None:
+    for name, value in description_changes.items():
         stored = getattr(read.source.about, name) if name in FACTS else read.metadata.get(name)
         if stored != value:
             raise ValueError(

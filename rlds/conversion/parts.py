@@ -1,4 +1,4 @@
-"""Parts of a new dataset: the episodes of each, and notes about them."""
+"""Parts of a conversion: groups of episodes, each written by one worker, and their records."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = [
     "PartEpisode",
     "StreamPart",
     "WrittenPart",
-    "cut",
-    "cut_stream",
     "decoded_size",
-    "files_read_by",
-    "identity_of",
+    "decoded_sizes",
+    "fingerprint",
+    "input_keys",
     "read_part",
-    "sizes_of",
+    "split_into_parts",
+    "stream_parts",
 ]
 
-# Arguments of `SourceError` that parts keep, as errors are raised again from them.
-_ERROR = ("what", "file", "episode", "row", "field")
-# The largest size of a part, the most that a kill costs a worker; smaller if sizes are unknown.
-_EPISODES, _EPISODES_OF_UNKNOWN_SIZE, _BYTES = 256, 32, 256 << 20
-# The ratio of values to their files, which hold images or are compressed.
-_DECODED = 8
+# Arguments of `SourceError` in the record of a part, to raise the error again.
+_ERROR_FIELDS = ("what", "file", "episode", "row", "field")
+# Limits of a part, which a killed worker loses: episodes (fewer if sizes are unknown) and bytes.
+_MAX_EPISODES, _MAX_UNKNOWN_EPISODES, _MAX_BYTES = 256, 32, 256 << 20
+# The assumed ratio of decoded values to their files, which hold images or are compressed.
+_COMPRESSION_RATIO = 8
 
 
 class StreamPart(NamedTuple):
@@ -64,7 +64,7 @@ class StreamPart(NamedTuple):
     name: str
 
     def episodes_of(self, episodes: Episodes) -> Episodes:
-        """Returns its episodes, of all."""
+        """Selects the episodes of this part of the stream."""
         if not self.split:
             return episodes
         source = copy.copy(episodes.source)
@@ -82,7 +82,7 @@ class PartEpisode:
 
     Attributes:
       index: The number of the episode among those that are written.
-      digest: The digest of its values, as read from the source; 0 if none is needed.
+      digest: The checksum of its values, as read from the source; 0 if not computed.
       origin: Its location in the files of the source.
     """
 
@@ -93,30 +93,30 @@ class PartEpisode:
 
 @dataclasses.dataclass(frozen=True)
 class WrittenPart:
-    """A part that is written.
+    """The record of a written part of a conversion.
 
     Attributes:
-      episodes: Its episodes, in the order in which it has them.
-      left_out: The errors of the episodes that could not be read, by their numbers.
+      episodes: Its episodes, in their order in the part.
+      left_out: The errors of the unreadable episodes, by their numbers.
     """
 
     episodes: Sequence[PartEpisode]
     left_out: Mapping[int, SourceError]
 
     def write(self, path: Path) -> None:
-        """Writes it; it is there from then on."""
+        """Writes the record, which marks the part as complete."""
         episodes = [
             [each.index, each.digest, *dataclasses.astuple(each.origin)] for each in self.episodes
         ]
         errors = [
-            [index, *(getattr(error, name) for name in _ERROR)]
+            [index, *(getattr(error, name) for name in _ERROR_FIELDS)]
             for index, error in self.left_out.items()
         ]
         write_at_once(path, json.dumps({"episodes": episodes, "left_out": errors}).encode())
 
 
 def read_part(path: Path) -> WrittenPart | None:
-    """Returns the notes of a part; None if it is not completely written."""
+    """Reads the record of a part; None if the part is incomplete."""
     try:
         notes = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -125,41 +125,42 @@ def read_part(path: Path) -> WrittenPart | None:
         PartEpisode(index, digest, Origin(file, begin, end))
         for index, digest, file, begin, end in notes["episodes"]
     ]
-    errors = {index: SourceError(**dict(zip(_ERROR, each))) for index, *each in notes["left_out"]}
+    errors = {
+        index: SourceError(**dict(zip(_ERROR_FIELDS, each))) for index, *each in notes["left_out"]
+    }
     return WrittenPart(episodes, errors)
 
 
-def sizes_of(episodes: Episodes) -> np.ndarray | None:
-    """Returns about how many bytes the episodes have, decoded; None if that is unknown.
+def decoded_sizes(episodes: Episodes) -> np.ndarray | None:
+    """Estimates the decoded bytes of each episode, int64 of shape `[episodes]`; None if unknown.
 
-    It is what their lengths and the shapes of their fields say, or the sizes of their files: int64
-    of shape `[episodes]`.
+    The estimate uses the lengths and the shapes of fields, or else the sizes of the files.
     """
     if (lengths := episodes.lengths()) is not None:
-        return lengths.num_steps * _bytes_of_step(episodes)
+        return lengths.num_steps * _step_bytes(episodes)
     num_episodes, size = len(episodes), decoded_size(episodes.source)
     return np.full(num_episodes, size // max(num_episodes, 1)) if size else None
 
 
 def decoded_size(source: AnySource) -> int:
-    """Returns about how many bytes the values in files have; 0 if that is unknown."""
+    """Estimates the decoded bytes of the files of a source; 0 if unknown."""
     try:
-        return sum(map(os.path.getsize, source.inputs())) * _DECODED
+        return sum(map(os.path.getsize, source.inputs())) * _COMPRESSION_RATIO
     except OSError:  # The files are not on this machine.
         return 0
 
 
-def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
-    """Cuts episodes into parts; the result does not depend on the worker.
+def split_into_parts(indices: Sequence[int], sizes: np.ndarray | None) -> list[list[int]]:
+    """Groups episodes into parts of about equal size, whatever the number of workers.
 
     Args:
       indices: The episodes, in the order in which they are written.
-      of: The decoded size of each episode, from `sizes_of`.
+      sizes: The decoded bytes of each episode, see `decoded_sizes`.
     """
-    max_episodes = _EPISODES_OF_UNKNOWN_SIZE if of is None else _EPISODES
+    max_episodes = _MAX_UNKNOWN_EPISODES if sizes is None else _MAX_EPISODES
     weights = np.full(len(indices), 1 / max_episodes)
-    if of is not None:
-        weights = np.maximum(weights, of[np.asarray(indices, np.int64)] / _BYTES)
+    if sizes is not None:
+        weights = np.maximum(weights, sizes[np.asarray(indices, np.int64)] / _MAX_BYTES)
     ends = np.cumsum(weights)
     total = ends[-1] if len(ends) else 0
     # Parts of about equal size keep all workers busy to the end.
@@ -168,23 +169,23 @@ def cut(indices: Sequence[int], of: np.ndarray | None) -> list[list[int]]:
     return [[*indices[begin:end]] for begin, end in itertools.pairwise(bounds) if begin < end]
 
 
-def cut_stream(episodes: Episodes) -> list[StreamPart]:
-    """Cuts episodes that are read in order only: into the parts of their stream, or not at all."""
+def stream_parts(episodes: Episodes) -> list[StreamPart]:
+    """Returns the parts of a source that is a stream; one part if the split is only a slice."""
     source, splits = episodes.source, episodes.split.split("+")
     if not {*splits} <= {*source.splits}:
         return [StreamPart("", "")]
     return [StreamPart(split, name) for split in splits for name in reading.parts(source, split)]
 
 
-def _bytes_of_step(episodes: Episodes) -> int:
+def _step_bytes(episodes: Episodes) -> int:
     fields = [field for _, field in leaves_at(episodes.spec, None) if isinstance(field, Field)]
     return sum(
         math.prod(n or 1 for n in field.shape) * field.column_dtype.itemsize for field in fields
     )
 
 
-def identity_of(*values: Any) -> str:
-    """Returns a digest that others have only if they are the same, in any process.
+def fingerprint(*values: Any) -> str:
+    """Returns a digest that is equal for equal values in any process.
 
     Args:
       *values: Sources, views, options, in the types of JSON or of NumPy.
@@ -192,50 +193,50 @@ def identity_of(*values: Any) -> str:
     Raises:
       NotComparable: A value has no such digest, such as a function.
     """
-    content = json.dumps([rlds_ecosystem.version(), *map(_comparable, values)], sort_keys=True)
+    content = json.dumps([rlds_ecosystem.version(), *map(_as_comparable, values)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def files_read_by(source: AnySource) -> Sequence[str]:
-    """Returns keys that change with the files of a source; none if it has no files."""
+def input_keys(source: AnySource) -> Sequence[str]:
+    """Returns cache keys that change with the files of a source; none if it has no files."""
     try:
         return [key_of(base) for base in reading.bases(source)]
     except FileNotFoundError:
         return ()
 
 
-def _comparable(value: Any) -> Any:
-    """A value in the types of JSON."""
+def _as_comparable(value: Any) -> Any:
+    """Converts a value to JSON types that identify it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, View):
         state = {name: it for name, it in vars(value).items() if not _is_cached(value, name)}
-        return [kind, _comparable(state)]
+        return [kind, _as_comparable(state)]
     if isinstance(value, AnySource):
-        if not (files := files_read_by(value)):
+        if not (files := input_keys(value)):
             raise NotComparable(f"{kind} has no files")
         return [kind, *files]
     if isinstance(value, Episodes):
-        return [kind, _comparable([value.source, value.split])]
+        return [kind, _as_comparable([value.source, value.split])]
     if isinstance(value, np.ndarray | np.generic | bytes):
         array = np.asarray(value)
         if array.dtype != object:
             return [str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
-        return [kind, _comparable(array.tolist())]
+        return [kind, _as_comparable(array.tolist())]
     if isinstance(value, Mapping):
-        return [[_comparable(name), _comparable(each)] for name, each in value.items()]
+        return [[_as_comparable(name), _as_comparable(each)] for name, each in value.items()]
     if isinstance(value, Sequence):
-        return [_comparable(each) for each in value]
+        return [_as_comparable(each) for each in value]
     if isinstance(value, Collection):  # Sets have no order.
-        return sorted(json.dumps(_comparable(each), sort_keys=True) for each in value)
+        return sorted(json.dumps(_as_comparable(each), sort_keys=True) for each in value)
     if isinstance(value, np.dtype | type):
         return str(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         if isinstance(value, About):  # Each view has its own; its state is compared.
             names.remove("options")
-        return [kind, {name: _comparable(getattr(value, name)) for name in names}]
+        return [kind, {name: _as_comparable(getattr(value, name)) for name in names}]
     raise NotComparable(f"{kind} is not comparable")
 
 

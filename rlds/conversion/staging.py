@@ -1,4 +1,4 @@
-"""Staging: several processes write the parts of a dataset, one process joins them."""
+"""Staging folder of a conversion: workers write parts of a dataset, one process joins them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from rlds.conversion.beam import check_is_seen, run_in_pipeline, tried
+from rlds.conversion.beam import check_shared_folder, run_in_pipeline, suppress_errors
 from rlds.conversion.parts import (
     NotComparable,
     PartEpisode,
     StreamPart,
     WrittenPart,
-    cut,
-    cut_stream,
     decoded_size,
-    identity_of,
+    decoded_sizes,
+    fingerprint,
     read_part,
-    sizes_of,
+    split_into_parts,
+    stream_parts,
 )
 from rlds.conversion.watching import Digests, Notes
 from rlds.raw_files.input_files import FileState, check_unchanged, state_of
@@ -51,32 +51,32 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["StagedParts", "Staging", "remove_finished"]
 
-# Files of the folder: the key of the parts, the mark of a complete dataset, the lock.
-_JOB, _JOINED, _LOCK = "job.json", "joined", "lock"
-# The decoded bytes that a process writes in the time that another one takes to start.
-_SMALL = 64 << 20
-# The number of parts that are open for reading at a time.
-_OPEN = 2
+# Files of the staging folder: the fingerprint of the job, the mark of a complete dataset, the lock.
+_JOB_FILE, _JOINED_FILE, _LOCK_FILE = "job.json", "joined", "lock"
+# Decoded bytes that one process writes in the time that another one needs to start.
+_SMALL_BYTES = 64 << 20
+# The number of parts that are open for reading at the same time.
+_MAX_OPEN_PARTS = 2
 
 
 class Staging:
-    """Writes a dataset: first the parts, if there are several, and then the whole dataset.
+    """A conversion in two phases: workers write parts to a staging folder, then these are joined.
 
     Args:
-      export: The export that writes it.
-      path: The path of the dataset. The folder of the parts is next to it.
-      digests: The digests of the episodes; None if the dataset needs none.
-      skip_damaged: Whether episodes that cannot be read are left out.
-      in_parts: Whether many episodes are written to parts first, if the format allows it.
-      even_small: True to write parts also if one process is fast enough.
-      draft: The parent of the folder of the parts; None for the parent of the dataset.
+      export: The export that writes the dataset.
+      path: The path of the dataset, with the staging folder beside it.
+      digests: The checksums of the episodes; None if not needed.
+      skip_damaged: True to leave out unreadable episodes.
+      in_parts: True to write parts of large data, if the format supports it.
+      even_small: True to write parts of small data, too.
+      draft: The parent of the staging folder; None for the parent of the dataset.
 
     Attributes:
-      parts: The episodes of each part, by their numbers or by their range in a stream; empty if all
-        episodes are written at once.
-      folder: The folder of the parts.
+      parts: The numbers of the episodes of each part, or its place in a stream; empty if the
+        dataset is written directly.
+      folder: The staging folder.
       format: The format of the dataset.
-      is_small: Whether one process is about as fast as several, which take time to start.
+      is_small: True if one process is about as fast as several, which have to start.
     """
 
     def __init__(
@@ -104,20 +104,22 @@ class Staging:
         self._files: Sequence[FileState] = ()
         if in_parts and export.in_parts:
             if export.episodes.has_random_access:
-                sizes = sizes_of(export.episodes)
-                self.parts = cut([i for i in self._every if not export.is_in_format(i)], sizes)
+                sizes = decoded_sizes(export.episodes)
+                self.parts = split_into_parts(
+                    [i for i in self._episode_order if not export.is_in_format(i)], sizes
+                )
                 size = 0 if sizes is None else int(sizes.sum())
             else:
-                self.parts = cut_stream(export.episodes)
+                self.parts = stream_parts(export.episodes)
                 size = decoded_size(export.episodes.source)
             is_one = len(self.parts) <= 1
-            self.is_small = is_one or 0 < size < _SMALL
+            self.is_small = is_one or 0 < size < _SMALL_BYTES
             if (is_one or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 
     @property
-    def _every(self) -> Sequence[int]:
-        """All episodes, in the order in which they are written."""
+    def _episode_order(self) -> Sequence[int]:
+        """The numbers of all episodes, in the order of writing."""
         return range(len(self._export.episodes)) if self._order is None else self._order
 
     def __enter__(self) -> Staging:
@@ -129,9 +131,9 @@ class Staging:
         if kind is None:
             return
         is_damage = issubclass(kind, SourceError) and not issubclass(kind, SourceChangedError)
-        is_of_use = is_damage or not issubclass(kind, ValueError)  # Wrong options need other parts.
-        has_some = any(self.folder.glob("?????.json"))
-        if not (is_of_use and self._job and has_some):
+        can_resume = is_damage or not issubclass(kind, ValueError)  # Wrong options fail again.
+        has_parts = any(self.folder.glob("?????.json"))
+        if not (can_resume and self._job and has_parts):
             self.remove()
         elif error is not None and self._has_begun:
             error.add_note(
@@ -139,58 +141,58 @@ class Staging:
                 "to start again."
             )
 
-    def _hold(self, *, is_alone: bool) -> bool:
-        """Tries to lock the folder: alone to join parts, or shared with other jobs that write.
+    def _acquire_lock(self, *, is_exclusive: bool) -> bool:
+        """Locks the staging folder, exclusively or shared with other jobs; False if it is locked.
 
-        The lock is a file, as on NFS the lock of a folder is invisible to other machines.
+        The lock is on a file: on NFS, other machines do not see the lock of a folder.
         """
         if self._lock is None:
-            _check_own(self.folder)
+            _check_ownership(self.folder)
             while self._lock is None:  # Another process may remove the folder meanwhile.
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):
-                    self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
-            is_locked = lock(self._lock, wait=False, shared=not is_alone)
-            if not (is_locked and is_open(self.folder / _LOCK, self._lock)):
+                    self._lock = os.open(self.folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT)
+            is_locked = lock(self._lock, wait=False, shared=not is_exclusive)
+            if not (is_locked and is_open(self.folder / _LOCK_FILE, self._lock)):
                 self.close()
         return self._lock is not None
 
     def close(self) -> None:
-        """Releases the lock of the folder."""
+        """Releases the lock of the staging folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @property
     def num_episodes(self) -> int | None:
-        """The number of episodes of the parts; None if they would have to be read."""
+        """The number of episodes of all parts; None if unknown before reading."""
         return self.count(range(len(self.parts)))
 
     def count(self, numbers: Sequence[int]) -> int | None:
-        """Returns the number of episodes of parts; None if they would have to be read."""
+        """Returns the number of episodes of some parts; None if unknown before reading."""
         parts = [self.parts[number] for number in numbers]
         return None if any(isinstance(it, StreamPart) for it in parts) else sum(map(len, parts))
 
     def num_written(self, numbers: Sequence[int]) -> int:
-        """Returns the number of episodes of written parts."""
+        """Returns the number of episodes in the records of written parts."""
         parts = [read_part(self.folder / f"{number:05d}.json") for number in numbers]
         return sum(len(part.episodes) for part in parts if part is not None)
 
     def share(self, part: tuple[int, int]) -> Sequence[int]:
-        """Returns the parts that one of several jobs writes; all together write all.
+        """Returns the numbers of the parts that one of several cluster jobs writes.
 
         Args:
           part: The share of the work, such as `(3, 64)`, counted from 1.
         """
-        share, of = part
-        if not 1 <= share <= of:
-            raise ValueError(f"part: got {share} of {of}, expected 1 of {of} to {of} of {of}")
+        job, jobs = part
+        if not 1 <= job <= jobs:
+            raise ValueError(f"part: got {job} of {jobs}, expected 1 of {jobs} to {jobs} of {jobs}")
         if not self.parts:
             raise ValueError(
                 "part: these episodes are too few for several parts, or their fields change; write "
                 "them at once, without it"
             )
-        return range(share - 1, len(self.parts), of)
+        return range(job - 1, len(self.parts), jobs)
 
     def run(
         self,
@@ -204,16 +206,16 @@ class Staging:
 
         Args:
           workers: The workers that write them.
-          on_advance: Called with the number of further written episodes.
-          numbers: The parts to write; all if None. Other processes may write other parts meanwhile.
-          pipeline: A runner of Apache Beam and its options; the workers write the other parts.
+          on_advance: Called with the number of episodes written since the last call.
+          numbers: The parts; all if None. Other processes may write the rest at the same time.
+          pipeline: A runner of Apache Beam and its options; it writes parts before the workers do.
 
         Raises:
-          SourceError: An episode cannot be read; the first such error.
+          SourceError: An episode cannot be read.
           ValueError: There are parts of another dataset, or the format cannot hold an episode.
           WorkerDied: A worker was killed twice, or ran out of memory.
         """
-        self._begin(is_alone=numbers is None)
+        self._prepare_folder(is_exclusive=numbers is None)
         export = self._export
         work = _PartWriter(
             *(export, self.folder, self._name, self.parts, export.episodes),
@@ -221,7 +223,7 @@ class Staging:
         )
         numbers = range(len(self.parts)) if numbers is None else numbers
         try:
-            collections.deque(_in_pipeline(workers, pipeline, work, numbers, on_advance), 0)
+            collections.deque(_run_tasks(workers, pipeline, work, numbers, on_advance), 0)
         except WorkerDied as error:
             part = self.parts[error.task]
             where = f"the episodes {part[0]} to {part[-1]}"
@@ -235,47 +237,47 @@ class Staging:
         source = self._export.episodes.source
         check_unchanged(self._files, may_grow=source.may_grow)
 
-    def _identity(self) -> str:
-        """A digest of all inputs of the parts; empty if an input cannot be compared."""
-        export, is_noted = self._export, self._digests is not None
-        inputs = export.made_from, export.lineage, self.parts, is_noted
+    def _fingerprint(self) -> str:
+        """Returns a digest of all inputs of the job; empty if an input is not comparable."""
+        export, has_digests = self._export, self._digests is not None
+        given = export.made_from, export.lineage, self.parts, has_digests
         try:
-            return identity_of(export.format, *inputs)
+            return fingerprint(export.format, *given)
         except NotComparable:
             return ""
 
-    def _begin(self, *, is_alone: bool) -> None:
-        """Creates the folder of the parts, unless a run can resume with the existing ones."""
-        key_file, self._job = self.folder / _JOB, self._identity()
-        if is_alone:  # With several jobs, each checks the files that it reads.
-            with contextlib.suppress(FileNotFoundError):  # A source without files cannot change.
+    def _prepare_folder(self, *, is_exclusive: bool) -> None:
+        """Creates and locks the staging folder; keeps the parts of an earlier run of the job."""
+        job_file, self._job = self.folder / _JOB_FILE, self._fingerprint()
+        if is_exclusive:  # With several jobs, each one checks its input files.
+            with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
-        if not self._job and not is_alone:
+        if not self._job and not is_exclusive:
             raise ValueError(
                 "part: a function makes these episodes, or a source without files: nobody can know "
                 "whether another job has the same. Write them at once, without it"
             )
-        if not self._hold(is_alone=is_alone):
+        if not self._acquire_lock(is_exclusive=is_exclusive):
             raise FileExistsError(
-                f"{self.folder}: {holder_of(self.folder / _LOCK)} is writing parts there. Wait for "
-                "its end"
+                f"{self.folder}: {holder_of(self.folder / _LOCK_FILE)} is writing parts there. "
+                "Wait for its end"
             )
-        joined = self.folder / _JOINED
-        before = json.loads(key_file.read_bytes()) if key_file.exists() else ""
-        is_stale = not before or (joined.exists() and before != self._job)
-        if is_stale and is_alone:  # Another job may have begun the same dataset.
+        joined = self.folder / _JOINED_FILE
+        earlier_job = json.loads(job_file.read_bytes()) if job_file.exists() else ""
+        is_stale = not earlier_job or (joined.exists() and earlier_job != self._job)
+        if is_stale and is_exclusive:  # Another job may have begun the same dataset.
             _clear(self.folder)
-        elif before not in ("", self._job):
+        elif earlier_job not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
                 f"other data or with other options. Go on with those, or rm -r {self.folder}"
             )
         self._has_begun = True
         joined.unlink(missing_ok=True)
-        write_at_once(key_file, json.dumps(self._job).encode())
+        write_at_once(job_file, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Killed workers leave drafts.
-            if is_alone and draft.suffix != ".json":
+            if is_exclusive and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)
 
     def join(
@@ -286,25 +288,25 @@ class Staging:
         *,
         pipeline: tuple[Any, Any] | None = None,
     ) -> Notes:
-        """Writes the whole dataset to its draft, from the parts if there are any.
+        """Joins the parts to the complete dataset; writes it directly if there are no parts.
 
         Args:
-          draft: The draft.
-          workers: The workers that write files of the dataset from parts.
-          on_advance: Called with the number of further written episodes.
+          draft: The path of the draft of the dataset.
+          workers: The workers that write files of formats that join parts in parallel.
+          on_advance: Called with the number of episodes written since the last call.
           pipeline: See `run`.
         """
         export, parts = self._export, self.parts
         left_out: Mapping[int, SourceError] = {}
         export.order, skips = self._order, self._skip_damaged
         if parts or export.from_parts:
-            export.workers = functools.partial(_in_pipeline, workers, pipeline)
+            export.workers = functools.partial(_run_tasks, workers, pipeline)
             export.staged = staged = StagedParts(self.folder, self._name, parts, export)
-            every, left_out = self._every, staged.left_out
+            every, left_out = self._episode_order, staged.left_out
             export.order = [index for index in every if index not in left_out]
             if left_out and not export.order:
                 raise next(iter(left_out.values()))
-            # Parts have only sound episodes, so that damage of a part is always an error.
+            # Parts hold only readable episodes: an unreadable one in a part is an error.
             skips = skips and len(staged.indices) + len(left_out) < len(every)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
@@ -316,15 +318,15 @@ class Staging:
         return notes
 
     def finish(self) -> None:
-        """Marks the dataset as complete and ready to be renamed, so that the parts can be removed.
+        """Marks the dataset as complete, before it is renamed: its parts are no longer needed.
 
-        An interrupted upload, which may take long, still needs the parts.
+        An interrupted upload to an object store still needs the parts.
         """
         if self.parts and self._is_local:
-            (self.folder / _JOINED).touch()
+            (self.folder / _JOINED_FILE).touch()
 
     def remove(self) -> None:
-        """Removes the parts of this run."""
+        """Removes the staging folder of this run."""
         if self._has_begun and self.folder.exists():
             with contextlib.suppress(OSError):  # Another process may use the folder by now.
                 _remove(self.folder)
@@ -336,55 +338,55 @@ class Staging:
                     self.folder.parent.rmdir()
 
     def remove_joined(self) -> bool:
-        """Removes the parts of a run that was killed when the dataset was complete.
+        """Removes the staging folder of a run that was killed after the dataset was complete.
 
         Returns:
-          Whether the parts are those of this dataset.
+          True if it had parts of the same dataset.
         """
-        with contextlib.suppress(OSError):  # Succeeds only if a kill left it empty.
+        with contextlib.suppress(OSError):  # The folder is missing, or not empty.
             self.folder.rmdir()
-        if not ((self.folder / _JOINED).exists() and self._hold(is_alone=True)):
+        if not ((self.folder / _JOINED_FILE).exists() and self._acquire_lock(is_exclusive=True)):
             return False
-        key_file = self.folder / _JOB
-        job = json.loads(key_file.read_bytes()) if key_file.exists() else ""
+        job_file = self.folder / _JOB_FILE
+        job = json.loads(job_file.read_bytes()) if job_file.exists() else ""
         self._has_begun = True
         self.remove()
-        return bool(job) and bool(job == self._identity())
+        return bool(job) and bool(job == self._fingerprint())
 
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
-    """Removes the parts of a complete dataset that a killed process has left behind."""
+    """Removes the staging folder that a killed process has left beside a complete dataset."""
     folder = _folder_of(draft_of(path))
-    if (folder / _JOINED).exists():
+    if (folder / _JOINED_FILE).exists():
         _remove(folder)
 
 
 def _folder_of(target_draft: Path) -> Path:
-    """Returns the folder of the parts of a dataset, next to its draft."""
+    """Returns the staging folder of a dataset, next to its draft."""
     return target_draft.with_name(f".{target_draft.name}.parts")
 
 
 def _clear(folder: Path) -> None:
-    """Removes parts, each note before its part: a kill leaves no note of an incomplete part."""
-    for note_file in folder.glob("[0-9]*.json"):
-        note_file.unlink()
+    """Removes all parts, their records first: a kill leaves no record of an incomplete part."""
+    for record in folder.glob("[0-9]*.json"):
+        record.unlink()
     for path in filter(Path.is_dir, folder.iterdir()):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder of parts, the mark of a complete dataset last, in case of a kill."""
+    """Removes a staging folder; the lock and the mark of a complete dataset go last."""
     _clear(folder)
-    last = folder / _LOCK, folder / _JOINED
+    last = folder / _LOCK_FILE, folder / _JOINED_FILE
     for path in (*({*folder.iterdir()} - {*last}), *last):
         path.unlink(missing_ok=True)
     folder.rmdir()
 
 
-def _check_own(folder: Path) -> None:
-    """Checks that a folder of parts has no links, and in a shared folder no other owner.
+def _check_ownership(folder: Path) -> None:
+    """Checks that a staging folder has no links, and that this user owns it in a public folder.
 
-    Otherwise another user could redirect writes to files anywhere.
+    Otherwise another user could make a conversion overwrite any file.
     """
     if not os.path.lexists(folder):
         return
@@ -396,31 +398,33 @@ def _check_own(folder: Path) -> None:
     )
     for path in (os.fspath(folder), *entries):
         status = os.lstat(path)
-        is_usual = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-        if not is_usual or (is_public and status.st_uid != os.geteuid()):
+        is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if not is_file_or_folder or (is_public and status.st_uid != os.geteuid()):
             raise StorageError(
                 f"{path!r} is a link, a special file or somebody else's, which no conversion "
                 "writes; check its origin, and remove it"
             )
 
 
-def _in_pipeline(
+def _run_tasks(
     workers: Workers,
     pipeline: tuple[Any, Any] | None,
     work: Callable[[Any], Any],
     tasks: Sequence[Any],
     on_advance: Callable[[float], None] = lambda number: None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Runs tasks in a pipeline, if there is one; the workers skip finished tasks."""
+    """Runs tasks in a Beam pipeline, if requested, then in the workers, which skip done tasks."""
     if pipeline is not None:
         each = [(task,) for task in tasks]
-        run_in_pipeline(functools.partial(tried, work), each, *pipeline, type(work).__name__)
+        run_in_pipeline(
+            functools.partial(suppress_errors, work), each, *pipeline, type(work).__name__
+        )
     return workers.do(work, tasks, on_advance=on_advance)
 
 
 @dataclasses.dataclass(frozen=True)
 class _PartWriter:
-    """Writes parts, each as a separate dataset; every worker gets a copy."""
+    """The task of a worker: writes a part of a conversion as a dataset of its own."""
 
     export: Export
     folder: Path
@@ -431,10 +435,10 @@ class _PartWriter:
     skip_damaged: bool
 
     def __call__(self, number: int) -> None:
-        """Writes a part of the dataset, unless it is complete."""
-        check_is_seen(self.folder, "parts", instead=", or have the target in one")
-        note_file = self.folder / f"{number:05d}.json"
-        if (written_part := read_part(note_file)) is not None:
+        """Writes a part and its record, unless the record exists."""
+        check_shared_folder(self.folder, "parts", alternative=", or have the target in one")
+        record = self.folder / f"{number:05d}.json"
+        if (written_part := read_part(record)) is not None:
             advance(len(written_part.episodes) + len(written_part.left_out))
             return
         folder = self.folder / f"{number:05d}"
@@ -457,33 +461,33 @@ class _PartWriter:
             raise
         finally:
             self.export.episodes = self.episodes
-        nowhere = Origin("", 0, 0)
+        no_origin = Origin("", 0, 0)
         episodes = [
-            PartEpisode(index, digest, notes.origins[index] or nowhere)
+            PartEpisode(index, digest, notes.origins[index] or no_origin)
             for index, digest in notes.written.items()
         ]
-        WrittenPart(episodes, notes.left_out).write(note_file)
+        WrittenPart(episodes, notes.left_out).write(record)
 
     def _write(self, path: Path, notes: Notes) -> None:
         """Writes a dataset, or nothing if all episodes are left out."""
         try:
             self.export.write(path)
         except SourceError as error:
-            if notes.written or error not in notes.left_out.values():  # Not all are left out.
+            if notes.written or error not in notes.left_out.values():  # Some episodes remain.
                 raise
 
 
 class StagedParts:
-    """The written parts of a dataset, which are joined to the whole dataset.
+    """Reads the written parts of a conversion, to join them.
 
     Args:
-      folder: The folder of the parts.
-      name: The file name of each part in its folder.
+      folder: The staging folder.
+      name: The file or folder name of the dataset in each part.
       parts: The episodes of each part.
       export: The export that has written the parts.
 
     Attributes:
-      left_out: The errors of episodes that could not be read, by their numbers.
+      left_out: The errors of unreadable episodes, by their numbers.
     """
 
     def __init__(
@@ -496,45 +500,50 @@ class StagedParts:
         self._made_from = folder, name, parts, export
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
-        self._noted: dict[int, PartEpisode] = {}
+        self._part_episodes: dict[int, PartEpisode] = {}
         self._locations: dict[int, tuple[int, str, int]] = {}
         self.left_out: dict[int, SourceError] = {}
         counts: Counter[str] = Counter()
         for n, numbers in enumerate(parts):
             part = read_part(folder / f"{n:05d}.json")
             assert part is not None
-            before = 0
-            if isinstance(numbers, StreamPart) and numbers.split:  # Its numbers start from zero.
-                before = counts.total()
+            offset = 0
+            if isinstance(numbers, StreamPart) and numbers.split:  # A stream part counts from zero.
+                offset = counts.total()
                 counts[numbers.split] += len(part.episodes) + len(part.left_out)
                 export.episodes.set_counts(counts)
-            self.left_out |= {before + index: error for index, error in part.left_out.items()}
+            self.left_out |= {offset + index: error for index, error in part.left_out.items()}
             counted: Counter[str] = Counter()
             for episode in part.episodes:
-                index = before + episode.index
+                index = offset + episode.index
                 split = export.episodes.place(index)[0] if export.keeps_splits else ""
-                self._noted[index], self._locations[index] = (episode, (n, split, counted[split]))
+                self._part_episodes[index], self._locations[index] = (
+                    episode,
+                    (n, split, counted[split]),
+                )
                 counted[split] += 1
-        # If a writer reads parts in another order, all stay open, so that each is opened once.
-        self._open = functools.lru_cache(None if export.from_parts else _OPEN)(self._opened)
+        # If the export reads parts in any order, all stay open.
+        self._open_cached = functools.lru_cache(None if export.from_parts else _MAX_OPEN_PARTS)(
+            self._open_part
+        )
 
     def __reduce__(self) -> Any:
         return type(self), self._made_from
 
     @property
     def indices(self) -> Set[int]:
-        """The episodes of the parts, by their numbers in the whole dataset."""
-        return self._noted.keys()
+        """The numbers of the staged episodes in the export."""
+        return self._part_episodes.keys()
 
-    def noted(self, index: int) -> tuple[int, Origin | None]:
-        """Returns the digest of an episode in its source, and its origin there."""
-        noted = self._noted[index]
-        return noted.digest, noted.origin if noted.origin.file else None
+    def digest_and_origin(self, index: int) -> tuple[int, Origin | None]:
+        """Returns the checksum of an episode as read from its source, and its origin."""
+        episode = self._part_episodes[index]
+        return episode.digest, episode.origin if episode.origin.file else None
 
     def place(self, index: int) -> Place:
         """Returns the location of an episode in the parts."""
         part_index, split, at = self._locations[index]
-        episodes = self._open(part_index)
+        episodes = self._open_cached(part_index)
         assert isinstance(episodes.source, Source)
         if split:
             return Place(episodes.source, split, at)
@@ -543,8 +552,8 @@ class StagedParts:
     def sources(self) -> Iterator[AnySource]:
         """Yields the parts that have episodes, as sources."""
         for number in sorted({number for number, *_ in self._locations.values()}):
-            yield self._open(number).source
+            yield self._open_cached(number).source
 
-    def _opened(self, number: int) -> Episodes:
+    def _open_part(self, number: int) -> Episodes:
         path = self._folder / f"{number:05d}" / self._name
         return open_episodes(path, "all", format=self._format, **self._options)

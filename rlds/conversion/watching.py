@@ -1,4 +1,4 @@
-"""Notes of the episodes that an export writes, and their comparison with a read-back."""
+"""Checksums and origins of the episodes that a conversion writes, and the read-back check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
-from rlds.sources.digests import COMPARED_FACTS, content_of, differences
+from rlds.sources.digests import COMPARED_FACTS, differences, hashed_content
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Origin, Place, Source, SourceEpisode, SourceError
@@ -25,43 +25,43 @@ __all__ = ["Digests", "Notes", "ReadBack"]
 
 @dataclasses.dataclass(frozen=True)
 class Digests:
-    """CRC-32C of all that `differences` compares of episodes.
+    """Computes the CRC-32C of the values and facts of an episode, for the read-back check.
 
     Attributes:
       export: The export that writes the episodes.
-      inexact: The fields that are not compared.
+      uncompared_fields: The fields without a checksum.
     """
 
     export: Export
-    inexact: Collection[str]
+    uncompared_fields: Collection[str]
 
     def of(self, episode: SourceEpisode | Place) -> int:
-        """Returns the digest of an episode, or of one that is copied as it is stored."""
+        """Returns the checksum of an episode, or of the stored form of a copied one."""
         if isinstance(episode, Place):
             return self.export.stored_digest(episode)
-        episode, but = self.export.compared(episode), self.inexact
+        episode, but = self.export.compared(episode), self.uncompared_fields
         facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
         crc = google_crc32c.value("\n".join(facts).encode())
         fields = flat(episode.steps, episode.metadata)
-        for part in content_of({path: fields[path] for path in fields.keys() - {*but}}):
+        for part in hashed_content({path: fields[path] for path in fields.keys() - {*but}}):
             crc = google_crc32c.extend(crc, bytes(part))
         return int(crc)
 
 
 class Notes(Watch):
-    """Notes of an export: digests of the written episodes, for the read-back, and origins.
+    """The records of a running export: checksums and origins of the written episodes.
 
     Args:
       export: The export.
-      digests: The digests of its episodes; None if none are needed.
-      skip_damaged: True to leave out episodes that cannot be read.
+      digests: Computes the checksums; None if they are not needed.
+      skip_damaged: True to leave out unreadable episodes.
       on_episode: Called after each episode.
 
     Attributes:
-      written: The digests of the written episodes, by their numbers, in their order.
-      origins: The locations of their values in the files of their sources.
+      written: The checksums of the written episodes, by their numbers, in the order of writing.
+      origins: The locations of the written episodes in the source files, by their numbers.
       copied: The numbers of the episodes that were copied in their stored form.
-      left_out: The errors of the episodes that were left out, by their numbers.
+      left_out: The errors of the damaged episodes, by their numbers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Notes(Watch):
         self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
     ) -> None:
         if (staged := self._export.staged_with(index)) is not None:
-            self.written[index], self.origins[index] = staged.noted(index)
+            self.written[index], self.origins[index] = staged.digest_and_origin(index)
         elif isinstance(episode, Place):
             self.copied.add(index)
             origin = episode.source.can.origin
@@ -138,15 +138,15 @@ class Notes(Watch):
 
 @dataclasses.dataclass(frozen=True)
 class ReadBack:
-    """Compares written with source episodes, a range of episodes at a time.
+    """Compares the checksums of written and source episodes, a range of episodes at a time.
 
-    Digests are compared: an episode is read from its source again only to describe a difference.
+    An episode is read from its source again only to describe a difference.
 
     Attributes:
-      digests: The digests of the source episodes, with the export that has written them.
+      digests: Computes the checksums, for the export that has written the episodes.
       read_back: The written episodes. Another process opens them again.
-      written: For each written episode its number in the source, its digest, and True if the
-        digest is that of its stored form.
+      written: For each written episode its number in the source, its checksum, and True if this is
+        the checksum of its stored form.
     """
 
     digests: Digests
@@ -155,13 +155,13 @@ class ReadBack:
 
     @classmethod
     def of(cls, notes: Notes, read: Episodes, digests: Digests) -> ReadBack:
-        """Returns the comparison of a dataset with the notes of its export."""
+        """Returns the comparison of a written dataset with the records of its export."""
         stored = notes.written if digests.export.compares_stored else notes.copied
         written = [(index, crc, index in stored) for index, crc in notes.written.items()]
         return cls(digests, read, written)
 
     def __call__(self, numbers: range) -> int:
-        """Returns the number of steps of the episodes that were compared by their values.
+        """Compares episodes; returns the number of steps of those compared by their values.
 
         Raises:
           ValueError: An episode differs; the message has its location.
@@ -184,7 +184,7 @@ class ReadBack:
             else:
                 other = as_converted(self.read_back.episode(number))
                 if self.digests.of(other) != digest:
-                    self._refuse(number, index, other)
+                    self._raise_difference(number, index, other)
                 num_steps += other.num_steps
             advance()
         return num_steps
@@ -193,11 +193,11 @@ class ReadBack:
         copy = stored_at(self.read_back.source, *self.read_back.place(number))
         return None if copy is None else self.digests.of(copy)
 
-    def _refuse(self, number: int, index: int, other: SourceEpisode) -> None:
+    def _raise_difference(self, number: int, index: int, other: SourceEpisode) -> None:
         """Raises an error with the differences between an episode and the written one."""
         export = self.digests.export
         episode, other = map(export.compared, (export.prepared(index), other))
-        for difference in differences(episode, other, self.digests.inexact):
+        for difference in differences(episode, other, self.digests.uncompared_fields):
             raise ValueError(
                 f"{export.format}, episode {number} ({episode.key}): the written episode "
                 f"differs from the original: {difference}"

@@ -18,7 +18,7 @@ import rlds
 from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.episode_rows import column_of
 from rlds.sources.source import (
-    OF_TRANSITIONS,
+    TRANSITION_FIELDS,
     About,
     AnySource,
     Fields,
@@ -237,7 +237,7 @@ class Filled(Change):
             fields[self._path] = Field(np.float32)
         is_of_steps = self._path.startswith(STEPS)
         root = root_of(self._path.removeprefix(STEPS))
-        self._is_of_transitions = is_of_steps and root in OF_TRANSITIONS
+        self._is_of_transitions = is_of_steps and root in TRANSITION_FIELDS
         super().__init__(base, fields)
 
     @property

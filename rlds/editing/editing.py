@@ -170,7 +170,7 @@ class Edit:
           **settings: Other arguments of `draft_export`.
         """
         writer = self._export("+".join(splits))
-        return draft_export(writer, path, described=self.described, **settings)
+        return draft_export(writer, path, description_changes=self.described, **settings)
 
     def __str__(self) -> str:
         num_kept = sum(self.num_episodes.values())

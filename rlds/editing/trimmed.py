@@ -14,7 +14,7 @@ from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import TRUNCATED
 from rlds.sources.source import (
     ALL_ROWS,
-    OF_TRANSITIONS,
+    TRANSITION_FIELDS,
     Fields,
     Lengths,
     Origin,
@@ -141,7 +141,7 @@ def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -
         for path, value in values.items()
     }
     for path in trimmed if is_cut and values[rlds.FINAL_OBSERVATION_KNOWN] else ():
-        if path.startswith(_STEPS) and root_of(path.removeprefix(_STEPS)) in OF_TRANSITIONS:
+        if path.startswith(_STEPS) and root_of(path.removeprefix(_STEPS)) in TRANSITION_FIELDS:
             trimmed[path] = as_array(trimmed[path]).copy()
             trimmed[path][-1:] = zeros_like(trimmed[path][-1:])
     for path in [path for path in values if root_of(path) == VIDEO and path.endswith(f"/{FIRST}")]:

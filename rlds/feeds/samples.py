@@ -28,7 +28,7 @@ from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, Storage, hash_of
 from rlds.sources.arrays import as_numbers, joined, paths_of, zero_out
-from rlds.sources.source import OF_TRANSITIONS, Lengths, step_aliases
+from rlds.sources.source import TRANSITION_FIELDS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
@@ -701,7 +701,7 @@ class Offsets(_NeighbourSteps):
         for name, offsets in self._offsets.items():
             # A final observation has no transition fields, such as action and reward.
             ends = outlines.num_steps[episodes]
-            if root_of(name) in OF_TRANSITIONS:
+            if root_of(name) in TRANSITION_FIELDS:
                 ends = outlines.num_real_steps(episodes)
             is_valid, columns = self._take_offsets(chosen, offsets, ends, [name], self._padding)
             result |= {**columns, f"{name}_is_pad": ~is_valid}

@@ -1,7 +1,7 @@
-"""Writes a group of an HDF5 file for each episode, by the layout table of a format.
+"""Exports with an HDF5 group for each episode, by the layout table of a format.
 
-Episodes of parts are copied into the whole file, chunks as they are. Only the names of their groups
-change, and attributes that count over the dataset.
+Staged episodes are copied into the final file without decoding their chunks. Only the names of
+their groups and the attributes with counts change.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["Hdf5EpisodesExport", "PartFiles", "copy_row"]
 
-# Fields of steps that are made when the format is read.
-_DERIVED = (*rlds.STEP_FLAGS, rlds.DISCOUNT)
+# Fields of steps that are derived on reading.
+_DERIVED_FIELDS = (*rlds.STEP_FLAGS, rlds.DISCOUNT)
 
 
 class PartFiles(contextlib.ExitStack):
@@ -74,20 +74,20 @@ def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
 
 
 class Hdf5EpisodesExport(Export):
-    """Writes the fields of steps that are numbers, and maybe images; all else is in the sidecar.
+    """Writes numeric and image fields of steps to HDF5; all else is in the sidecar.
 
-    Images that are PNG files become the arrays that they hold. Of episodes that came from the
-    format, the attributes are written, too, for other readers.
+    PNG files become arrays. Attributes of episodes that came from the format are written, too, for
+    other readers.
 
     Attributes:
       table: The layout of the groups.
-      holds_files: Whether the format has images that are files.
+      holds_files: True if the format can hold image files.
       steps: The fields of steps by path, without flags.
       metadata: The metadata of the dataset, if its episodes came from the format.
-      array_paths: The fields of steps that the format holds, with the paths of their arrays.
+      array_paths: The paths of the arrays of fields of steps, by field.
       sidecar: The sidecar.
       names: The names of places in placements; see `sidecar_placements`.
-      reasons: The reasons why fields of steps are in the sidecar, by path, if not the usual one.
+      reasons: Special reasons why fields of steps are in the sidecar, by path.
     """
 
     table: ClassVar[Hdf5Table]
@@ -127,7 +127,7 @@ class Hdf5EpisodesExport(Export):
         field = self.steps.get(path)
         if (
             not isinstance(field, Field)
-            or root_of(path) in _DERIVED
+            or root_of(path) in _DERIVED_FIELDS
             or {"", ".", ".."} & {*path.split("/")}
         ):
             return False

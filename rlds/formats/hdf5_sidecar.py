@@ -1,7 +1,7 @@
-"""The sidecar of files of HDF5: attributes of groups in the group `rlds`.
+"""The sidecar of HDF5 files: attributes of groups in the group `rlds`.
 
-A file travels alone, so it has its sidecar in itself. Readers of some formats take every array of a
-file for rows of data; a walk over the arrays does not meet attributes.
+The sidecar is in the file, as files are often copied without their folder. It is in attributes, as
+readers of some formats treat every array of a file as data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 
 # The groups of the streams of columns.
 _COLUMNS = f"{SIDECAR_GROUP}/columns"
-# The attributes with the digest of a sidecar, and with a block of bytes. HDF5 has place for 64 KiB,
-# as every version reads it.
+# The attributes with the digest of a sidecar, and with a block of bytes. All versions of HDF5 read
+# attributes of up to 64 KiB.
 _DIGEST, _BLOCK, _BLOCK_BYTES = "digest", "block", 60_000
-# The number of blocks of a file in memory.
-_NUM_KEPT = 64
+# The number of cached blocks of a file.
+_NUM_CACHED_BLOCKS = 64
 
 
 def hdf5_sidecar_writer(file: Any, sidecar: Sidecar) -> SidecarWriter:
@@ -116,7 +116,7 @@ class _Blocks:
 
     def __init__(self, hdf5: Hdf5File) -> None:
         self._hdf5 = hdf5
-        self._block = functools.lru_cache(_NUM_KEPT)(self._read_block)
+        self._block = functools.lru_cache(_NUM_CACHED_BLOCKS)(self._read_block)
 
     def stream(self, name: str, begin: int, end: int) -> Any:
         """Reads bytes of a stream of columns."""

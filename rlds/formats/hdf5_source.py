@@ -1,4 +1,4 @@
-"""Reads formats with a group of an HDF5 file for each episode, by a layout table."""
+"""Base class of formats with an HDF5 group for each episode, by a layout table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads formats whose episodes are runs of rows, by a layout table of a row."""
+"""Base class of formats with episodes as consecutive rows of arrays: alignment with RLDS."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rlds_ecosystem.model.nests import at, is_in, nest, root_of
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable", "bounds", "differ"]
 
 Order = Literal["sar", "rsa", "dm_env"]
-"""The contents of a row beside an observation: "sar": the action taken on it, and the reward
-that followed. "rsa": the action and the reward that led to it. "dm_env": the reward that arrived
-with it, and the action that was taken on it."""
+"""The alignment of a row with an observation. "sar": the row has the next action and its reward.
+"rsa": it has the previous action and its reward. "dm_env": it has the previous reward and the next
+action."""
 
-_ARRIVED = (rlds.REWARD, rlds.DISCOUNT)
-_MAIN = (rlds.OBSERVATION, rlds.ACTION, *_ARRIVED)
+_REWARD_FIELDS = (rlds.REWARD, rlds.DISCOUNT)
+_ALIGNED_FIELDS = (rlds.OBSERVATION, rlds.ACTION, *_REWARD_FIELDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,11 @@ class RowsTable:
     Attributes:
       steps: Paths of the fields of steps, by the names of arrays. Other arrays keep their names.
       order: The order of observations, actions and rewards.
-      other_fields: The axis of fields other than observations, actions, rewards and discounts: that
-        of the observations, or that of the transitions.
-      transitions: Paths of more fields that belong to the transitions.
-      leftovers: Fields of the episode that keep the values of rows that belong to no transition, by
-        the paths of the fields of steps.
+      other_fields: The alignment of other fields than observations, actions, rewards and discounts:
+        with the observations, or with the transitions.
+      transitions: Paths of further fields with a value for each transition.
+      leftovers: Fields of the episode for values of a row that belong to no transition, by the
+        paths of the fields of steps.
     """
 
     steps: Mapping[str, str]
@@ -59,17 +59,20 @@ class RowsTable:
     leftovers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def field_path(self, array: str) -> str:
-        """Returns the path of the field of steps that an array becomes."""
+        """Returns the path of the field of steps of an array."""
         return self.steps.get(array, array)
 
     def is_of_transitions(self, path: str) -> bool:
-        """Whether a field of steps has a value for each transition, not for each observation."""
-        if any(is_in(path, root) for root in (rlds.ACTION, *_ARRIVED)) or path in self.transitions:
+        """Returns True if a field of steps has a value for each transition, not observation."""
+        if (
+            any(is_in(path, root) for root in (rlds.ACTION, *_REWARD_FIELDS))
+            or path in self.transitions
+        ):
             return True
         return self.other_fields == "transitions" and not is_in(path, rlds.OBSERVATION)
 
     def leftover(self, path: str) -> int:
-        """Returns the row of an episode whose value of a field belongs to no transition."""
+        """Returns the row of an episode (0 or -1) with a value that belongs to no transition."""
         is_first = self.order == "rsa" or (self.order == "dm_env" and not is_in(path, rlds.ACTION))
         return 0 if is_first else -1
 
@@ -78,13 +81,13 @@ class EpisodeRows(NamedTuple):
     """The rows of an episode.
 
     Attributes:
-      origin: The place of the rows.
+      origin: The location of the rows.
       num_rows: The number of rows of actions.
-      terminal: Whether the last observation is a terminal state.
-      final: The final observation: "row", the observation of the last row; "extra", a row that only
-        observations have; "next", a row of other arrays; or "", unknown.
-      complete: Whether the episode is whole.
-      handle: The episode, as the hooks of the derived class need it to read values.
+      terminal: True if the last observation is a terminal state.
+      final: The location of the final observation: "row" for the last row, "extra" for a further
+        row of observations, "next" for arrays of next observations; or "" if unknown.
+      complete: True if the episode is complete.
+      handle: The handle of the episode for the hooks of the derived class.
     """
 
     origin: Origin
@@ -104,14 +107,14 @@ def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
     """Returns the row range of an episode: first row, and end.
 
     Args:
-      ends: The rows after the last of each episode.
+      ends: The end row of each episode.
       index: The episode.
     """
     return int(ends[index - 1]) if index else 0, int(ends[index])
 
 
 def differ(rows: np.ndarray, other_rows: np.ndarray) -> np.ndarray:
-    """Returns which rows differ in any bit; a NaN equals itself, and -0.0 does not equal 0.0."""
+    """Returns a mask of rows that differ in any bit: NaN equals NaN, and -0.0 differs from 0.0."""
     bits = f"u{min(rows.itemsize, 8)}"
     one, other = (
         np.ascontiguousarray(each).reshape(len(each), math.prod(each.shape[1:])).view(bits)
@@ -122,14 +125,14 @@ def differ(rows: np.ndarray, other_rows: np.ndarray) -> np.ndarray:
 
 
 class RowsSource(Source):
-    """Episodes that are runs of rows.
+    """A source with episodes as consecutive rows of arrays.
 
-    Derived classes find the runs, and read the rows.
+    Derived classes find the episodes, and read the rows.
 
     Attributes:
       table: The meaning of the rows.
-      step_fields: The fields of steps that rows hold, by their paths.
-      value_fields: The fields of episodes by their paths, but for leftovers.
+      step_fields: The fields of steps in the rows, by path.
+      value_fields: The fields of episodes, by path, without leftovers.
     """
 
     table: RowsTable
@@ -142,7 +145,7 @@ class RowsSource(Source):
 
     @contextlib.contextmanager
     def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
-        """Lends the rows of an episode, for formats with a file for each."""
+        """Opens the rows of an episode, for formats with a file for each episode."""
         yield self._run(split, index)
 
     def _table_of(self, run: EpisodeRows) -> RowsTable:
@@ -173,7 +176,7 @@ class RowsSource(Source):
         return Fields(nest(with_discount(steps)), nest({**self.value_fields, **leftovers}))
 
     def _lengths(self, split: str) -> Lengths:
-        """Returns the lengths of the runs, for formats that find these without reading."""
+        """Returns the lengths of the episodes, for formats that have them without reading."""
         runs = [self._run(split, index) for index in range(self.num_episodes(split))]
         num_steps = np.array([run.num_steps for run in runs], np.int64)
         is_known = np.array([bool(run.final) for run in runs], bool)
@@ -232,8 +235,10 @@ class RowsSource(Source):
         if is_sar and run.final == "row":
             num_transitions -= 1
             transitions = {path: rows[:-1] for path, rows in transitions.items()}
-        main = nest({p: c for p, c in (observed | transitions).items() if root_of(p) in _MAIN})
-        given: dict[str, Any] = {
+        main = nest(
+            {p: c for p, c in (observed | transitions).items() if root_of(p) in _ALIGNED_FIELDS}
+        )
+        alignment_arguments: dict[str, Any] = {
             "observation": main.get(rlds.OBSERVATION, np.empty((run.num_steps, 0))),
             "action": main.get(rlds.ACTION, np.empty((num_transitions, 0))),
             "reward": main.get(rlds.REWARD),
@@ -243,5 +248,5 @@ class RowsSource(Source):
             "observation_metadata": {p: c for p, c in observed.items() if root_of(p) not in main},
         }
         if is_sar:
-            return from_sars(**given)
-        return from_rsa(**given, action_led_here=table.order == "rsa")
+            return from_sars(**alignment_arguments)
+        return from_rsa(**alignment_arguments, action_led_here=table.order == "rsa")

@@ -1,4 +1,4 @@
-"""Labels of episodes and of their steps, beside data of any format that stays as it is.
+"""Labels (annotations) of episodes and steps, stored beside data of any format.
 
 labels = rlds.labels.open("my_robot")
 labels.add("quality", 3, "good", by="ann")

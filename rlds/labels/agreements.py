@@ -1,4 +1,4 @@
-"""Inter-annotator agreement."""
+"""Inter-annotator agreement of labels: Krippendorff's alpha."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Agreement:
     Attributes:
       layer: The layer.
       annotators: The names of the annotators.
-      alpha: Krippendorff's alpha: 1 if they always agree, 0 if as often as by chance, less if less
-        often. None if it is not defined, as all values are equal, or nobody labels what others do.
-      equal: The share of the units that all annotators label alike; None if there are no units.
+      alpha: Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance, negative for
+        less. None if undefined, as all values are equal, or no unit has labels of two annotators.
+      equal: The fraction of the units that all annotators label equally; None without units.
       units: The number of episodes and steps with labels of several annotators.
     """
 
@@ -36,9 +36,9 @@ class Agreement:
 def agreement(labels: Labels, layer: str) -> list[Agreement]:
     """Returns the inter-annotator agreement on a layer: of all annotators, and of each pair.
 
-    Labels of whole episodes are compared by episode, labels of steps by step. If an annotator
-    labels some steps of an episode, the other steps count as a value of their own; of numbers, only
-    labelled steps are compared. Numbers differ by their distance, other values are equal or not.
+    The units are episodes for labels of whole episodes, and otherwise steps. If an annotator labels
+    some steps of an episode, the other steps count as a separate value; for numbers, they do not
+    count. Numbers differ by their distance, other values are equal or not.
 
     Args:
       labels: The labels.
@@ -65,37 +65,35 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
             ratings[:] = -1
         ratings[row.begin : row.end] = row.value if is_number else codes[row.value]
     values = np.concatenate([np.empty((len(annotators), 0)), *blocks.values()], axis=1)
-    everybody = range(len(annotators))
-    pairs = itertools.combinations(everybody, 2) if len(annotators) > 2 else ()
+    all_annotators = range(len(annotators))
+    pairs = itertools.combinations(all_annotators, 2) if len(annotators) > 2 else ()
     return [
         Agreement(
             layer,
-            tuple(annotators[number] for number in who),
-            *_compared(values[[*who]], is_number=is_number),
+            tuple(annotators[number] for number in group),
+            *_agreement_of(values[[*group]], is_number=is_number),
         )
-        for who in (everybody, *pairs)
+        for group in (all_annotators, *pairs)
     ]
 
 
-def _compared(values: np.ndarray, *, is_number: bool) -> tuple[float | None, float | None, int]:
+def _agreement_of(values: np.ndarray, *, is_number: bool) -> tuple[float | None, float | None, int]:
     values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
     if not values.size:
         return None, None, 0
-    least, greatest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    lowest, highest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     alpha = None
-    if least.min() < greatest.max():  # Otherwise the expected disagreement is zero.
+    if lowest.min() < highest.max():  # Otherwise the expected disagreement is zero.
         alpha = alpha_of(values, is_number=is_number)
-    return alpha, float((least == greatest).mean()), values.shape[1]
+    return alpha, float((lowest == highest).mean()), values.shape[1]
 
 
 def alpha_of(values: np.ndarray, *, is_number: bool) -> float:
     """Returns Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011).
 
     Args:
-      values: What annotators say of units, `[annotators, units]`; NaN for nothing. Of each unit,
-        two say something.
-      is_number: Whether numbers differ by the square of their distance; otherwise values are codes,
-        which differ or do not.
+      values: The ratings, `[annotators, units]`; NaN for a missing one. Each unit has at least two.
+      is_number: True for the interval metric (squared distance); False for nominal codes.
 
     >>> alpha_of(np.array([[0, 1, 1, 0], [0, 1, 0, np.nan]])[:, :3], is_number=False)
     0.4444444444444444
@@ -104,13 +102,16 @@ def alpha_of(values: np.ndarray, *, is_number: bool) -> float:
     number = sizes.sum()
     # Sums over pairs of values: pairs within a unit, and all pairs.
     if is_number:
-        apart = np.nan_to_num(values - np.nanmean(values))
-        inside = sizes * (apart**2).sum(axis=0) - apart.sum(axis=0) ** 2
-        overall = number * (apart**2).sum() - apart.sum() ** 2
+        deviations = np.nan_to_num(values - np.nanmean(values))
+        within_units = sizes * (deviations**2).sum(axis=0) - deviations.sum(axis=0) ** 2
+        overall = number * (deviations**2).sum() - deviations.sum() ** 2
     else:
         codes = np.unique(values[~np.isnan(values)])
         counts = np.array([(values == code).sum(axis=0) for code in codes])
-        inside = (sizes**2 - (counts**2).sum(axis=0)) / 2
+        within_units = (sizes**2 - (counts**2).sum(axis=0)) / 2
         overall = (number**2 - (counts.sum(axis=1) ** 2).sum()) / 2
-    observed, expected = (inside / (sizes - 1)).sum() / number, overall / (number * (number - 1))
+    observed, expected = (
+        (within_units / (sizes - 1)).sum() / number,
+        overall / (number * (number - 1)),
+    )
     return float(1 - observed / expected)

@@ -1,4 +1,4 @@
-"""Episodes that have their labels as fields."""
+"""Labels as fields of episodes and steps."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rlds_ecosystem.model.names import what_there_is
 __all__ = ["LabelledSource", "labelled"]
 
 # Placeholders of missing labels, and of labels on which annotators disagree.
-_NOTHING: Mapping[type, Any] = {bool: False, str: "", float: np.nan}
+_PLACEHOLDERS: Mapping[type, Any] = {bool: False, str: "", float: np.nan}
 
 
 def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episodes:
-    """Returns the episodes with their labels as fields.
+    """Adds labels as fields to episodes and steps.
 
     Labels of whole episodes are in `label/<layer>`, labels of steps in the step field of that name.
     A field has the value on which all annotators of the episode or step agree. If annotators
-    differ, or there is no label, text is empty, a number is NaN, a flag is false, and so is
-    `<layer>_known`.
+    disagree, or there is no label, text is empty, a number is NaN, and a flag is False, as is its
+    mask field `<layer>_known`.
 
     Args:
       episodes: The episodes.
@@ -38,8 +38,8 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
 
     Raises:
       KeyError: There is no such layer.
-      TypeError: The episodes cannot be read in any order.
-      ValueError: They have fields `label` already, or there are no labels.
+      TypeError: The source has no random access.
+      ValueError: The episodes have a field `label` already, or there are no labels.
     """
     source = with_random_access(episodes.source)
     labels = Labels(Episodes(source, "+".join(source.splits)))
@@ -54,15 +54,15 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
 
 
 class LabelledSource(View):
-    """A source whose episodes have their labels as fields; see `labelled`.
+    """A view with the labels of episodes and steps as fields; see `labelled`.
 
     Args:
       source: The source.
-      labels: Its labels.
+      labels: The labels of the source.
       rows: The labels that become fields.
 
     Raises:
-      ValueError: There are fields `label` already.
+      ValueError: The source has a field `label` already.
     """
 
     shares_table = True
@@ -78,8 +78,8 @@ class LabelledSource(View):
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.changed_paths = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         locate = labels.episodes.place
-        placed_digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
-        self._digests = dict(placed_digests)
+        located_digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        self._digests = dict(located_digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
                 f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
@@ -124,7 +124,7 @@ class LabelledSource(View):
     def _columns(
         self, rows: Sequence[Label], steps: np.ndarray, *, of_steps: bool
     ) -> dict[str, np.ndarray]:
-        """The values of layers by path, in steps or in the one row of an episode."""
+        """Returns the columns of layers by path: for steps, or for an episode (one row)."""
         columns: dict[str, np.ndarray] = {}
         for layer, kind in self._types[of_steps].items():
             votes: dict[str, np.ndarray] = {}
@@ -135,7 +135,7 @@ class LabelledSource(View):
                     column[(steps >= (row.begin or 0)) & (steps < end)] = row.value
             values = [{*row} - {None} for row in zip(*votes.values())] or [set()] * len(steps)
             is_known = np.array([len(each) == 1 for each in values], np.bool_)
-            filled = [next(iter(v)) if k else _NOTHING[kind] for v, k in zip(values, is_known)]
+            filled = [next(iter(v)) if k else _PLACEHOLDERS[kind] for v, k in zip(values, is_known)]
             columns[f"{COLUMN}/{layer}"] = np.array(filled, object if kind is str else kind)
             if kind is bool:
                 columns[f"{COLUMN}/{layer}_known"] = is_known

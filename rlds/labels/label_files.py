@@ -1,4 +1,4 @@
-"""Import and export of labels as files, for inspection and changes elsewhere."""
+"""Import and export of labels as CSV, JSON, Parquet or Label Studio files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds.labels.labels import Labels
-from rlds.sources.label_carrying import moved
+from rlds.sources.label_carrying import copied_label
 from rlds.sources.label_rows import Label, now, type_of
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError
@@ -23,11 +23,11 @@ from rlds_ecosystem.files.whole_files import write_at_once
 __all__ = ["as_labels", "as_text", "read", "write"]
 
 _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
-_NAMES = (*_COLUMNS, "id", "episode")
-# The columns that a table from another tool needs, besides `episode` or `key`.
-_NEEDED = ("layer", "value", "annotator")
+_ALL_COLUMNS = (*_COLUMNS, "id", "episode")
+# Required columns of a table from another tool, besides `episode` or `key`.
+_REQUIRED_COLUMNS = ("layer", "value", "annotator")
 _NO_DIGEST = "0" * 32
-_SHOWN = 5
+_MAX_LISTED = 5
 
 
 def write(labels: Labels, path: str | os.PathLike[str]) -> int:
@@ -35,16 +35,16 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
 
     Args:
       labels: The labels.
-      path: The file. One that ends with .csv, .jsonl (JSON lines) or .parquet has a row for each
-        label; .json has the tasks of Label Studio, one for each episode.
+      path: The file: .csv, .jsonl (JSON lines) or .parquet, with a row for each label; or .json,
+        with a Label Studio task for each episode.
 
     Raises:
-      ValueError: The name ends otherwise.
+      ValueError: The file has another suffix.
     """
-    kind, content = _kind_of(path), io.BytesIO()
+    kind, content = _suffix_of(path), io.BytesIO()
     lengths = dict(zip(labels.digests, labels.lengths))
     labelled = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
-    rows = [{name: row[name] for name in _NAMES} for row in labelled]
+    rows = [{name: row[name] for name in _ALL_COLUMNS} for row in labelled]
     if kind == ".jsonl":
         content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
     elif kind == ".json":
@@ -52,11 +52,11 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
     else:
         texts = [{**row, "value": as_text(row["value"])} for row in rows]
         if kind == ".parquet":
-            table = import_extra("pyarrow").table({n: [t[n] for t in texts] for n in _NAMES})
+            table = import_extra("pyarrow").table({n: [t[n] for t in texts] for n in _ALL_COLUMNS})
             import_extra("pyarrow.parquet").write_table(table, content)
         else:
             stream = io.TextIOWrapper(content, "utf-8", newline="", write_through=True)
-            writer = csv.DictWriter(stream, _NAMES)
+            writer = csv.DictWriter(stream, _ALL_COLUMNS)
             writer.writeheader()
             writer.writerows(texts)
             stream.detach()
@@ -65,19 +65,20 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
 
 
 def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
-    """Reads what `write` writes, for `labels.add_rows`; without labels that are there already.
+    """Reads new labels from a file in a format of `write`, for `labels.add_rows`.
 
-    Only `layer`, `value`, `annotator`, and `episode` or `key` have to be there.
+    Only `layer`, `value`, `annotator`, and `episode` or `key` are required.
 
     Args:
       path: The file.
-      labels: The labels of the data that it is for.
+      labels: The labels of the dataset.
 
     Raises:
-      SourceError: It is no such file, or a table without these columns.
-      ValueError: The name ends otherwise, a row is no label, or of no episode here; says which.
+      SourceError: The file is damaged, or lacks required columns.
+      ValueError: The file has another suffix, or a row is not valid or of an unknown episode; the
+        message names it.
     """
-    kind, content = _kind_of(path), stores.as_path(path).read_bytes()
+    kind, content = _suffix_of(path), stores.as_path(path).read_bytes()
     columns: Sequence[str] | None = None
     rows: Any
     try:
@@ -96,10 +97,12 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
         raise SourceError(
             f"not readable as a {kind} file of labels ({error})", file=path
         ) from error
-    if columns is not None and not ({*_NEEDED} <= {*columns} and {"episode", "key"} & {*columns}):
+    if columns is not None and not (
+        {*_REQUIRED_COLUMNS} <= {*columns} and {"episode", "key"} & {*columns}
+    ):
         raise SourceError(
             f"found the columns {', '.join(map(repr, columns)) or 'none'}, expected "
-            f"{', '.join(_NEEDED)}, and episode or key",
+            f"{', '.join(_REQUIRED_COLUMNS)}, and episode or key",
             file=path,
         )
     return as_labels(rows, labels, where=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
@@ -108,20 +111,20 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
 def as_labels(
     rows: Iterable[Mapping[str, Any]], labels: Labels, *, where: str = "", is_text: bool = True
 ) -> list[Label]:
-    """Returns the rows of a file as labels, without labels that are stored already; see `read`.
+    """Converts rows of a file to labels, without labels that are stored already; see `read`.
 
-    An episode is found by its digest, in `episode`; or by its `key`, if one alone has that, and if
-    it has as many `steps` as the row says. Rows that were changed elsewhere are new labels.
+    A row refers to an episode by its digest (`episode`), or by a unique `key` and the number of
+    `steps`. Changed rows are new labels.
 
     Args:
       rows: The rows.
-      labels: The labels of the data that they are for.
+      labels: The labels of the dataset.
       where: The prefix of errors.
-      is_text: Whether values are texts, whatever they mean. In a new layer without a `type`, they
-        are numbers or flags if they look like it.
+      is_text: True if all values are texts. Those of a new layer without a `type` are parsed as
+        numbers or flags.
 
     Raises:
-      ValueError: A row is no label, or of no episode here; the message names it.
+      ValueError: A row is not valid, or of an unknown episode; the message names it.
     """
     layers, label_of_id = labels.layers(), {row.id: row for row in labels.rows()}
     identities = {_identity(row) for row in labels}
@@ -141,7 +144,7 @@ def as_labels(
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{where}row {count}: {error}") from None
         old = label_of_id.get(label.id)
-        # It is there, even if its episode was changed since.
+        # It is stored already, even if its episode was changed since.
         if old is not None and _identity(old)[1:] == _identity(label)[1:]:
             continue
         alike = of_key.get(key, [])
@@ -157,7 +160,7 @@ def as_labels(
         if not digest:
             label = dataclasses.replace(label, episode=digests[number])
         elif digest not in numbers:
-            label = next(moved(label, digests[number], keys[number], lengths[number]), label)
+            label = next(copied_label(label, digests[number], keys[number], lengths[number]), label)
         if _identity(label) in identities:
             continue
         if label.id in label_of_id:
@@ -166,30 +169,30 @@ def as_labels(
         identities.add(_identity(label))
         new.append(label)
     if missing:
-        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        more = f"; and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
         raise ValueError(
             f"{where}no episode of this dataset matches {len(missing)} rows, so none was added: "
-            f"{'; '.join(missing[:_SHOWN])}{more}"
+            f"{'; '.join(missing[:_MAX_LISTED])}{more}"
         )
     return new
 
 
 def _identity(label: Label) -> tuple[Any, ...]:
-    """The episode, and the properties that identify a label."""
+    """Returns the key for the comparison of labels: the episode, and all values of the label."""
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 
 def _label(
     given: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
 ) -> Label:
-    for name in _NEEDED:
+    for name in _REQUIRED_COLUMNS:
         if name not in given:
             raise ValueError(f"{name} is missing")
     layer, value = str(given["layer"]), given["value"]
-    guess = _plain(value) if is_text and isinstance(value, str) else value
+    guess = _parse_value(value) if is_text and isinstance(value, str) else value
     kind = layers.setdefault(layer, str(given.get("type") or type_of(guess)))
     if kind in ("flag", "number") and isinstance(value, str):
-        value = _plain(value)
+        value = _parse_value(value)
     options = {name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given}
     return Label(
         layer=layer,
@@ -203,7 +206,7 @@ def _label(
     )
 
 
-def _kind_of(path: str | os.PathLike[str]) -> str:
+def _suffix_of(path: str | os.PathLike[str]) -> str:
     name, kind = os.fspath(path), os.path.splitext(path)[1]
     if kind not in (".csv", ".jsonl", ".parquet", ".json"):
         raise ValueError(f"{name!r}: expected a name with .csv, .jsonl, .parquet or .json")
@@ -211,7 +214,7 @@ def _kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def _step(value: Any) -> int | None:
-    """The number of a step, which other programs may write as 3.0."""
+    """Parses the number of a step, which other programs may write as 3.0."""
     if value is None or value != value:
         return None
     try:
@@ -223,7 +226,7 @@ def _step(value: Any) -> int | None:
     return number
 
 
-def _plain(text: str) -> bool | int | float | str:
+def _parse_value(text: str) -> bool | int | float | str:
     """Parses a text as a flag or a number; returns any other text."""
     try:
         value = json.loads(text.lower())
@@ -237,11 +240,11 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# --- Label Studio: a task for each episode, in which frames are counted from 1, the last included.
+# --- Label Studio: a task for each episode; frames count from 1, and ranges include their end.
 
-# By the type of a region, the name of its values there. Those of steps are timelinelabels.
-_REGIONS = {"flag": "choices", "choice": "choices", "number": "number", "text": "text"}
-_ABOUT = ("type", "annotator", "at", "tool")
+# The key of the values of a region, by the type of label. Labels of steps are timelinelabels.
+_REGION_KEYS = {"flag": "choices", "choice": "choices", "number": "number", "text": "text"}
+_META_COLUMNS = ("type", "annotator", "at", "tool")
 
 
 def _tasks(labels: Labels) -> list[Any]:
@@ -263,7 +266,7 @@ def _tasks(labels: Labels) -> list[Any]:
 
 
 def _region(row: Label) -> dict[str, Any]:
-    name = _REGIONS[row.type]
+    name = _REGION_KEYS[row.type]
     value: Any = {name: row.value if row.type == "number" else [as_text(row.value)]}
     if row.begin is not None:
         name = "timelinelabels"
@@ -274,12 +277,12 @@ def _region(row: Label) -> dict[str, Any]:
         "from_name": row.layer,
         "to_name": "video",
         "value": value,
-        "meta": {name: getattr(row, name) for name in _ABOUT},
+        "meta": {name: getattr(row, name) for name in _META_COLUMNS},
     }
 
 
 def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of tasks."""
+    """Yields the rows of the regions of Label Studio tasks."""
     for task in tasks:
         data = task["data"]
         of_task = {name: data.get(name) for name in ("key", "steps")}
@@ -289,10 +292,12 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             by = by.get("email") or by.get("id") if isinstance(by, Mapping) else by
             for region in () if annotation.get("was_cancelled") else annotation["result"]:
                 about = {"annotator": str(by), "at": annotation.get("created_at")}
-                about |= {n: v for n, v in region.get("meta", {}).items() if n in _ABOUT}
+                about |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
                 row = {**of_task, **about, "layer": region["from_name"], "id": region["id"]}
                 value = region["value"]
-                name = next((n for n in ("timelinelabels", *_REGIONS.values()) if n in value), "")
+                name = next(
+                    (n for n in ("timelinelabels", *_REGION_KEYS.values()) if n in value), ""
+                )
                 if not name:
                     raise ValueError(
                         f"regions of the type {region.get('type')!r} are not supported"

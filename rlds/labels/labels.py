@@ -1,4 +1,4 @@
-"""The labels of a dataset: read, added, taken back."""
+"""The labels (annotations) of a dataset: reading, adding, retracting."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rlds.sources.source import Source
 
 __all__ = ["Labels", "open"]
 
-# So many values of a choice that was not declared are offered.
-_MOST_CHOICES = 50
+# Limit of the choices of an undeclared layer.
+_MAX_CHOICES = 50
 
 
 def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
-    """Opens the labels of a dataset of any format; there need not be any yet.
+    """Opens the labels of a dataset of any format; there may be none yet.
 
     Args:
-      path: The dataset, with the episodes of all splits; or episodes.
-      **options: Of `rlds.sources.open`, such as `split` or `format`.
+      path: The dataset, by default with the episodes of all splits; or episodes.
+      **options: Options of `rlds.sources.open`, such as `split` or `format`.
     """
     if isinstance(path, Episodes):
         return Labels(path)
@@ -37,13 +37,13 @@ def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
 class Labels:
     """The labels of episodes; iteration yields the current ones, in the order of their rows.
 
-    They are kept beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in the
-    cache, if the data is one file or cannot be written. The data stays as it is. Processes may add
-    labels at the same time, and see those of others at once.
+    They are stored beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in
+    the cache, if the data is one file or not writable. The data does not change. Processes may add
+    labels at the same time, and see those of other processes immediately.
 
     Args:
-      episodes: The episodes. What names them in labels is in the table of episodes, which is made
-        if it is asked for all of them; of one episode it is found without the table.
+      episodes: The episodes. Labels refer to them by digests, which are in the table of episodes.
+        The table is computed when digests of all episodes are needed.
 
     Attributes:
       episodes: The episodes.
@@ -52,7 +52,7 @@ class Labels:
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
         self._folders = label_rows.folders_of(episodes.source)
-        self._alone = functools.lru_cache(maxsize=1000)(
+        self._row_of_episode = functools.lru_cache(maxsize=1000)(
             functools.partial(table_row, episodes.source)
         )
 
@@ -73,10 +73,10 @@ class Labels:
         return [(row["digest"] or b"").hex() for row in self._episode_rows]
 
     def _row(self, episode: int) -> dict[str, Any]:
-        """Returns the row of an episode in the table, or makes it if the table is not loaded."""
+        """Returns the table row of an episode; computes it if the table is not loaded."""
         if "_episode_rows" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._episode_rows[episode]
-        return self._alone(*self.episodes.place(episode))
+        return self._row_of_episode(*self.episodes.place(episode))
 
     def digest(self, episode: int) -> str:
         """Returns the digest by which labels refer to an episode, see `digests`."""
@@ -101,15 +101,15 @@ class Labels:
         return label_rows.types(self._folders)
 
     def described(self) -> list[Layer]:
-        """Returns the layers as declared; undeclared ones as their labels imply."""
-        layers_now, labels = self.declared(), label_rows.current(self._folders)
+        """Returns the declared layers, and undeclared ones as implied by their labels."""
+        layers, labels = self.declared(), label_rows.current(self._folders)
         for name, kind in self.layers().items():
             rows = [row for row in labels if row.layer == name]
             values = {str(row.value): None for row in rows} if kind == "choice" else {}
             is_whole = bool(rows) and all(row.end is None for row in rows)
-            seen = Layer(name=name, type=kind, choices=(*values,)[:_MOST_CHOICES], whole=is_whole)
-            layers_now.setdefault(name, seen)
-        return list(layers_now.values())
+            implied = Layer(name=name, type=kind, choices=(*values,)[:_MAX_CHOICES], whole=is_whole)
+            layers.setdefault(name, implied)
+        return list(layers.values())
 
     def declared(self) -> dict[str, Layer]:
         """Returns the declared layers, by their names; see `declare`."""
@@ -120,20 +120,20 @@ class Labels:
         return label_rows.can_be_written(self._folders)
 
     def state(self) -> tuple[Any, ...]:
-        """Returns a state that changes with each label."""
+        """Returns a cache key that changes with each new label."""
         return label_rows.state_of(self._folders)
 
     def declare(self, layer: Layer) -> None:
         """Declares a layer: its type, choices and keys; replaces an earlier declaration.
 
         Raises:
-          OSError: Labels can be kept nowhere.
-          ValueError: It has labels of another type.
+          OSError: No folder for labels is writable.
+          ValueError: The layer has labels of another type.
         """
         label_rows.declare(self._folders, [layer])
 
     def of(self, episode: int) -> list[Label]:
-        """Returns the labels of an episode that hold.
+        """Returns the valid labels of an episode.
 
         Raises:
           IndexError: There is no such episode.
@@ -143,7 +143,7 @@ class Labels:
         return [row for row in labels if row.episode == digest]
 
     def history(self, episode: int) -> list[Label]:
-        """Returns all rows of an episode, with those that were replaced or taken back.
+        """Returns all rows of an episode, including replaced and retracted ones.
 
         Raises:
           IndexError: There is no such episode.
@@ -166,23 +166,23 @@ class Labels:
         """Adds a label; it replaces the label of the same annotator for the same steps.
 
         Args:
-          layer: The layer; it is made by its first label.
+          layer: The layer; its first label creates it.
           episode: The number of the episode.
           value: The value of the label.
           begin: The first labelled step; None for the whole episode.
           end: The step after the last one.
           by: The annotator.
-          type: The type of a new layer: flag, choice, text or number. By default that of the value,
-            where text is a choice.
+          type: The type of a new layer: flag, choice, text or number. By default the type of the
+            value, choice for text.
           tool: The program.
 
         Raises:
           IndexError: There is no such episode.
-          OSError: Labels can be kept nowhere.
+          OSError: No folder for labels is writable.
           rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
-          ValueError: An argument is wrong, or does not fit the layer.
+          ValueError: An argument is not valid, or does not match the layer.
         """
-        value = getattr(value, "item", lambda: value)()  # Of NumPy's scalars.
+        value = getattr(value, "item", lambda: value)()  # NumPy scalars become Python scalars.
         value = float(value) if value.__class__ is int else value
         kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
@@ -194,13 +194,13 @@ class Labels:
         return row
 
     def add_rows(self, rows: Sequence[Label]) -> None:
-        """Adds rows as they are, all or none.
+        """Adds rows unchanged, all or none.
 
         Raises:
-          OSError: Labels can be kept nowhere.
+          OSError: No folder for labels is writable.
           rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
-          ValueError: A row is of no episode here, or of steps that it does not have, or does not
-            fit its layer.
+          ValueError: A row is of an unknown episode or of missing steps, or does not match its
+            layer.
         """
         self._add_rows(rows, {d: k["steps"] for d, k in zip(self.digests, self._episode_rows)})
 
@@ -226,12 +226,12 @@ class Labels:
         by: str,
         tool: str = "",
     ) -> None:
-        """Takes back a label; the arguments are those it was added with.
+        """Retracts a label; the arguments are those of `add`.
 
         Raises:
           IndexError: There is no such episode.
           KeyError: There is no such label.
-          OSError: Labels can be kept nowhere.
+          OSError: No folder for labels is writable.
           rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
         """
         target = (by, layer, self.digest(episode), begin, end)

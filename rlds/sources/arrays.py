@@ -37,7 +37,7 @@ ALIGNMENT = 64
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     """Returns an uninitialized array that is C-contiguous and aligned.
 
-    The memory of a large one may be that of another, which nobody has any more.
+    A large array may reuse the memory of another one that is no longer referenced.
 
     >>> empty((3, 2), np.float32).ctypes.data % ALIGNMENT
     0
@@ -46,9 +46,9 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
-    given = _given.get()
-    memory = given.take(size) if given is not None else None
-    memory = _spare.take(size) if memory is None else memory
+    arena = _arena.get()
+    memory = arena.take(size) if arena is not None else None
+    memory = _pool.take(size) if memory is None else memory
     return memory.view(dtype).reshape(shape)
 
 
@@ -61,8 +61,8 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class _Given:
-    """A block of memory from which arrays are cut, one after the other."""
+class _Arena:
+    """A block of memory from which arrays are allocated, one after the other."""
 
     def __init__(self, memory: np.ndarray) -> None:
         self.memory, self.size = memory, 0
@@ -72,12 +72,12 @@ class _Given:
         return self.memory[begin : begin + size] if self.size <= len(self.memory) else None
 
 
-_given: contextvars.ContextVar[_Given | None] = contextvars.ContextVar("given", default=None)
+_arena: contextvars.ContextVar[_Arena | None] = contextvars.ContextVar("given", default=None)
 
 
 @contextlib.contextmanager
 def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
-    """Cuts new arrays of this thread from a block of memory while it has room.
+    """Allocates new arrays of this thread in a block of memory while it has space.
 
     Args:
       memory: The memory, uint8 of shape `[n]`, aligned.
@@ -90,23 +90,23 @@ def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
     >>> size(), int(memory.sum())
     (64, 14)
     """
-    token = _given.set(given := _Given(memory))
+    token = _arena.set(arena := _Arena(memory))
     try:
-        yield lambda: given.size
+        yield lambda: arena.size
     finally:
-        _given.reset(token)
+        _arena.reset(token)
 
 
-class _Spare:
+class _BufferPool:
     """Buffers of large arrays, which are reused once no array refers to them.
 
-    The system gives and takes back memory by pages, which takes longer than filling them.
+    Requesting pages of memory from the system takes longer than filling them.
 
-    Every array, tensor or buffer that shares memory refers to the array that has allocated it,
-    directly or not. So when only the list here refers to that one, nothing else does.
+    Every array, tensor or buffer that shares memory references the array that has allocated it,
+    directly or not. So if only this pool references that array, the memory is free.
     """
 
-    _LARGE, _MOST_BYTES, _MOST_OF_A_SIZE = 1 << 15, 48 << 20, 16
+    _MIN_BYTES, _MAX_BYTES, _MAX_BUFFERS = 1 << 15, 48 << 20, 16
 
     def __init__(self) -> None:
         self._reset()
@@ -119,21 +119,21 @@ class _Spare:
         self._buffers_by_size = collections.OrderedDict()
 
     def take(self, size: int) -> np.ndarray:
-        """Returns aligned memory that nobody else has: uint8 of shape `[size]`."""
-        if size < self._LARGE:
+        """Returns aligned memory that is in use nowhere else: uint8 of shape `[size]`."""
+        if size < self._MIN_BYTES:
             return _aligned(size)
         with self._lock:
             buffers = self._buffers_by_size.setdefault(size, collections.deque())
             self._buffers_by_size.move_to_end(size)
             for _ in range(len(buffers)):
                 buffers.rotate(-1)  # The least recently taken buffer comes first.
-                if sys.getrefcount(buffers[-1].base) == _REFERENCES_OF_ONE_LIST:
+                if sys.getrefcount(buffers[-1].base) == _POOL_REFERENCES:
                     return buffers[-1][:]
             memory = _aligned(size)
-            if len(buffers) < self._MOST_OF_A_SIZE:
+            if len(buffers) < self._MAX_BUFFERS:
                 buffers.append(memory)
                 self._bytes += size
-            while self._bytes > self._MOST_BYTES:
+            while self._bytes > self._MAX_BYTES:
                 self._bytes -= self._drop_oldest()
             return memory[:]
 
@@ -152,9 +152,9 @@ def _aligned(size: int) -> np.ndarray:
     return owner[begin : begin + size]
 
 
-_one_list = collections.deque([_aligned(1)])
-_REFERENCES_OF_ONE_LIST = sys.getrefcount(_one_list[-1].base)
-_spare = _Spare()
+_sample_pool = collections.deque([_aligned(1)])
+_POOL_REFERENCES = sys.getrefcount(_sample_pool[-1].base)
+_pool = _BufferPool()
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Storage of labels, audits and tables that belong to a dataset: beside it, or in the cache."""
+"""Folders for labels, audits and tables of a dataset: beside the data, or in the cache."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rlds_ecosystem.files.replacing import FOLDER
 
 __all__ = ["cached", "facts_of", "folder_of", "root_of"]
 
-# Readers of tables take a path with one of these for a pattern, and none that is no text.
-_UNREADABLE = re.compile("[*?[\ud800-\udfff]")
+# Characters that table readers treat as patterns, or cannot encode.
+_PATTERN_CHARACTERS = re.compile("[*?[\ud800-\udfff]")
 
 
 def root_of(source: AnySource) -> str:
-    """Returns the folder of a dataset, or that which all files of a source are in; or the file."""
+    """Returns the folder of a dataset: the common parent of its files; or its single file."""
     return _root_of(source, source.inputs())
 
 
 def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str:
-    match reading.bases(source):  # A folder may have one file beside those that describe it.
+    match reading.bases(source):  # A dataset folder may have only one data file.
         case [base] if base.can.examples is not None:
             inputs = [base.can.examples.directory]
     names = [os.path.abspath(os.fspath(path)) for path in inputs]
@@ -34,7 +34,7 @@ def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str
 
 
 def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
-    """Returns facts that identify versions of files: names below a root, sizes and times."""
+    """Returns facts that identify versions of files: relative names, sizes, modification times."""
     facts = []
     for path in files:
         name = os.fspath(path)
@@ -48,19 +48,19 @@ def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[s
 
 
 def folder_of(source: AnySource) -> Iterator[Path]:
-    """Yields the folder `.rlds` of the data, unless that is one file, or in a store."""
+    """Yields the folder `.rlds` of the data; nothing for one file, or in an object store."""
     root = _local_root(source)
-    if os.path.isdir(root) and not _UNREADABLE.search(root):
+    if os.path.isdir(root) and not _PATTERN_CHARACTERS.search(root):
         yield Path(root, FOLDER)
 
 
 def cached(source: AnySource, kind: str) -> Iterator[Path]:
     """Yields the folder of the cache for a source, if there is a cache."""
     if root := _local_root(source):
-        of = os.path.realpath(root)
+        identity = os.path.realpath(root)
     else:
-        of = json.dumps(sorted(os.fspath(path) for path in source.inputs()))
-    folder = cache_folder(kind, of)
+        identity = json.dumps(sorted(os.fspath(path) for path in source.inputs()))
+    folder = cache_folder(kind, identity)
     if folder is not None:
         yield folder
 

@@ -15,16 +15,15 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
 
-# The least sides of what is taken for a picture: of bytes with channels, and of other arrays, which
-# may be matrices.
-_LEAST_SIDE, _LEAST_SIDE_OF_ARRAYS = 8, 32
+# The smallest sides of images: of uint8 arrays with channels, and of other arrays (else matrices).
+_MIN_SIDE, _MIN_ARRAY_SIDE = 8, 32
 _CHANNELS = (1, 3, 4)
-# Up to which value all pixels are black: JPEG is not exact.
-_BLACK = 3
+# The largest value of a black pixel: JPEG is not exact.
+_MAX_BLACK = 3
 
 
 def cameras_of(leaves: Mapping[str, Any]) -> dict[str, Field]:
-    """Returns the fields that hold pictures: of uint8 with 1, 3 or 4 channels, or depths.
+    """Returns the fields of steps that hold images: uint8 with 1, 3 or 4 channels, or depths.
 
     Args:
       leaves: The fields of a step by their paths.
@@ -46,14 +45,14 @@ def _is_camera(field: Field) -> bool:
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in _CHANNELS):
         return False
     is_bytes_with_channels = dtype == np.uint8 and len(shape) == 3
-    least = _LEAST_SIDE if is_bytes_with_channels else _LEAST_SIDE_OF_ARRAYS
+    min_side = _MIN_SIDE if is_bytes_with_channels else _MIN_ARRAY_SIDE
     is_depth = dtype.kind in "fu" and (len(shape) == 2 or shape[2] == 1)
-    is_large = all(side is None or side >= least for side in shape[:2])
+    is_large = all(side is None or side >= min_side for side in shape[:2])
     return is_large and (dtype == np.uint8 or is_depth)
 
 
 class Frames(Sequence[np.ndarray]):
-    """The frames of an episode, which are decoded when they are requested.
+    """The camera frames of an episode, decoded on access.
 
     Args:
       column: The column of the steps: arrays, or the bytes of image files.
@@ -110,10 +109,10 @@ class VideoFrames:
     def take(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns some frames, by their indices, which ascend.
 
-        Where a step has no frame, it is that of the next step that has one, or else of the last.
+        A step without a frame gets that of the next step with one, or else of the last one.
 
         Raises:
-          SourceError: They cannot be decoded.
+          SourceError: A frame cannot be decoded.
         """
         mark = known_field(self._camera)
         if mark in self._source.marks:
@@ -157,7 +156,7 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
     for index in dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))]):
         if np.ptp(frames[index]):
             return "is frozen" if _is_frozen(frames) else ""
-    return "is black" if first.max() <= _BLACK else "shows a single color"
+    return "is black" if first.max() <= _MAX_BLACK else "shows a single color"
 
 
 def _is_frozen(frames: Frames) -> bool:

@@ -18,7 +18,7 @@ from rlds_ecosystem.model.fields import BGR, Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.png import encode_png
 
-__all__ = ["RED_FIRST", "RgbSource", "as_rgb", "is_bgr", "red_first", "with_rgb"]
+__all__ = ["RED_FIRST", "RgbSource", "as_rgb", "channel_note", "is_bgr", "with_rgb"]
 
 RED_FIRST = "red first, which was last"
 """The reason in a placement of pixels whose channels were exchanged."""
@@ -30,11 +30,11 @@ def is_bgr(field: Any) -> bool:
 
 
 def as_rgb(images: np.ndarray, field: Field) -> np.ndarray:
-    """Returns the pixels of a field with red first."""
+    """Returns images in RGB order; reverses the channels of a BGR field."""
     return np.ascontiguousarray(images[..., ::-1]) if is_bgr(field) else images
 
 
-def red_first(field: Any) -> str:
+def channel_note(field: Any) -> str:
     """Returns the note in a placement of a field whose copy is RGB; see `as_rgb`."""
     return f", {RED_FIRST}" if is_bgr(field) else ""
 
@@ -42,11 +42,11 @@ def red_first(field: Any) -> str:
 def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
     """Returns the same episodes with RGB images; see `RgbSource`.
 
-    Those that are read in their order only stay as they are: placements say which order they have.
+    Streams are not changed: placements state their channel order.
 
     Args:
       episodes: The episodes.
-      but: Fields of steps that stay as they are.
+      but: Fields of steps that are not changed.
     """
     source, steps = episodes.source, leaves_at(episodes.spec[rlds.STEPS], None)
     paths = [path for path, field in steps if is_bgr(field) and path not in but]
@@ -58,11 +58,11 @@ def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
 class RgbSource(ChangedImages):
     """A source with RGB images in place of BGR images of another source.
 
-    Files of images become PNG files: a JPEG file that is encoded again has other pixels.
+    Image files become PNG files, as encoding JPEG again would change the pixels.
 
     Args:
       source: The source.
-      paths: The fields of steps whose channels are exchanged.
+      paths: The fields of steps whose channels are reversed.
     """
 
     def __init__(self, source: Source, paths: Sequence[str]) -> None:

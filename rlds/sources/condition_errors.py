@@ -16,15 +16,15 @@ _OTHER_NAMES = {
     "task": "instruction",
     **dict.fromkeys(("episode_index", "episode"), "number"),
 }
-_UNKNOWN = re.compile(r'Referenced (?:column|table) "(.+?)" (?:was )?not found')
-_STATISTIC = re.compile(r"\.(min|max|mean)$")
-_TYPES = (
+_UNKNOWN_COLUMN = re.compile(r'Referenced (?:column|table) "(.+?)" (?:was )?not found')
+_STATISTIC_SUFFIX = re.compile(r"\.(min|max|mean)$")
+_TYPE_DESCRIPTIONS = (
     (r"STRUCT.*", "a group of values"),
     (r"VARCHAR.*|STRING_LITERAL|ENUM.*", "a text"),
     (r"BOOLEAN", "a flag"),
     (r"\w*INT\w*|DOUBLE|FLOAT|DECIMAL.*", "a number"),
 )
-_LIKE = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
+_OPERATOR_NAMES = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
 
 
 def syntax_in_words(condition: str, message: str) -> str:
@@ -58,17 +58,17 @@ def in_words(
     if hints := [*_hints(condition, columns, aliases)]:
         return "; ".join(hints)
     message = " ".join(line.strip() for line in str(error).splitlines())
-    if match := _UNKNOWN.search(message):
+    if match := _UNKNOWN_COLUMN.search(message):
         dotted = re.search(rf"{re.escape(match[1])}(\.\w+)*", condition)
         name = dotted[0] if dotted else match[1]
-        return unknown_column(_STATISTIC.sub("", name), columns)
+        return unknown_column(_STATISTIC_SUFFIX.sub("", name), columns)
     if match := re.search(r"argument types '(.+?)\((.*?)\)'\. You", message):
-        types = " and ".join(dict.fromkeys(map(_type_in_words, match[2].split(", "))))
-        return f"{_LIKE.get(match[1], match[1])!r} does not go with {types}"
+        types = " and ".join(dict.fromkeys(map(_describe_type, match[2].split(", "))))
+        return f"{_OPERATOR_NAMES.get(match[1], match[1])!r} does not go with {types}"
     if match := re.search(r"Could not convert string '(.*)' to (\w+)", message):
-        return f"the text {match[1]!r} is compared with {_type_in_words(match[2])}"
+        return f"the text {match[1]!r} is compared with {_describe_type(match[2])}"
     if match := re.search(r"compare values of type (.+) and type (.+) - an", message):
-        return " is compared with ".join(map(_type_in_words, match.groups()))
+        return " is compared with ".join(map(_describe_type, match.groups()))
     return f"it cannot be evaluated (DuckDB: {re.sub(r'^[A-Z][A-Za-z ]+ Error: ', '', message)})"
 
 
@@ -115,6 +115,8 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def _type_in_words(kind: str) -> str:
+def _describe_type(kind: str) -> str:
     kind = kind.strip()
-    return next((words for form, words in _TYPES if re.fullmatch(form, kind)), kind.lower())
+    return next(
+        (words for form, words in _TYPE_DESCRIPTIONS if re.fullmatch(form, kind)), kind.lower()
+    )

@@ -1,4 +1,4 @@
-"""Conventions that files keep, but do not state."""
+"""Conventions of raw files that are not stated in them: warnings and options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 __all__ = ["check_option", "check_time_limit", "warn_of_convention"]
 
-# A warning is for whoever called one of these.
-_OWN = ("rlds", "rlds_tools", "tfds_builders")
+# Warnings point to the caller of these packages.
+_OWN_PACKAGES = ("rlds", "rlds_tools", "tfds_builders")
 
 
 def warn_of_convention(file: str | os.PathLike[str], finding: str) -> None:
@@ -21,7 +21,7 @@ def warn_of_convention(file: str | os.PathLike[str], finding: str) -> None:
       finding: The finding and the assumption, and the option that states the convention.
     """
     level, frame = 2, sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in _OWN and frame.f_back:
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES and frame.f_back:
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{os.path.basename(os.fspath(file))}: {finding}", stacklevel=level)
 

@@ -1,7 +1,7 @@
 """Digests and differences of the values of episodes, independent of their format.
 
-They tell whether two episodes are equal, for read-backs, labels and the search for duplicates.
-Whether values are plausible is the question of `rlds.auditing`.
+Equal episodes have equal digests, for read-back checks, labels and the search for duplicates.
+`rlds.auditing` checks whether values are plausible.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from tfds_files.columns import RaggedColumn, stack
 __all__ = [
     "COMPARED_FACTS",
     "as_array",
-    "content_of",
     "difference",
     "differences",
     "digest_of",
     "digest_of_columns",
+    "hashed_content",
     "text_of",
 ]
 
 COMPARED_FACTS = ("key", "truncated", "complete", "final_observation_known")
 """The attributes of an episode that are compared, beside its fields."""
 
-_SIZE = 16
-# To copy so few bytes takes less time than to make a view of them.
-_FEW_BYTES = 4096
+_DIGEST_BYTES = 16
+# Copying fewer bytes is faster than creating a view of them.
+_MAX_COPIED_BYTES = 4096
 
 
 def digest_of(steps: Mapping[str, Any]) -> bytes:
     """Returns a digest of the steps of an episode: their names, dtypes, shapes and values.
 
-    Episodes of equal steps have equal digests, whatever they are called, whatever format they are
-    in, and whatever is said of them as a whole. Images that are files count as files: take the
-    steps from a source `with_image_files()`.
+    Episodes with equal steps have equal digests, independent of keys, formats and metadata. Image
+    files count undecoded: take the steps from a source `with_image_files()`.
 
     Args:
-      steps: The columns of the steps, as a `SourceEpisode` has them.
+      steps: The columns of the steps of a `SourceEpisode`.
 
     Returns:
       16 bytes, of BLAKE2b.
@@ -59,16 +58,16 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
 
 def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
     """Returns the digest of steps, see `digest_of`, by the columns at the paths of their fields."""
-    digest = hashlib.blake2b(digest_size=_SIZE)
-    for part in content_of(columns):
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in hashed_content(columns):
         digest.update(part)
     return digest.digest()
 
 
-def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields bytes to hash: equal for equal values of fields, and different otherwise.
+def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields bytes to hash, which are equal for equal values of fields.
 
-    Text and its UTF-8 are equal.
+    Text equals its UTF-8 bytes.
 
     Args:
       fields: Values or columns, by the paths of their fields.
@@ -84,7 +83,7 @@ def content_of(fields: Mapping[str, Any]) -> Iterator[Any]:
                 value = value if isinstance(value, bytes) else repr(value).encode()
                 yield b"%d " % len(value)
                 yield value
-        elif values.nbytes > _FEW_BYTES and values.flags.c_contiguous:
+        elif values.nbytes > _MAX_COPIED_BYTES and values.flags.c_contiguous:
             yield head
             yield values.data
         else:
@@ -102,7 +101,7 @@ def _shape(shape: tuple[int, ...]) -> bytes:
 
 
 def text_of(value: Any) -> Any:
-    """Returns the form in which a value of an array of objects is compared: text as bytes."""
+    """Converts an element of an object array to a comparable value: text to bytes."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     return value.encode() if isinstance(value, str) else value
@@ -142,9 +141,9 @@ def differences(
 
 
 def difference(one: Any, other: Any) -> str | None:
-    """Returns how two values of a field, or two columns, differ; None if they are equal.
+    """Describes the difference of two values or columns of a field; None if they are equal.
 
-    Images that are files equal arrays of their pixels, and texts their UTF-8.
+    Image files equal arrays of their pixels, and texts their UTF-8 bytes.
     """
     one, other = as_array(one), as_array(other)
     if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.

@@ -39,23 +39,23 @@ from rlds_ecosystem.video_codec import Video
 
 __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]
 
-# Frames of a clip to compare with the encoded images. The error may be that of a PSNR of
-# 20 dB; or more where there is noise, of which an encoder keeps little. Fast encoders repeat a
-# frame now and then, if little changes; but not all that are compared, with a PSNR below 30 dB.
 _STEPS = f"{rlds.STEPS}/"
-_COMPARED, _LITTLE, _MUCH = 5, 255**2 / 10**3, 255**2 / 10**2
+# The number of frames of a clip to compare with the images, and limits of the mean squared error:
+# PSNR 30 dB for frames that may be those of the step before, PSNR 20 dB for wrong frames. Noisy
+# images may have a larger error. Fast encoders repeat single frames if little changes.
+_COMPARED_FRAMES, _SMALL_ERROR, _LARGE_ERROR = 5, 255**2 / 10**3, 255**2 / 10**2
 
 
 def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = False) -> list[str]:
     """Returns the paths of fields of steps that can become video.
 
-    They are images of uint8 with three channels, files or arrays, and clips whose frames do not
-    match the steps one to one.
+    These are uint8 images with three channels, files or arrays, and clips whose frames do not match
+    the steps one to one.
 
     Args:
       episodes: The episodes.
-      but: Paths that are none of them.
-      clips: Whether all other clips of such pixels are, too.
+      but: Paths to exclude.
+      clips: True to include all other clips of such pixels.
     """
     fields, source = episodes.source.fields.episode, episodes.source
     cameras = [camera for camera in cameras_of(fields) if camera not in but]
@@ -83,18 +83,18 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
 class ClipsSource(View):
     """A view with one video clip per episode and camera in place of images; see `FramesSource`.
 
-    Of clips that there are, packets stay that are of the codec, in the order of the steps; others
-    are decoded and encoded, a frame for each step. A few frames of each clip that is made are
-    decoded, and compared with the images.
+    Existing clips of the same codec keep their packets, if their frames match the steps; others are
+    decoded and encoded again, with a frame for each step. A few frames of each new clip are decoded
+    and compared with the images.
 
     Args:
       source: The source.
-      video: The codec, quality, frame rate and keyframes of the clips.
-      cameras: The paths of fields that are encoded, see `encodable`.
+      video: The codec, quality, frame rate and keyframe interval of the clips.
+      cameras: The paths of fields to encode, see `encodable`.
 
     Attributes:
       cameras: See above.
-      swapped: Cameras whose images are blue, green, red: video is red, green, blue.
+      bgr_cameras: Cameras with BGR images, which become RGB video.
 
     Raises:
       ImportError: PyAV is not installed.
@@ -105,16 +105,19 @@ class ClipsSource(View):
 
     def __init__(self, source: Source, video: Video, cameras: Sequence[str]) -> None:
         super().__init__(source)
-        self.cameras, self._how = cameras, video
+        self.cameras, self._encoding = cameras, video
         steps = dict(leaves_at(as_fields(source.fields.steps), None))
         self._images = {path: steps[path] for path in cameras if path in steps}
-        self.swapped = [path for path, field in self._images.items() if is_bgr(field)]
+        self.bgr_cameras = [path for path, field in self._images.items() if is_bgr(field)]
         names = [root + path for path in self._images for root in ("", f"{IMAGE_FILE}/")]
-        self._gone = {*map(_STEPS.__add__, names), *(f"{_path(path)}/{FRAMES}" for path in cameras)}
+        self._removed = {
+            *map(_STEPS.__add__, names),
+            *(f"{_path(path)}/{FRAMES}" for path in cameras),
+        }
         self._frames = FramesSource(source, [path for path in cameras if path not in steps])
 
     def __str__(self) -> str:
-        return f"{self._how.codec}, quality {self._how.factor}"
+        return f"{self._encoding.codec}, quality {self._encoding.factor}"
 
     @property
     @override
@@ -122,12 +125,12 @@ class ClipsSource(View):
         fields = super().fields
         clips = {f"{_path(n)}/{name}": f for n in self.cameras for name, f in clip_fields().items()}
         leaves = {**flat(fields.steps, fields.episode), **clips}
-        remaining = {path: field for path, field in leaves.items() if path not in self._gone}
+        remaining = {path: field for path, field in leaves.items() if path not in self._removed}
         return Fields(*nested(remaining), fields.flags)
 
     @property
     @override
-    def can(self) -> Can:  # Exports make it of a source that has the files.
+    def can(self) -> Can:  # Exports apply this view to a source of image files.
         return dataclasses.replace(super().can, reads_rows=False, image_files=None)
 
     @override
@@ -138,13 +141,13 @@ class ClipsSource(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        new_values = {path: value for path, value in values.items() if path not in self._gone}
+        new_values = {path: value for path, value in values.items() if path not in self._removed}
         if fields is not None and self.needs(fields) is not None:
             return new_values
 
         def clip_of_camera(camera: str) -> Clip:
             if camera not in self._images:
-                return self._of_clip(values, rows, camera)
+                return self._reused_clip(values, rows, camera)
             column, field = values[_STEPS + camera], self._images[camera]
 
             def frame(step: int) -> np.ndarray:
@@ -152,17 +155,17 @@ class ClipsSource(View):
 
             return self._encoded(frame, len(rows.steps), camera)
 
-        # Encoders and decoders run without Python's lock.
+        # Encoders and decoders release the GIL.
         with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
             for camera, clip in zip(self.cameras, pool.map(clip_of_camera, self.cameras)):
                 items = clip_values(clip).items()
                 new_values |= {f"{_path(camera)}/{name}": value for name, value in items}
         return new_values
 
-    def _of_clip(self, values: Mapping[str, Any], rows: RowContext, camera: str) -> Clip:
+    def _reused_clip(self, values: Mapping[str, Any], rows: RowContext, camera: str) -> Clip:
         """Returns the clip of an episode that stores one: its packets, or its frames re-encoded.
 
-        There may be no frame for the final observation. Others that are missing are an error.
+        Only the frame of the final observation may be missing.
         """
         path, length = _path(camera), len(rows.steps)
         if f"{path}/{FRAMES}" not in values:
@@ -170,10 +173,10 @@ class ClipsSource(View):
             info = VideoFile(data, path).info
             least = length - bool(values[rlds.FINAL_OBSERVATION_KNOWN])
             length = min(length, max(info.num_frames - first, least, 1))
-            with contextlib.suppress(SourceError):  # Others are decoded.
-                if info.codec == self._how.codec and first + length <= info.num_frames:
+            with contextlib.suppress(SourceError):  # Unsuitable clips are decoded.
+                if info.codec == self._encoding.codec and first + length <= info.num_frames:
                     packets, is_key = stream_packets(Clip(data, first, length))
-                    return clip_of(packets, is_key, self._how.codec, self._how.fps)
+                    return clip_of(packets, is_key, self._encoding.codec, self._encoding.fps)
 
         def frame(step: int) -> Any:
             return self._frames.rows(rows.split, int(rows.episodes[0]), camera, [step])[0]
@@ -196,33 +199,33 @@ class ClipsSource(View):
             return image
 
         try:
-            clip = encoded(map(checked, range(length)), self._how, shape)
+            clip = encoded(map(checked, range(length)), self._encoding, shape)
         except import_extra("av").FFmpegError as error:
             raise SourceError(
-                f"frames of {shape} cannot be encoded in {self._how.codec}: {error}",
+                f"frames of {shape} cannot be encoded in {self._encoding.codec}: {error}",
                 file=files_of(self.bases[0]),
                 field=camera,
             ) from error
-        self._compare(clip, frame, length, camera)
+        self._check_frames(clip, frame, length, camera)
         return clip
 
-    def _compare(
+    def _check_frames(
         self, clip: Clip, frame: Callable[[int], np.ndarray], length: int, camera: str
     ) -> None:
-        steps = sorted({*np.linspace(0, length - 1, _COMPARED).astype(int).tolist()})
-        fault, late = "", []
+        steps = sorted({*np.linspace(0, length - 1, _COMPARED_FRAMES).astype(int).tolist()})
+        fault, late_steps = "", []
         with ClipReader(clip.data, camera) as reader:
             if len(reader) != length:
                 fault, steps = f"{len(reader)} frames, expected {length}", []
             for step in steps:
                 image, [decoded] = frame(step), reader.frames(step, step + 1)
                 error = _error(decoded, image)
-                if error > max(_MUCH, 1.5 * float(image.var())):
+                if error > max(_LARGE_ERROR, 1.5 * float(image.var())):
                     fault = f"step {step} has a wrong frame"
-                if step and error > max(_LITTLE, 2 * _error(decoded, frame(step - 1))):
-                    late.append(step)
-        if len(late) > 1 and len(late) == len(steps) - 1:
-            fault = f"the steps {late} have the frames of the steps before"
+                if step and error > max(_SMALL_ERROR, 2 * _error(decoded, frame(step - 1))):
+                    late_steps.append(step)
+        if len(late_steps) > 1 and len(late_steps) == len(steps) - 1:
+            fault = f"the steps {late_steps} have the frames of the steps before"
         if fault:
             raise SourceError(
                 f"the encoded video does not match the images: {fault}. Choose a better quality",
@@ -232,20 +235,20 @@ class ClipsSource(View):
 
 
 def encoded_placements(placements: Sequence[Placement], episodes: Episodes) -> list[Placement]:
-    """Returns the placements of fields, with encoded or exchanged images."""
+    """Returns the placements of fields, with those of video and of RGB images."""
     source = episodes.source
     rgb = source.bases[0] if isinstance(source, ClipsSource) else source
-    swapped = [*rgb.images] if isinstance(rgb, RgbSource) else []
+    bgr_cameras = [*rgb.images] if isinstance(rgb, RgbSource) else []
     if isinstance(source, ClipsSource):
-        swapped += source.swapped
-        placements = _of_clips(placements, source)
-    paths = {f"{rlds.STEPS}/{path}" for path in swapped}
+        bgr_cameras += source.bgr_cameras
+        placements = _clip_placements(placements, source)
+    paths = {f"{rlds.STEPS}/{path}" for path in bgr_cameras}
     return [each.with_reason(RED_FIRST) if each.field in paths else each for each in placements]
 
 
-def _of_clips(placements: Sequence[Placement], source: ClipsSource) -> list[Placement]:
+def _clip_placements(placements: Sequence[Placement], source: ClipsSource) -> list[Placement]:
     cameras = {f"{_path(camera)}/{CLIP}": camera for camera in source.cameras}
-    gone = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
+    removed = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
     return [
         Placement(
             f"{rlds.STEPS}/{cameras[each.field]}",
@@ -256,7 +259,7 @@ def _of_clips(placements: Sequence[Placement], source: ClipsSource) -> list[Plac
         if each.field in cameras
         else each
         for each in placements
-        if each.field not in gone
+        if each.field not in removed
     ]
 
 

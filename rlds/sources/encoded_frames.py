@@ -34,11 +34,11 @@ def with_video(source: AnySource) -> AnySource:
 
 
 class ChangedImages(View):
-    """A view that replaces the images of steps.
+    """A view that converts the images of steps, such as to another encoding.
 
     Args:
-      source: The other source.
-      images: The fields that images become, by the path in a step.
+      source: The source.
+      images: The new fields of images, by the path in a step.
 
     Attributes:
       images: See above.
@@ -58,7 +58,7 @@ class ChangedImages(View):
 
     @property
     @override
-    def can(self) -> Can:  # Exports make it of a source that has the files.
+    def can(self) -> Can:  # Exports apply this view to a source of image files.
         return dataclasses.replace(super().can, image_files=None)
 
     @override
@@ -71,21 +71,21 @@ class ChangedImages(View):
 
     @abc.abstractmethod
     def _changed(self, column: Any, path: str) -> np.ndarray:
-        """Returns the new images of a column."""
+        """Converts a column of images."""
 
 
 class EncodedFrames(ChangedImages):
     """A source whose steps have the pixels of its clips as PNG or JPEG files.
 
-    Frames of other dtypes than uint8, which are depths, stay arrays.
+    Depth frames, whose dtype is not uint8, stay arrays.
 
     Args:
-      source: The pixels.
-      encoding: The file format. PNG files are exact; they are compressed fast rather than well.
+      source: The source of decoded frames.
+      encoding: The file format. PNG is lossless, with fast compression.
       quality: The quality of JPEG files, 1 to 100.
 
     Raises:
-      ValueError: There is no such quality.
+      ValueError: The quality is out of range.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from rlds.sources.label_rows import COLUMN as LABELS
 from rlds.sources.queries import NUMBER
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
-    OF_TRANSITIONS,
+    TRANSITION_FIELDS,
     AnySource,
     DamagedEpisode,
     Source,
@@ -35,30 +35,30 @@ from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["RowMaker", "column_of"]
 
-# Longer texts are no names of tasks: they are left out, so that the table stays small.
-_LONGEST_TEXT = 500
-# So many bytes of numbers are in memory at once, about.
-_BYTES_AT_ONCE = 16 << 20
-_NO_NUMBERS = np.empty(0)
-# So many small episodes are read before they are looked at; they may have so many bytes together.
-_MOST_AHEAD, _BYTES_AHEAD = 64, 1 << 20
+# Texts longer than this limit are not in the table, as they are no names of tasks.
+_MAX_TEXT_LENGTH = 500
+# The approximate limit of bytes of numbers in memory.
+_MAX_BATCH_BYTES = 16 << 20
+_EMPTY_COLUMN = np.empty(0)
+# Limits of the episodes, and of their bytes, that are read before their rows are computed.
+_MAX_READ_AHEAD, _MAX_READ_AHEAD_BYTES = 64, 1 << 20
 _STATISTICS = ("min", "max", "mean")
-# The times of steps that were recorded, in nanoseconds.
-_STAMP = "timestamp"
+# The field of the recording times of steps, in nanoseconds.
+_TIMESTAMP = "timestamp"
 
 
 class RowMaker:
-    """Makes rows of the table of a source.
+    """Computes rows of the episode table of a source.
 
-    Images that are files are read as files; clips are not read.
+    Image files are read undecoded; clips are not read.
 
     Args:
       source: The source.
 
     Attributes:
       schema: The columns, as `pyarrow.Schema`.
-      fixed: The names of the columns that each table has.
-      columns: The columns that have the values of fields, by the paths of these.
+      fixed: The names of the columns that every table has.
+      columns: The column of each field, by the path of the field.
     """
 
     def __init__(self, source: AnySource) -> None:
@@ -69,20 +69,20 @@ class RowMaker:
         arrow = import_extra("pyarrow")
         columns = _fixed_columns(arrow)
         self.fixed = frozenset(columns)
-        # By the names of columns, the paths of fields.
-        self._values, self._numbers = {}, {}
+        # The paths of fields by the names of columns: of episode values, and of statistics.
+        self._values, self._numeric_paths = {}, {}
         for path, field in episode.items():
             if root_of(path) != VIDEO and (kind := _type_of_value(field, arrow)):
-                name = _free_name(path, "episode", columns)
+                name = _unique_name(path, "episode", columns)
                 columns[name], self._values[name] = kind, path
         for path, field in steps.items():
             if path not in rlds.STEP_FLAGS and (kind := _type_of_statistics(field, arrow)):
-                name = _free_name(path, rlds.STEPS, columns)
-                columns[name], self._numbers[name] = kind, path
-        self._of_transitions = [
+                name = _unique_name(path, rlds.STEPS, columns)
+                columns[name], self._numeric_paths[name] = kind, path
+        self._transition_columns = [
             column
-            for column, path in enumerate(self._numbers.values())
-            if root_of(path) in OF_TRANSITIONS
+            for column, path in enumerate(self._numeric_paths.values())
+            if root_of(path) in TRANSITION_FIELDS
         ]
         self.schema = arrow.schema([*columns.items()])
         texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
@@ -90,12 +90,12 @@ class RowMaker:
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
         # Paths of the mask fields (whether an episode has a value), by field path.
         marks = {path: known_field(path) for path in episode}
-        self._marks = {p: mark for p, mark in marks.items() if is_mark(episode.get(mark))}
-        stamp = steps.get(_STAMP)
-        self._has_stamps = isinstance(stamp, Field) and stamp.unit == "ns"
+        self._masks = {p: mark for p, mark in marks.items() if is_mark(episode.get(mark))}
+        stamp = steps.get(_TIMESTAMP)
+        self._has_timestamps = isinstance(stamp, Field) and stamp.unit == "ns"
         self.columns = {
             **{path: name for name, path in self._values.items()},
-            **{f"{rlds.STEPS}/{path}": name for name, path in self._numbers.items()},
+            **{f"{rlds.STEPS}/{path}": name for name, path in self._numeric_paths.items()},
             **dict.fromkeys(paths[:1], "instruction"),
             rlds.STEPS: "steps",
         }
@@ -108,7 +108,7 @@ class RowMaker:
 
     @functools.cached_property
     def _rate(self) -> float | None:
-        """The steps in a second of all episodes; a query of the table does not need it."""
+        """The frame rate of all episodes; not needed for queries of the table."""
         with reading.errors_of(self._source):
             return rate_in(self._source.about.metadata)
 
@@ -117,26 +117,28 @@ class RowMaker:
 
         Args:
           split: The split.
-          part: The numbers of the episodes, of a source that can read any; or the name of a part.
-          first: The number of the first episode of a part with a name.
+          part: The numbers of the episodes; or the name of a part of a stream.
+          first: The number of the first episode of a part of a stream.
 
         Returns:
-          A `pyarrow.Table` with a row for each. What is wrong with a damaged one is its `error`.
+          A `pyarrow.Table` with a row for each episode. Damaged ones have an `error`.
         """
         arrow = import_extra("pyarrow")
         tables, batch, number = [], _Batch(), 1
         index = part.start if isinstance(part, range) else first
         episodes = self._episodes(split, part)
-        # Several small ones are read before they are looked at: one thing at a time is faster.
+        # Reading several small episodes before computing their rows is faster.
         while group := list(itertools.islice(episodes, number)):
             size = sum([self._add(batch, split, index + n, each) for n, each in enumerate(group)])
             index += len(group)
-            number = min(2 * number, _MOST_AHEAD, _BYTES_AHEAD * len(group) // (size + 1) + 1)
+            number = min(
+                2 * number, _MAX_READ_AHEAD, _MAX_READ_AHEAD_BYTES * len(group) // (size + 1) + 1
+            )
             group.clear()
-            if batch.num_bytes > _BYTES_AT_ONCE:
-                tables.append(self._finished(batch))
+            if batch.num_bytes > _MAX_BATCH_BYTES:
+                tables.append(self._to_arrow(batch))
                 batch = _Batch()
-        return arrow.concat_tables([*tables, self._finished(batch)])
+        return arrow.concat_tables([*tables, self._to_arrow(batch)])
 
     def _episodes(self, split: str, part: range | str) -> Iterator[SourceEpisode | DamagedEpisode]:
         source = self._source
@@ -153,16 +155,16 @@ class RowMaker:
     def _add(
         self, batch: _Batch, split: str, index: int, episode: SourceEpisode | DamagedEpisode
     ) -> int:
-        """Adds an episode to a batch; returns how many bytes its steps have."""
+        """Adds an episode to a batch; returns the number of bytes of its steps."""
         row: dict[str, Any] = {"split": split, "index": index, "key": episode.key}
         if isinstance(episode, DamagedEpisode):
             row["error"] = str(episode.error)
-            batch.add(row, [_NO_NUMBERS] * len(self._numbers))
+            batch.add(row, [_EMPTY_COLUMN] * len(self._numeric_paths))
             return 0
         episode = as_converted(episode)
         steps = dict(leaves_at(episode.steps, None))
         metadata = dict(leaves_at(episode.metadata, None))
-        for path in [path for path, mark in self._marks.items() if not metadata.get(mark, True)]:
+        for path in [path for path, mark in self._masks.items() if not metadata.get(mark, True)]:
             metadata.pop(path, None)  # A placeholder.
         outline = outline_of(steps, episode.final_observation_known)
         flags = steps.get(rlds.IS_TERMINAL, ())
@@ -175,15 +177,15 @@ class RowMaker:
             "terminal": bool(flags[-1]) if len(flags) else None,
             "truncated": episode.truncated,
             "complete": episode.complete,
-            "duration": outline.num_steps / rate if rate else self._span(steps),
+            "duration": outline.num_steps / rate if rate else self._duration(steps),
             "instruction": self._instruction({**steps, **metadata}, steps),
-            "bytes": sum(map(_size_of, steps.values())),
+            "bytes": sum(map(_num_bytes, steps.values())),
             "digest": digest_of_columns(steps),
-            **{name: _value_of(metadata.get(path)) for name, path in self._values.items()},
+            **{name: _as_cell(metadata.get(path)) for name, path in self._values.items()},
         }
-        columns = [_numbers_in(steps.get(path)) for path in self._numbers.values()]
+        columns = [_as_numeric(steps.get(path)) for path in self._numeric_paths.values()]
         if episode.final_observation_known:
-            for column in self._of_transitions:
+            for column in self._transition_columns:
                 columns[column] = columns[column][:-1]
         batch.add(row, columns)
         return int(row["bytes"])
@@ -193,24 +195,26 @@ class RowMaker:
             value = values.get(path)
             if path in steps:
                 value = value[0] if value is not None and len(value) else None
-            text = _value_of(value)
+            text = _as_cell(value)
             if isinstance(text, str):
                 return text
         return None
 
-    def _span(self, steps: Mapping[str, Any]) -> float | None:
-        """The seconds from the first to the last step, if the steps have times."""
-        times = _numbers_in(steps.get(_STAMP))
-        return float(times[-1] - times[0]) / 1e9 if self._has_stamps and len(times) > 1 else None
+    def _duration(self, steps: Mapping[str, Any]) -> float | None:
+        """Returns the seconds from the first to the last step; None without times of steps."""
+        times = _as_numeric(steps.get(_TIMESTAMP))
+        return (
+            float(times[-1] - times[0]) / 1e9 if self._has_timestamps and len(times) > 1 else None
+        )
 
-    def _finished(self, batch: _Batch) -> Any:
+    def _to_arrow(self, batch: _Batch) -> Any:
         arrow = import_extra("pyarrow")
         columns = []
-        statistics = dict(zip(self._numbers, batch.statistics(len(self._numbers))))
+        statistics = dict(zip(self._numeric_paths, batch.statistics(len(self._numeric_paths))))
         for field in self.schema:
-            if field.name in self._numbers:
+            if field.name in self._numeric_paths:
                 columns_of_statistics, is_empty = statistics[field.name]
-                # NaN becomes null, which means unknown: no comparison holds for it.
+                # NaN becomes null (unknown), for which comparisons are false.
                 parts = [
                     arrow.array(part, mask=is_empty | np.isnan(part)).cast(field.type[0].type)
                     for part in columns_of_statistics
@@ -236,7 +240,7 @@ class _Batch:
         self.rows.append(row)
         self._sizes.append([column.size for column in columns])
         flat = [column if column.ndim == 1 else column.reshape(-1) for column in columns]
-        self._values.append(np.concatenate([_NO_NUMBERS, *flat], dtype=np.float64))
+        self._values.append(np.concatenate([_EMPTY_COLUMN, *flat], dtype=np.float64))
         self.num_bytes += self._values[-1].nbytes
 
     def statistics(self, num_fields: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -244,7 +248,7 @@ class _Batch:
 
         NaN values are skipped.
         """
-        values = np.concatenate([_NO_NUMBERS, *self._values])
+        values = np.concatenate([_EMPTY_COLUMN, *self._values])
         sizes = np.array(self._sizes, np.int64).reshape(-1)
         is_empty = sizes == 0
         begins, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
@@ -284,11 +288,11 @@ def _fixed_columns(arrow: Any) -> dict[str, Any]:
 
 def column_of(path: str) -> str:
     """Returns the column name of a field of episodes."""
-    return _free_name(path, "episode", _fixed_columns(import_extra("pyarrow")))
+    return _unique_name(path, "episode", _fixed_columns(import_extra("pyarrow")))
 
 
-def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
-    """A name for the column of a field: queries do not tell `Success` from `success`."""
+def _unique_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
+    """Returns an unused column name for a field; names of columns are case-insensitive."""
     taken = {name.lower() for name in (*columns, AUDIT, LABELS, NUMBER)}
     while path.lower() in taken:
         path = f"{prefix}/{path}"
@@ -296,7 +300,7 @@ def _free_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
 
 
 def _type_of_value(field: Any, arrow: Any) -> Any:
-    """The type of the column of a field of episodes; None if it has none."""
+    """Returns the column type of a field of episodes; None if it has no column."""
     if not isinstance(field, Field) or field.shape or field.encoding:
         return None
     if field.is_text:
@@ -305,7 +309,7 @@ def _type_of_value(field: Any, arrow: Any) -> Any:
 
 
 def _type_of_statistics(field: Any, arrow: Any) -> Any:
-    """The type of the column with statistics of a field of steps; None if it is no number."""
+    """Returns the column type of the statistics of a field of steps; None if it is not numeric."""
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return None
     if field.column_dtype == np.uint8 and len(field.shape) > 1:  # Images.
@@ -315,14 +319,14 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
     return arrow.struct([(name, kind) for name in _STATISTICS])
 
 
-def _numbers_in(column: Any) -> np.ndarray:
+def _as_numeric(column: Any) -> np.ndarray:
     """Returns the column if it is an array of numbers, and an empty array otherwise."""
     is_of_numbers = type(column) is np.ndarray and column.dtype.kind in "biuf"
-    return column if is_of_numbers else _NO_NUMBERS
+    return column if is_of_numbers else _EMPTY_COLUMN
 
 
-def _value_of(value: Any) -> Any:
-    """A value of a field of an episode, as a cell of the table."""
+def _as_cell(value: Any) -> Any:
+    """Converts a value of a field of an episode to a cell of the table."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -332,11 +336,11 @@ def _value_of(value: Any) -> Any:
             text = as_text(value)
         except UnicodeDecodeError:
             return None
-        return text if len(text) <= _LONGEST_TEXT else None
+        return text if len(text) <= _MAX_TEXT_LENGTH else None
     return value
 
 
-def _size_of(column: Any) -> int:
+def _num_bytes(column: Any) -> int:
     if type(column) is np.ndarray and column.dtype.kind != "O":
         return column.nbytes
     values = column if isinstance(column, np.ndarray) else as_array(column)

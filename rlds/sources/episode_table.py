@@ -1,8 +1,8 @@
 """The table of episodes: computed once, stored next to the data, queried in SQL.
 
-A table is a Parquet file for each split. It is in the folder `.rlds` of the data; or in the cache,
-if that cannot be written, or if the data is one file. It is of the data as long as no file of that
-has another size or another time of change.
+A table is a Parquet file for each split, in the folder `.rlds` of the data. If that folder is not
+writable, or the data is one file, the table is in the cache. It is recomputed if the size or the
+modification time of a file of the data changes.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ __all__ = [
     "audit_files",
     "audit_of",
     "has_table",
-    "keep_audit",
     "key_of",
     "row_maker",
+    "store_audit",
     "table_part",
     "table_row",
 ]
 
-# Whether to show how far it is, if None on a terminal; or who is told: how many episodes are done,
-# and of how many, if that is known.
+# True for a progress bar, None for one on a terminal; or a callback with the number of done
+# episodes and of all episodes (None if unknown).
 Progress = bool | Callable[[int, int | None], None] | None
 
 # A table of another version is recomputed.
 _VERSION = 5
-_KEY = b"rlds"
-# So many episodes are read by one call, and kept in one file until all are read: fewer of a small
-# dataset, whose episodes may be long.
-_AT_ONCE, _LEAST_AT_ONCE = 2_000, 64
-_ROWS_IN_GROUP = 100_000
-# Processes are started if one would be at work for longer than so many seconds.
-_LONG = 10.0
+_METADATA_KEY = b"rlds"
+# Limits of the episodes of a task, whose rows are kept in a file to resume. Small datasets get
+# small tasks, as their episodes may be long.
+_MAX_TASK_EPISODES, _MIN_TASK_EPISODES = 2_000, 64
+_ROW_GROUP_SIZE = 100_000
+# Worker processes start if one process would need more seconds.
+_SERIAL_SECONDS = 10.0
 
 
 class TablePart(NamedTuple):
-    """Some of the rows of the table of a split.
+    """Rows of the episode table of a split.
 
     Attributes:
-      file: The table.
-      key: The key of the data that is stored in the file, see `key_of`.
-      rows: The numbers of the episodes in the split: consecutive ones, or any.
-      labels: The folders of labels, which are read anew with each query.
-      aliases: Other names of columns, with these.
+      file: The Parquet file of the table.
+      key: The key of the data in the metadata of the file, see `key_of`.
+      rows: The numbers of the episodes in the split.
+      labels: The folders of labels, which each query reads again.
+      aliases: The columns by their other names.
     """
 
     file: Path
@@ -84,21 +84,21 @@ class EpisodeTable:
     """A table with a row for each episode; see `Episodes.table`.
 
     Args:
-      parts: The parts that it is made of.
+      parts: The rows of each split.
     """
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
-        self._given = list(parts)
+        self._stored_parts = list(parts)
 
     @property
     def _parts(self) -> list[TablePart]:
-        for part in self._given:
+        for part in self._stored_parts:
             if _stored_key(part.file) != part.key:
                 raise StorageError(f"{part.file}: the data has changed since; open it again")
-        return self._given
+        return self._stored_parts
 
     def __len__(self) -> int:
-        return sum(len(part.rows) for part in self._given)
+        return sum(len(part.rows) for part in self._stored_parts)
 
     def __repr__(self) -> str:
         return f"EpisodeTable({len(self)} episodes: {', '.join(self.columns)})"
@@ -108,14 +108,16 @@ class EpisodeTable:
         """The types of the columns, by their names."""
         schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
         named = {field.name: str(field.type) for field in schema}
-        for column, values in _joined(self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]):
+        for column, values in _labels_and_audit(
+            self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]
+        ):
             named[column] = str(values[column].type)
         return named
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """Other names of columns, which conditions know, with these."""
-        return self._given[0].aliases
+        """The columns by the other names that conditions may use."""
+        return self._stored_parts[0].aliases
 
     def arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Returns the table as a `pyarrow.Table`.
@@ -124,7 +126,7 @@ class EpisodeTable:
           columns: The names of the columns; all if None.
 
         Raises:
-          StorageError: The data was changed meanwhile, or opened in another way.
+          StorageError: The data has changed since it was opened.
         """
         arrow = import_extra("pyarrow")
         tables = [
@@ -138,19 +140,22 @@ class EpisodeTable:
 
         Args:
           condition: An expression of SQL over the columns, such as
-            `steps > 50 and success and instruction like '%red%'`. Of numbers in steps, a column has
-            the statistics: `reward.max > 1`, `"observation/state".mean < 0`. `number` counts the
-            episodes over all splits, `index` those of each split. After an audit there is `audit`,
-            too: `audit.efficiency > 0.5`, `list_contains(audit.findings, 'lag')`.
-          first: The `number` of the first one.
+            `steps > 50 and success and instruction like '%red%'`. Numeric fields of steps have
+            statistics: `reward.max > 1`, `"observation/state".mean < 0`. `number` counts the
+            episodes of all splits, `index` those of each split. An audit adds the column
+            `audit`: `audit.efficiency > 0.5`, `list_contains(audit.findings, 'lag')`.
+          first: The `number` of the first episode.
 
         Raises:
-          StorageError: The data was changed meanwhile, or opened in another way.
-          ValueError: It is no such expression, or there is no such column.
+          StorageError: The data has changed since it was opened.
+          ValueError: The condition is not valid, or has an unknown column.
         """
         chosen, begin = [np.empty(0, np.int64)], first
         for part in self._parts:
-            more: dict[str, Any] = {"beside": _for(condition, part), "aliases": part.aliases}
+            more: dict[str, Any] = {
+                "beside": _condition_columns(condition, part),
+                "aliases": part.aliases,
+            }
             numbers = queries.numbers(part.file, condition, part.rows, first=begin, **more)
             chosen.append(numbers - first)
             begin += len(part.rows)
@@ -165,17 +170,17 @@ def table_part(
     progress: Progress = None,
     jobs: int | None = None,
 ) -> TablePart:
-    """Returns rows of the table of a split; computes the table unless it is up to date.
+    """Returns rows of the episode table of a split; computes the table unless it is up to date.
 
     Args:
       source: The source.
       split: The split.
       rows: The numbers of the episodes.
-      progress: Whether to show a progress bar, if None on a terminal; or who is told how far it is.
+      progress: True for a progress bar, None for one on a terminal; or a callback.
       jobs: The number of processes that may read episodes; one for each processor if None.
 
     Raises:
-      OSError: The table can be kept nowhere.
+      OSError: No folder for the table is writable.
     """
     source, split, rows = _with_table(source, split, rows)
     key = key_of(source)
@@ -184,7 +189,7 @@ def table_part(
     return TablePart(file, key, rows, label_rows.folders_of(source), aliases)
 
 
-def keep_audit(
+def store_audit(
     source: AnySource,
     split: str,
     rows: range | np.ndarray,
@@ -198,20 +203,20 @@ def keep_audit(
       source: The source.
       split: The split.
       rows: The numbers of the episodes.
-      findings: The names of the findings of each of them.
-      numbers: Numbers of each of them, by name; NaN where there is none.
+      findings: The names of the findings of each episode.
+      numbers: The scores of each episode, by name; NaN for unknown ones.
       meanings: The meaning of actions and observations, in sentences.
 
     Returns:
-      Whether it is kept: not if these are some episodes of a table, or in another order, or it can
-      be kept nowhere.
+      True if it is stored. False if the rows are not those of the full table, in order, or no
+      folder is writable.
     """
     source, split, rows = _with_table(source, split, rows)
     if not isinstance(source, Source):
         return False
     if not np.array_equal(rows, np.arange(source.num_episodes(split))):
         return False
-    for table in _files(source, split):
+    for table in _candidate_files(source, split):
         try:
             table.parent.mkdir(parents=table.parent.name != FOLDER, exist_ok=True)
             file = audit_rows.file_beside(table)
@@ -223,28 +228,31 @@ def keep_audit(
 
 
 def audit_of(source: AnySource, split: str) -> Any:
-    """Returns `index` and `audit` of the episodes of a split; None if there is no audit of it."""
+    """Returns the columns `index` and `audit` of the episodes of a split; None without an audit."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    audits = (audit_rows.audited(audit_rows.file_beside(at), key) for at in _files(source, split))
+    audits = (
+        audit_rows.audited(audit_rows.file_beside(at), key)
+        for at in _candidate_files(source, split)
+    )
     return next((each for each in audits if each is not None), None)
 
 
 def audit_files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the audit of a split."""
     source, split, _ = _with_table(source, split, range(0))
-    return [*map(audit_rows.file_beside, _files(source, split))]
+    return [*map(audit_rows.file_beside, _candidate_files(source, split))]
 
 
-def _for(condition: str, part: TablePart) -> Any:
-    """Returns the label and audit columns of a table with `index`; None without any."""
+def _condition_columns(condition: str, part: TablePart) -> Any:
+    """Returns the label and audit columns for a condition, with `index`; None without any."""
     named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        extra_columns = _joined(part, [label_rows.COLUMN, *named])
+        extra_columns = _labels_and_audit(part, [label_rows.COLUMN, *named])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        extra_columns = _joined(part, named)
+        extra_columns = _labels_and_audit(part, named)
     if not extra_columns:
         return None
     table = _read(part.file, ["index"])
@@ -253,8 +261,8 @@ def _for(condition: str, part: TablePart) -> Any:
     return table
 
 
-def _joined(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
-    """Returns the columns of labels and audits for a table, each in its order."""
+def _labels_and_audit(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
+    """Returns the label and audit columns of a table, in the order of its rows."""
     extra_columns = []
     labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
     if labels is not None:
@@ -276,7 +284,7 @@ def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
 
 
 def row_maker(source: AnySource, split: str) -> RowMaker:
-    """Returns the maker of the rows of a table, which knows its columns."""
+    """Returns the `RowMaker` of the table of a split."""
     return RowMaker(_with_table(source, split, range(0))[0])
 
 
@@ -284,7 +292,7 @@ def has_table(source: AnySource, split: str) -> bool:
     """Whether the table of a split is stored and up to date."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    return any(_stored_key(file) == key for file in _files(source, split))
+    return any(_stored_key(file) == key for file in _candidate_files(source, split))
 
 
 def _with_table(
@@ -300,7 +308,7 @@ def _with_table(
 
 
 def _columns_of_aliases(source: AnySource) -> dict[str, str]:
-    """Returns the columns of a table that have the values of fields, by their other names."""
+    """Returns the columns of a table by the aliases of their fields."""
     if not (aliases := source.about.aliases):
         return {}
     maker = RowMaker(source)
@@ -321,13 +329,13 @@ def _with_labels_and_audit(part: TablePart, columns: Sequence[str] | None) -> An
     extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
     stored = None if columns is None else [name for name in columns if name not in extra_names]
     table = _read(part.file, stored)
-    for column, values in _joined(part, extra_names if columns is None else columns):
+    for column, values in _labels_and_audit(part, extra_names if columns is None else columns):
         table = table.append_column(column, values[column])
     return table
 
 
 def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
-    # Its function `read_table` would load pandas.
+    # `read_table` would load pandas.
     with import_extra("pyarrow.parquet").ParquetFile(file) as opened:
         return opened.read(columns)
 
@@ -336,7 +344,7 @@ def _table_file(
     source: AnySource, split: str, key: str, progress: Progress, jobs: int | None
 ) -> Path:
     """Returns the table file of a split; computes it unless it is up to date."""
-    files = _files(source, split)
+    files = _candidate_files(source, split)
     for file in files:
         if _stored_key(file) == key:
             return file
@@ -344,10 +352,10 @@ def _table_file(
     for file in files:
         try:
             file.parent.mkdir(parents=file.parent.name != FOLDER, exist_ok=True)
-            _Making(source, split, key, file).make(progress, jobs or default_jobs())
+            _TableWriter(source, split, key, file).make(progress, jobs or default_jobs())
         except OSError as error:  # The folder cannot be written.
             failed = error
-        if _stored_key(file) == key:  # It may as well be made by another process.
+        if _stored_key(file) == key:  # Another process may have written it.
             return file
     raise OSError(
         f"cannot write the table of episodes next to {files[0].parent.parent} or to the cache: "
@@ -355,14 +363,14 @@ def _table_file(
     ) from failed
 
 
-def _files(source: AnySource, split: str) -> list[Path]:
+def _candidate_files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the table of a split."""
     name = f"episodes-{split}.parquet"
     return [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
 
 
-class _Making:
-    """Computes a table; resumes after a killed process."""
+class _TableWriter:
+    """Computes and writes an episode table; resumes after a killed process."""
 
     def __init__(self, source: AnySource, split: str, key: str, file: Path) -> None:
         self._source, self._split, self._key, self._file = source, split, key, file
@@ -375,29 +383,29 @@ class _Making:
         self._drafts.mkdir(exist_ok=True)
         descriptor = try_to_lock(self._drafts)
         try:
-            self._write(self._tables(progress, jobs, keeps=descriptor is not None))
+            self._write(self._tables(progress, jobs, keeps_rows=descriptor is not None))
         finally:
             if descriptor is not None:
                 os.close(descriptor)
         shutil.rmtree(self._drafts, ignore_errors=True)
 
-    def _tables(self, progress: Progress, jobs: int, *, keeps: bool) -> Iterator[Any]:
+    def _tables(self, progress: Progress, jobs: int, *, keeps_rows: bool) -> Iterator[Any]:
         """Yields the rows of all episodes, in their order."""
         tasks = _tasks(self._source, self._split)
         with show_progress(False if callable(progress) else progress) as bars:
             num_episodes = reading.count(self._source, self._split)
             bar = bars.add_task("table of episodes", total=num_episodes)
             first = 0
-            for table in self._read(tasks, jobs, keeps=keeps):
+            for table in self._read(tasks, jobs, keeps_rows=keeps_rows):
                 if not isinstance(self._source, Source):
-                    table = _counted(table, first)
+                    table = _with_index(table, first)
                 first += len(table)
                 bars.update(bar, completed=first)
                 if callable(progress):
                     progress(first, num_episodes)
                 yield table
 
-    def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps: bool) -> Iterator[Any]:
+    def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps_rows: bool) -> Iterator[Any]:
         files = [self._drafts / f"{number}.parquet" for number in range(len(tasks))]
         missing = [number for number, file in enumerate(files) if not file.exists()]
         new = _read_all(self._source, self._split, [tasks[number] for number in missing], jobs)
@@ -406,34 +414,34 @@ class _Making:
                 yield _read(file)
                 continue
             table = next(new)
-            if keeps and len(tasks) > 1:
+            if keeps_rows and len(tasks) > 1:
                 write_at_once(file, _as_bytes(table), durable=False)
             yield table
 
     def _write(self, tables: Iterator[Any]) -> None:
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
-        schema = RowMaker(self._source).schema.with_metadata({_KEY: self._key})
+        schema = RowMaker(self._source).schema.with_metadata({_METADATA_KEY: self._key})
         draft = self._drafts / f"{os.getpid()}.whole"
         with parquet.ParquetWriter(draft, schema, compression="zstd") as writer:
-            waiting: list[Any] = []
+            pending: list[Any] = []
             for table in itertools.chain(tables, [None]):
                 if table is not None:
-                    waiting.append(table)
-                if waiting and (table is None or sum(map(len, waiting)) >= _ROWS_IN_GROUP):
+                    pending.append(table)
+                if pending and (table is None or sum(map(len, pending)) >= _ROW_GROUP_SIZE):
                     writer.write_table(
-                        arrow.concat_tables(waiting).unify_dictionaries().cast(schema),
-                        row_group_size=_ROWS_IN_GROUP,
+                        arrow.concat_tables(pending).unify_dictionaries().cast(schema),
+                        row_group_size=_ROW_GROUP_SIZE,
                     )
-                    waiting = []
+                    pending = []
         os.replace(draft, self._file)
 
 
 def _tasks(source: AnySource, split: str) -> list[range | str]:
-    """Returns the units of work of a process: ranges of episodes, or parts of a stream."""
+    """Returns the tasks of a table: ranges of episodes, or parts of a stream."""
     if not isinstance(source, Source):
         return [*reading.parts(source, split)]
     number = source.num_episodes(split)
-    size = min(_AT_ONCE, max(_LEAST_AT_ONCE, number // 64))
+    size = min(_MAX_TASK_EPISODES, max(_MIN_TASK_EPISODES, number // 64))
     return [range(begin, min(begin + size, number)) for begin in range(0, number, size)]
 
 
@@ -442,10 +450,10 @@ def _read_all(
 ) -> Iterator[Any]:
     """Yields the table rows of each task, in order; starts worker processes if that takes long."""
     rows = functools.partial(RowMaker(source).rows, split)
-    return (table for _, table in in_processes(rows, tasks, jobs, after=_LONG))
+    return (table for _, table in in_processes(rows, tasks, jobs, after=_SERIAL_SECONDS))
 
 
-def _counted(table: Any, first: int) -> Any:
+def _with_index(table: Any, first: int) -> Any:
     arrow = import_extra("pyarrow")
     numbers = arrow.array(np.arange(first, first + len(table)))
     return table.set_column(table.column_names.index("index"), "index", numbers)
@@ -467,7 +475,7 @@ def _stored_key(file: Path) -> str:
         metadata = parquet.read_schema(file).metadata or {}
     except (OSError, arrow.ArrowInvalid):
         return ""
-    return metadata.get(_KEY, b"").decode(errors="replace")
+    return metadata.get(_METADATA_KEY, b"").decode(errors="replace")
 
 
 def key_of(source: AnySource) -> str:

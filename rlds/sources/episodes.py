@@ -89,11 +89,13 @@ class Episodes(Sequence[SourceEpisode]):
     ) -> None:
         self.source, self.split, self.format = source, split, format
         self._declared = dict(declared or {})
-        self._is_whole = split in source.splits
-        self._passed: Mapping[str, _Passed] = {}
+        self._is_full_split = split in source.splits
+        self._stream_splits: Mapping[str, _StreamSplit] = {}
         if not isinstance(source, Source):
-            self._passed = {name: _Passed(source, name) for name in _splits_in(source, split)}
-        if not self._is_whole:
+            self._stream_splits = {
+                name: _StreamSplit(source, name) for name in _mentioned_splits(source, split)
+            }
+        if not self._is_full_split:
             _ = self.ranges  # Raises an error if there is no such part.
         with reading.errors_of(source):
             flags = {name: Field(np.bool_) for name in source.fields.flags}
@@ -102,13 +104,13 @@ class Episodes(Sequence[SourceEpisode]):
 
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
-        number = reading.count(self.source, self.split) if self._is_whole else len(self)
+        number = reading.count(self.source, self.split) if self._is_full_split else len(self)
         counted = "" if number is None else f", {number} episodes"
         return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
 
     @property
     def has_random_access(self) -> bool:
-        """Whether any episode can be read without those before it."""
+        """True if any episode can be read without the ones before it."""
         return isinstance(self.source, Source)
 
     @property
@@ -118,36 +120,36 @@ class Episodes(Sequence[SourceEpisode]):
 
     @functools.cached_property
     def ranges(self) -> Sequence[tuple[str, int, int]]:
-        """Splits of the episodes, each with the first episode, and the one after the last."""
-        if self._is_whole:
+        """The ranges of the episodes: split, first episode, end."""
+        if self._is_full_split:
             return [(self.split, 0, self._count(self.split))]
-        return _ranges_of(self.source, self.split, self._count)
+        return _split_ranges(self.source, self.split, self._count)
 
     @functools.cached_property
     def _ends(self) -> list[int]:
-        """The number of the episode after the last one of each of the ranges."""
+        """The end of each range, in the numbers of these episodes."""
         return list(itertools.accumulate(end - begin for _, begin, end in self.ranges))
 
     def _count(self, split: str) -> int:
         if isinstance(self.source, Source):
             return self.source.num_episodes(split)
-        return self._passed[split].count()
+        return self._stream_splits[split].count()
 
     def place(self, index: int) -> tuple[str, int]:
         """Returns the split that has an episode, and its index in that split."""
-        if self._is_whole:
+        if self._is_full_split:
             return self.split, index
         number = bisect.bisect_right(self._ends, index)
         split, _, end = self.ranges[number]
         return split, end - (self._ends[number] - index)
 
     def stored_number(self, index: int) -> int:
-        """Returns the number of an episode in its stored split, of which these may be a selection.
+        """Returns the number of an episode in its stored split, before any selection.
 
-        Episodes of several splits or datasets, whose numbers there are not unique, have those here.
+        If the episodes come from several splits or datasets, returns `index`, which is unique.
 
         Args:
-          index: The number of the episode here; from the last one if negative.
+          index: The number of the episode; negative ones count from the end.
         """
         index = index if index >= 0 else len(self) + index
         split, number = self.place(index)
@@ -167,7 +169,7 @@ class Episodes(Sequence[SourceEpisode]):
         split, number = self.place(index)
         if isinstance(self.source, Source):
             return reading.read(self.source, split, number, fields, rows)
-        episode = self._passed[split].read(number)
+        episode = self._stream_splits[split].read(number)
         return episode if rows == ALL_ROWS else reading.cut(episode, rows)
 
     @property
@@ -184,17 +186,17 @@ class Episodes(Sequence[SourceEpisode]):
             return {**self.source.about.metadata, **self._declared}
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
-        """Says how many episodes splits of a stream have, which need not be read to be counted."""
+        """Sets the numbers of episodes of splits of a stream, so that they need no counting."""
         for split, number in counts.items():
-            self._passed[split].number = number
+            self._stream_splits[split].number = number
 
     def __len__(self) -> int:
         return self._ends[-1]
 
     def has(self, index: int) -> bool:
-        """Whether there is an episode of an index from 0 on; counts no further than to it."""
-        if self._is_whole and self._passed:
-            return self._passed[self.split].has(index)
+        """Returns True if there is an episode of an index; reads a stream no further."""
+        if self._is_full_split and self._stream_splits:
+            return self._stream_splits[self.split].has(index)
         return index < len(self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -205,12 +207,12 @@ class Episodes(Sequence[SourceEpisode]):
     def __iter__(self) -> Iterator[SourceEpisode]:
         if isinstance(self.source, Source):
             return map(self._read, range(len(self)))
-        ranges = [(self.split, 0, None)] if self._is_whole else self.ranges
+        ranges = [(self.split, 0, None)] if self._is_full_split else self.ranges
         pieces = (
-            itertools.islice(_in_order(self.source, split), begin, end)
+            itertools.islice(_stream_episodes(self.source, split), begin, end)
             for split, begin, end in ranges
         )
-        return map(_sound, itertools.chain.from_iterable(pieces))
+        return map(_raise_if_damaged, itertools.chain.from_iterable(pieces))
 
     def episode(self, index: int) -> SourceEpisode:
         """Reads an episode.
@@ -219,27 +221,27 @@ class Episodes(Sequence[SourceEpisode]):
           index: The number of the episode; negative ones count from the end.
 
         Returns:
-          The episode as it is stored: images that are files stay files. `columns` decodes them.
+          The episode in its stored form: image files are not decoded. `columns` decodes them.
 
         Raises:
           IndexError: There is no such episode.
-          SourceError: It is damaged; says where. Others can be read nevertheless.
+          SourceError: The episode is damaged; the message has the location.
         """
-        return self._read(self._checked(index))
+        return self._read(self._normalized_index(index))
 
     def peek(self, index: int) -> SourceEpisode:
-        """Reads an episode, without fields of its steps other than flags if that is faster.
+        """Reads an episode, possibly without the fields of its steps other than flags (faster).
 
         Args:
           index: The number of the episode; negative ones count from the end.
 
         Raises:
           IndexError: There is no such episode.
-          SourceError: It is damaged; says where.
+          SourceError: The episode is damaged; the message has the location.
         """
         fields = self.source.fields
         flags = [f"{rlds.STEPS}/{name}" for name in fields.flags]
-        return self._read(self._checked(index), [*flags, *fields.episode_paths()])
+        return self._read(self._normalized_index(index), [*flags, *fields.episode_paths()])
 
     def columns(
         self,
@@ -257,19 +259,19 @@ class Episodes(Sequence[SourceEpisode]):
           fields: The fields, such as `["action", "observation/camera"]`; all by default.
           start: The first step; the first of the episode by default.
           stop: The step after the last one; negative numbers count from the end.
-          decode_images: Whether images that are stored as files are arrays, rather than the bytes
-            of the files (if the source gives them).
+          decode_images: True to decode image files to arrays; False for their bytes, if the source
+            has them.
 
         Returns:
-          Columns, nested as the fields are. Images are arrays, of shape `[time, height, width,
-          channels]`, uint8 or what the spec says. Images of different sizes are an array of arrays.
+          Columns, nested as the fields are. Images are arrays of shape `[time, height, width,
+          channels]`, uint8 unless the spec differs. Images of different sizes are an object array.
 
         Raises:
           IndexError: There is no such episode.
-          KeyError: There is no such field; says which there are.
-          SourceError: The episode is damaged; says where.
+          KeyError: There is no such field; the message lists the fields.
+          SourceError: The episode is damaged; the message has the location.
         """
-        index = self._checked(index)
+        index = self._normalized_index(index)
         aliases = {} if fields is None else step_aliases(self.source)
         chosen_fields = dict(leaves_at(self._steps, fields, aliases))
         names, rows = [f"{rlds.STEPS}/{path}" for path in chosen_fields], ALL_ROWS
@@ -292,7 +294,7 @@ class Episodes(Sequence[SourceEpisode]):
         """Yields the outline (steps, transitions) of each episode; reads as little as possible.
 
         Raises:
-          SourceError: An episode is damaged; says where.
+          SourceError: An episode is damaged; the message has the location.
         """
         if not isinstance(self.source, Source):
             return (episode.outline for episode in self)
@@ -300,7 +302,7 @@ class Episodes(Sequence[SourceEpisode]):
         return (reading.outline(self.source, *at) for at in locations)
 
     def lengths(self) -> Lengths | None:
-        """Returns the lengths of all episodes, if they are known without reading them."""
+        """Returns the lengths of all episodes; None if unknown without reading them."""
         lengths_of_ranges = []
         if not isinstance(self.source, Source):
             return None
@@ -317,22 +319,21 @@ class Episodes(Sequence[SourceEpisode]):
         Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
         `terminal`, `truncated`, `complete`, `duration` (seconds, if rate or times are known),
         `instruction`, `bytes` (of the steps, without clips), `digest` (of the steps, see
-        `rlds.sources.digests`) and `error` (of damaged episodes); the numbers, flags and short
-        texts that episodes have as fields; and for each field of numbers in the steps the
-        smallest, the largest and the mean value, as `min`, `max` and `mean`: those that are NaN,
-        and placeholders, do not count. Other values that are NaN are null, as are unknown ones.
+        `rlds.sources.digests`) and `error` (of damaged episodes); the fields of episodes that are
+        numbers, flags or short texts; and for each numeric field of steps the statistics `min`,
+        `max` and `mean`, without NaN and placeholders. Other NaN and unknown values are null.
 
-        Making it means to read all episodes once. It is kept beside the data in `.rlds`, or in the
-        cache, as long as the files stay as they are.
+        The first call reads all episodes once. The table is stored beside the data in `.rlds`, or
+        in the cache, until the files change.
 
         Args:
-          progress: Whether to show a progress bar, if None on a terminal. Or a function: it is told
-            how many episodes are done, and of how many, None if nobody knows.
+          progress: True for a progress bar, None for one on a terminal. Or a callback, which gets
+            the number of done episodes and of all episodes (None if unknown).
           jobs: The number of processes that may read episodes; one for each processor if None.
 
         Raises:
           ImportError: pyarrow is not installed.
-          OSError: The table can be kept nowhere.
+          OSError: No folder for the table is writable.
         """
         from rlds.sources.episode_table import EpisodeTable, table_part
 
@@ -350,17 +351,18 @@ class Episodes(Sequence[SourceEpisode]):
         Args:
           condition: An expression of SQL over the columns of the `table`, such as
             `"steps > 50 and success and instruction like '%red%'"`, or `"reward.max > 1"`.
-          progress: Whether to show how far the table is; if None, on a terminal.
+          progress: True for a progress bar of the table; if None, on a terminal.
 
         Raises:
           ImportError: DuckDB or pyarrow is not installed.
-          TypeError: The episodes cannot be read in any order.
-          ValueError: It is no such expression, or there is no such column; says which there are.
+          TypeError: The source has no random access.
+          ValueError: The condition is not valid, or has an unknown column; the message lists the
+            columns.
         """
         return self._selected(self.table(progress=progress).where(condition), condition)
 
     def select(self, indices: Iterable[int]) -> Episodes:
-        """Returns some of the episodes, in the order of their numbers here.
+        """Selects episodes by their numbers, in the given order.
 
         Args:
           indices: The numbers of the episodes.
@@ -372,14 +374,14 @@ class Episodes(Sequence[SourceEpisode]):
         return self._selected(indices)
 
     def through(self, view: Callable[..., Source], *arguments: Any) -> Episodes:
-        """Returns the same episodes as a view of their source has them.
+        """Returns the same episodes of a view of the source.
 
         Args:
-          view: Makes the view of the source.
-          *arguments: Its other arguments.
+          view: The class of the view.
+          *arguments: Its arguments after the source.
 
         Raises:
-          TypeError: The episodes cannot be read in any order.
+          TypeError: The source has no random access.
         """
         source = view(with_random_access(self.source), *arguments)
         return Episodes(source, self.split, format=self.format, declared=self._declared)
@@ -387,11 +389,11 @@ class Episodes(Sequence[SourceEpisode]):
     def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
         source = with_random_access(self.source)
         if not (isinstance(indices, np.ndarray) and indices.dtype.kind in "iu"):
-            indices = np.fromiter(map(self._checked, indices), np.int64)
+            indices = np.fromiter(map(self._normalized_index, indices), np.int64)
         total = len(self)
         numbers = np.where(indices < 0, indices + total, indices)
         for wrong in indices[(numbers < 0) | (numbers >= total)][:1]:
-            self._checked(wrong)
+            self._normalized_index(wrong)
         splits, _, ends = zip(*self.ranges)
         ranges = np.searchsorted(self._ends, numbers, side="right")
         rows, names = numbers + np.subtract(ends, self._ends)[ranges], np.array(splits)[ranges]
@@ -404,7 +406,7 @@ class Episodes(Sequence[SourceEpisode]):
         again = functools.partial(Episodes, format=self.format, declared=self._declared)
         return again, (self.source, self.split)
 
-    def _checked(self, index: Any) -> int:
+    def _normalized_index(self, index: Any) -> int:
         try:
             number = operator.index(index)
         except TypeError:
@@ -429,7 +431,7 @@ class Episodes(Sequence[SourceEpisode]):
             lines.append(f"split {split!r}: {counted}")
         if not self.has_random_access:
             lines.append("Episodes are read in their order; this format has no index.")
-        lines += ["fields of an episode:", *_described(self.spec, "  ")]
+        lines += ["fields of an episode:", *_describe_fields(self.spec, "  ")]
         return "\n".join(lines)
 
 
@@ -439,17 +441,17 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     Args:
       column: The values of a field; None if there are none.
       field: The type of one of them.
-      decode_images: Whether images that are files become arrays.
+      decode_images: True to decode image files to arrays.
 
     Raises:
-      ValueError: It does not fit, or an image is damaged.
+      ValueError: The column does not match the field, or an image is damaged.
     """
     if isinstance(column, tfds_files.RaggedColumn):
         is_fixed = isinstance(field, Field) and None not in field.shape
-        return _of_one_length(column, field.shape) if is_fixed else column
+        return _as_rectangular(column, field.shape) if is_fixed else column
     if _fits_field(column, field):
         return column
-    if _is_of_sizes(column, field):
+    if _is_ragged(column, field):
         return objects(as_values(value[np.newaxis], field, decode_images)[0] for value in column)
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
     is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object
@@ -461,8 +463,8 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     return tfds_files.stack([tfds_files.decode_image(data, feature) for data in values])
 
 
-def _of_one_length(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.ndarray:
-    """Returns a column of sequences that have the same length in all rows as an array."""
+def _as_rectangular(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.ndarray:
+    """Converts a ragged column to an array; the lengths must equal the declared shape."""
     values: Any = column
     for size in shape:
         if isinstance(values, tfds_files.RaggedColumn):
@@ -473,7 +475,7 @@ def _of_one_length(column: tfds_files.RaggedColumn, shape: Sequence[int]) -> np.
 
 
 def _fits_field(column: Any, field: Any) -> bool:
-    """Whether a column already has the declared dtype and shape; a fast path for short episodes."""
+    """True if a column already has the declared dtype and shape: a fast path."""
     return (
         isinstance(column, np.ndarray)
         and isinstance(field, Field)
@@ -482,8 +484,8 @@ def _fits_field(column: Any, field: Any) -> bool:
     )
 
 
-def _is_of_sizes(column: Any, field: Any) -> bool:
-    """Whether a column holds arrays of different sizes, and its field allows them."""
+def _is_ragged(column: Any, field: Any) -> bool:
+    """True if a column holds arrays of different sizes, and its field allows them."""
     return (
         isinstance(column, np.ndarray)
         and column.dtype == object
@@ -493,11 +495,11 @@ def _is_of_sizes(column: Any, field: Any) -> bool:
     )
 
 
-def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _describe_fields(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, field in fields.items():
         if isinstance(field, Mapping):
             yield f"{indent}{name}:"
-            yield from _described(field, f"{indent}  ")
+            yield from _describe_fields(field, f"{indent}  ")
             continue
         facts = [in_words(field)]
         if isinstance(field, Field):
@@ -507,29 +509,29 @@ def _described(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{name}: {'; '.join(facts)}"
 
 
-class _Passed:
-    """The episodes of a split of a stream, which can go on after any that was passed.
+class _StreamSplit:
+    """Indexed access to a split of a stream; records the location of each episode on reading.
 
     Attributes:
-      number: Their number, if it is known.
+      number: The number of episodes, if known.
     """
 
     number: int | None = None
 
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
-        # The location of each earlier episode: its part, and the key of the one before it.
+        # The location of each read episode: its part, and the key of the episode before it.
         self._locations: list[tuple[str, str | None]] = []
-        self._ahead = self._walk()
+        self._iterator = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
-        self._are_all = False
+        self._is_exhausted = False
         self._lock = threading.Lock()  # Several iterators may read from it.
         reset_in_forks(self)
 
     def _reset(self) -> None:
         self._lock, self._next = threading.Lock(), None
-        if not self._are_all:  # The open files belong to the parent process.
-            self._locations, self._ahead = [], self._walk()
+        if not self._is_exhausted:  # The open files belong to the parent process.
+            self._locations, self._iterator = [], self._walk()
 
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and records the location of each."""
@@ -542,9 +544,9 @@ class _Passed:
 
     def _has(self, index: int) -> bool:
         while index >= len(self._locations):
-            self._next = next(self._ahead, None)
+            self._next = next(self._iterator, None)
             if self._next is None:
-                self._are_all = True
+                self._is_exhausted = True
                 return False
         return True
 
@@ -570,30 +572,30 @@ class _Passed:
         if episode is None:
             part, before = self._locations[index]
             episode = next(reading.episodes(self._source, self._split, part, before))
-        return _sound(episode)
+        return _raise_if_damaged(episode)
 
 
-def _in_order(source: AnySource, split: str) -> Iterator[SourceEpisode | DamagedEpisode]:
+def _stream_episodes(source: AnySource, split: str) -> Iterator[SourceEpisode | DamagedEpisode]:
     for part in reading.parts(source, split):
         yield from reading.episodes(source, split, part)
 
 
-def _sound(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
+def _raise_if_damaged(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
     if isinstance(episode, DamagedEpisode):
         raise episode.error
     return episode
 
 
-def _splits_in(source: AnySource, part: str) -> list[str]:
-    """The splits that the name of a part may name: counting others may mean to read everything."""
+def _mentioned_splits(source: AnySource, part: str) -> list[str]:
+    """Returns the splits in a split expression: counting others may take reading all episodes."""
     return [split for split in source.splits if split in part or "all" in part]
 
 
-def _ranges_of(
+def _split_ranges(
     source: AnySource, part: str, count: Callable[[str], int]
 ) -> list[tuple[str, int, int]]:
-    """The episodes of a part of a split, or of several: splits, each with a begin and an end."""
-    named, shards = _splits_in(source, part), source.can.shards or (lambda split: ())
+    """Resolves a split expression to ranges: split, begin, end."""
+    named, shards = _mentioned_splits(source, part), source.can.shards or (lambda split: ())
     lengths = {split: shards(split) or [count(split)] for split in named}
     try:
         if re.search(r"\dshard[:\]]", part) and not all(map(shards, named)):

@@ -18,7 +18,7 @@ __all__ = [
     "several_datasets",
 ]
 
-_SHOWN = 4
+_MAX_LISTED = 4
 
 
 def marked_formats(directory: str) -> list[str]:
@@ -100,8 +100,8 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
     """Returns the error about a folder of several datasets, which `find_datasets` has found."""
-    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_SHOWN]]
-    more = ", …" if len(datasets) > _SHOWN else ""
+    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_LISTED]]
+    more = ", …" if len(datasets) > _MAX_LISTED else ""
     return (
         f"{path} holds {len(datasets)} datasets: {', '.join(shown)}{more}. Choose one; "
         f"`rlds list {path}` shows them."

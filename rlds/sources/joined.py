@@ -25,7 +25,7 @@ from rlds.sources.view import Chosen, View
 __all__ = ["ALL", "JoinedSource"]
 
 ALL = "all"
-"""The one split of joined sources."""
+"""The single split of joined sources."""
 
 
 class JoinedSource(View):
@@ -33,7 +33,7 @@ class JoinedSource(View):
 
     Args:
       parts: The episodes of each dataset.
-      prefixes: The prefixes of the keys of each, which no other has.
+      prefixes: The unique prefix of the keys of each dataset.
       about: The description of the joined dataset; that of the first one if None.
     """
 
@@ -88,7 +88,7 @@ class JoinedSource(View):
 
     @override
     def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        """Returns a mask of the episodes whose key has a prefix here, and none in storage."""
+        """Returns a mask of the episodes whose stored key lacks the prefix."""
         is_renamed = [
             prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
             for base, _, _, prefix in self._runs

@@ -22,7 +22,7 @@ from rlds.sources.label_rows import (
     declare,
     declared,
     folders_of,
-    folders_of_new,
+    new_folders,
     readable,
     rows,
 )
@@ -30,13 +30,13 @@ from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import traced
 from rlds_ecosystem.files import stores
 
-__all__ = ["added_label_ids", "carry", "moved"]
+__all__ = ["added_label_ids", "copied_label", "copy_labels"]
 
 # The prefix of the tool of a label that was copied from another episode.
-_CARRIED = "carried from "
+_COPY_TOOL = "carried from "
 
 
-def carry(
+def copy_labels(
     episodes: Episodes,
     origins: Iterable[tuple[int, int]],
     copy: Episodes,
@@ -45,26 +45,26 @@ def carry(
 ) -> None:
     """Copies the labels of the source datasets to a new dataset on this machine.
 
-    An episode whose steps became others, trimmed or with another field, has another digest: its
-    labels get rows for that, of the steps where they are now. Nothing is read if there are no
-    labels, and of the new dataset only what has some.
+    An edited episode (trimmed, or with another field) has another digest: its labels are rewritten
+    with this digest, and with the new offsets of the labelled steps. Nothing is read if there are
+    no labels; of the new dataset, only labelled episodes are read.
 
     Args:
-      episodes: The episodes that it is made of.
-      origins: Numbers of episodes of the new dataset, each with that of what it is made of. Copies
-        need not be among them.
+      episodes: The source episodes.
+      origins: Pairs of the number of a new episode and that of its source episode. Unchanged copies
+        may be missing.
       copy: The episodes of the new dataset.
       draft: The current path of the new dataset, such as that of a draft.
       path: Its final path.
 
     Raises:
-      OSError: Labels can be kept nowhere.
-      SourceError: A line is damaged, and episodes that have labels have other steps now.
+      OSError: No folder for labels is writable.
+      SourceError: A row of labels is damaged, and the steps of labelled episodes have changed.
     """
     folders = [folder for base in reading.bases(episodes.source) for folder in folders_of(base)]
     if not any(folder.is_dir() for folder in folders) or not stores.is_local(path):
         return
-    target = folders_of_new(copy.source, draft, path)
+    target = new_folders(copy.source, draft, path)
     copy_lines(folders, target)
     if not target:
         return
@@ -73,18 +73,22 @@ def carry(
         layers, target_layers = declared(folders), declared(target)
     except SourceError:
         # The lines were copied, but labels of changed steps cannot be moved.
-        if any(_moved(readable(folders), episodes, origins, copy)):
+        if any(_copied_labels(readable(folders), episodes, origins, copy)):
             raise
         return
     old_ids = {row.id for row in rows(target)}
-    new = {row.id: row for row in _moved(labels, episodes, origins, copy) if row.id not in old_ids}
+    new = {
+        row.id: row
+        for row in _copied_labels(labels, episodes, origins, copy)
+        if row.id not in old_ids
+    }
     if new:
         append(target, [*new.values()])
     if other := [one for name, one in layers.items() if name not in target_layers]:
         declare(target, other)
 
 
-def _moved(
+def _copied_labels(
     labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], copy: Episodes
 ) -> Iterator[Label]:
     labels_of: dict[str, list[Label]] = {}
@@ -106,10 +110,12 @@ def _moved(
             digest = digest_of(episode.steps).hex()
             if digest != episode_labels[0].episode:
                 for label in episode_labels:
-                    yield from moved(label, digest, episode.key, episode.num_steps, first)
+                    yield from copied_label(label, digest, episode.key, episode.num_steps, first)
 
 
-def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:
+def copied_label(
+    label: Label, digest: str, key: str, steps: int, first: int = 0
+) -> Iterator[Label]:
     """Yields a label moved to another episode, unless that episode lacks the labelled steps.
 
     Args:
@@ -117,7 +123,7 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
       digest: The digest of the other episode.
       key: Its key.
       steps: The number of its steps.
-      first: The step of the labelled episode that is the first one of the other.
+      first: The step of the labelled episode that is step 0 of the other one.
     """
     begin, end = label.begin, label.end
     if begin is not None and end is not None:
@@ -127,9 +133,9 @@ def moved(label: Label, digest: str, key: str, steps: int, first: int = 0) -> It
     # Deterministic: repeating the copy gives the same identifier.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
     where: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
-    yield dataclasses.replace(label, **where, id=name, tool=_CARRIED + label.id)
+    yield dataclasses.replace(label, **where, id=name, tool=_COPY_TOOL + label.id)
 
 
 def added_label_ids(folders: Iterable[Path]) -> set[str]:
-    """Returns the names of all rows that people and programs have added themselves."""
-    return {row.id for row in readable(folders) if not row.tool.startswith(_CARRIED)}
+    """Returns the identifiers of all labels that are no copies."""
+    return {row.id for row in readable(folders) if not row.tool.startswith(_COPY_TOOL)}

@@ -1,12 +1,12 @@
-"""Rows of labels of episodes by people and programs, beside data that stays unchanged.
+"""Storage of labels (annotations) of episodes and steps, beside data that stays unchanged.
 
-A layer of labels is a file of JSON lines, to which rows are added and of which none is changed. Of
-the rows of one annotator about the same steps of an episode, the last one holds; a retraction is
-such a row. Episodes are named by the digests of their steps, so labels hold for all copies.
+A layer of labels is an append-only file of JSON lines. The last row of an annotator for the same
+steps of an episode is valid; a retraction is such a row. Labels refer to episodes by the digests of
+their steps, so they are valid for all copies.
 
-What people may say in a layer, and with which keys, can be declared, in `layers.json` beside them.
+The values and the keyboard shortcuts of a layer may be declared in `layers.json`.
 
-The rows are read here, and not in `rlds.labels`, because the table of episodes shows them.
+This module is not in `rlds.labels`, because the table of episodes has a column of labels.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
     "declare",
     "declared",
     "folders_of",
-    "folders_of_new",
     "has_labels",
     "joined",
+    "new_folders",
     "now",
     "readable",
     "rows",
@@ -61,21 +61,23 @@ COLUMN = "label"
 """The column of the table of episodes, a struct with fields for each layer."""
 
 TYPES: Mapping[str, type] = {"flag": bool, "choice": str, "text": str, "number": float}
-"""The types of labels, with those of their values."""
+"""The types of labels, each with the Python type of its values."""
 
 
 def type_of(value: Any) -> str:
-    """Returns the type that a layer has by default, from its first value."""
+    """Returns the default type of a layer, from its first value."""
     return {bool: "flag", str: "choice"}.get(value.__class__, "number")
 
 
 _FOLDER, _LAYERS = "labels", "layers.json"
-_LAYER = "a lower-case letter, then lower-case letters, digits or _, at most 64 characters"
+_LAYER_NAME_RULE = (
+    "a lower-case letter, then lower-case letters, digits or _, at most 64 characters"
+)
 _DIGEST = re.compile("[0-9a-f]{32}")
 
 
-def _names_layer(name: Any) -> bool:
-    """Whether a name can be that of a file, and of a field in SQL."""
+def _is_layer_name(name: Any) -> bool:
+    """Returns True if a name is valid for a layer: as a file name, and as a field in SQL."""
     return (
         isinstance(name, str)
         and name.isidentifier()
@@ -87,7 +89,7 @@ def _names_layer(name: Any) -> bool:
 
 
 def now() -> str:
-    """Returns the time."""
+    """Returns the current time in ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
@@ -99,18 +101,18 @@ class Label:
       layer: The name of the layer: small letters of any script, digits and `_`.
       type: The type of the value: flag, choice, text or number.
       episode: The digest of the steps of the episode, in hexadecimal digits.
-      key: The key that the episode had.
+      key: The key of the episode when it was labelled.
       begin: The first step; None for the whole episode.
       end: The step after the last one.
       value: The value; None in a retraction.
       annotator: The name of the annotator.
       at: The time, in the form of ISO 8601.
       tool: The program that wrote the label.
-      retracts: The `id` of the label that this row takes back.
-      id: Names the row.
+      retracts: The `id` of the retracted label; None for a label.
+      id: The unique identifier of the row.
 
     Raises:
-      ValueError: A value does not fit.
+      ValueError: An attribute is not valid.
     """
 
     layer: str
@@ -132,11 +134,11 @@ class Label:
         is_range = are_steps and 0 <= (self.begin or 0) < (self.end or 0)
         fits = is_range or steps == (None, None)
         is_text = {type(self.id), type(self.key), type(self.at)} == {str}
-        # NaN, which does not equal itself, says nothing.
+        # NaN, which does not equal itself, is no label.
         is_of_layer = type(self.value) is of_layer and self.value == self.value
         _check(
             self,
-            ("layer", _names_layer(self.layer), _LAYER),
+            ("layer", _is_layer_name(self.layer), _LAYER_NAME_RULE),
             ("type", of_layer, f"one of {', '.join(TYPES)}"),
             ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
             ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
@@ -166,7 +168,7 @@ class Layer:
       title: The name that annotators see, if it differs from `name`.
 
     Raises:
-      ValueError: A value does not fit.
+      ValueError: An attribute is not valid.
     """
 
     name: str
@@ -179,12 +181,12 @@ class Layer:
 
     def __post_init__(self) -> None:
         lists = (*self.choices, *self.keys)
-        may_choose = self.type == "choice" or not self.choices
+        are_choices_allowed = self.type == "choice" or not self.choices
         _check(
             self,
-            ("name", _names_layer(self.name), _LAYER),
+            ("name", _is_layer_name(self.name), _LAYER_NAME_RULE),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
-            ("choices", may_choose, "no choices, unless the type is choice"),
+            ("choices", are_choices_allowed, "no choices, unless the type is choice"),
             ("choices", len({*self.choices}) == len(self.choices), "no choice twice"),
             ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
             ("title", isinstance(self.title, str), "a text"),
@@ -193,15 +195,15 @@ class Layer:
 
 def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
     """Checks attributes, each given with a validity and a description of valid values."""
-    for name, is_right, expected in rules:
-        if not is_right:
+    for name, is_valid, expected in rules:
+        if not is_valid:
             raise ValueError(f"{name}: got {getattr(row, name)!r}, expected {expected}")
 
 
 def folders_of(source: AnySource) -> tuple[Path, ...]:
     """Returns the label folders of a source: next to the data, and in the cache.
 
-    The labels of one file are in the cache, unless there is a folder for them beside it.
+    For a dataset of one file: the existing folder beside the file, or the cache.
     """
     folders = [folder / _FOLDER for folder in folder_of(source)]
     if not folders and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
@@ -210,17 +212,17 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
 
 def has_labels(source: AnySource) -> bool:
-    """Whether a base of a source has label layers."""
+    """Returns True if a base of a source has label layers."""
     return any(types(folders_of(base)) for base in reading.bases(source))
 
 
-def folders_of_new(
+def new_folders(
     source: AnySource, draft: str | os.PathLike[str], target: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
-    """Returns the folders of labels of a new dataset, which moves from one path to another.
+    """Returns the label folders of a new dataset, whose draft will be renamed.
 
     Args:
-      source: Its source.
+      source: The source of the new dataset.
       draft: The current path.
       target: The final path.
     """
@@ -237,7 +239,7 @@ def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
     """Returns all rows, in their order.
 
     Raises:
-      SourceError: A line is damaged; says which. The last line of a killed writer is passed over.
+      SourceError: A line is damaged. An incomplete last line of a killed writer is ignored.
     """
     return _rows(state_of(folders))
 
@@ -255,10 +257,10 @@ def types(folders: Iterable[Path]) -> dict[str, str]:
 
 
 def declared(folders: Iterable[Path]) -> dict[str, Layer]:
-    """Returns the layers that were declared, by their names.
+    """Returns the declared layers, by their names.
 
     Raises:
-      SourceError: Their file is damaged.
+      SourceError: The file of layers is damaged.
     """
     layers: dict[str, Layer] = {}
     for file in (folder / _LAYERS for folder in folders):
@@ -267,7 +269,7 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
             for layer in listed:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
                 layers.setdefault(layer["name"], _from_json(Layer, {**layer, **lists}))
-        except (*_NO_LABEL, LookupError, AttributeError) as error:
+        except (*_INVALID_ROW_ERRORS, LookupError, AttributeError) as error:
             fault = f"not a list of label layers: {error}. Correct the file, or delete it"
             raise SourceError(fault, file=file) from error
     return layers
@@ -277,8 +279,8 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
     """Declares label layers; replaces layers of the same names.
 
     Raises:
-      OSError: Labels can be kept nowhere.
-      ValueError: There are labels of another type in a layer.
+      OSError: No folder for labels is writable.
+      ValueError: A layer has labels of another type.
     """
     new = {layer.name: layer for layer in layers}
     for name, kind in types(folders).items():
@@ -297,17 +299,17 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
                 del content[name]["title"]
         write_at_once(file, json.dumps([*content.values()], indent=1).encode() + b"\n")
 
-    _in_first(folders, write)
+    _write_to_first(folders, write)
 
 
 def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any, ...]:
-    """Returns a state that changes with each label of some layers, of all by default."""
+    """Returns a cache key that changes with each new label of some or all layers."""
     files = [file for layer in layers for file in _files(folders, layer)]
     return tuple((f, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 def can_be_written(folders: Iterable[Path]) -> bool:
-    """Whether labels can probably be stored: checks permissions without writing."""
+    """Returns True if labels can probably be stored: checks permissions without writing."""
     existing = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
     return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in existing)
 
@@ -329,8 +331,8 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                yield _label_of(line)
-        except _NO_LABEL as error:
+                yield _parse_label(line)
+        except _INVALID_ROW_ERRORS as error:
             if number < len(lines):
                 raise SourceError(
                     f"line {number}: not a label: {error}. Correct or delete this line. If a newer "
@@ -339,15 +341,15 @@ def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
                 ) from error
 
 
-# RecursionError: of lists in lists in lists.
-_NO_LABEL = (ValueError, TypeError, OverflowError, RecursionError)
+# RecursionError: deeply nested lists.
+_INVALID_ROW_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-def _label_of(line: bytes) -> Label:
+def _parse_label(line: bytes) -> Label:
     """Returns the label of a line.
 
     Raises:
-      OverflowError, RecursionError, TypeError, ValueError: It has none.
+      OverflowError, RecursionError, TypeError, ValueError: The line is no label.
     """
     if not isinstance(row := json.loads(line), dict):
         raise ValueError("expected a JSON object")
@@ -357,7 +359,7 @@ def _label_of(line: bytes) -> Label:
 
 
 def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Returns a label or a layer; newer releases may write more of it."""
+    """Creates a label or a layer; ignores fields of newer releases."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     arguments = {field.name: values[field.name] for field in fields if field.name in values}
     # Fields with a default set one of the two attributes.
@@ -368,8 +370,8 @@ def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _label_if_readable(line: bytes) -> Label | None:
-    with contextlib.suppress(*_NO_LABEL):
-        return _label_of(line)
+    with contextlib.suppress(*_INVALID_ROW_ERRORS):
+        return _parse_label(line)
     return None
 
 
@@ -377,7 +379,7 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     """Appends label lines to another dataset that lacks them, including damaged lines.
 
     Raises:
-      OSError: Labels can be kept nowhere.
+      OSError: No folder for labels is writable.
     """
     folders = tuple(folders)
     lines: dict[str, dict[bytes, None]] = {}
@@ -393,22 +395,22 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
             files = [file for each in target if (file := each / name).exists()]
             existing_lines = {line for file in files for line in file.read_bytes().split(b"\n")}
             if new := b"".join(line + b"\n" for line in new_lines if line not in existing_lines):
-                _add(folder / name, new)
+                _append_lines(folder / name, new)
         if layers and not any((each / _LAYERS).exists() for each in target):
             write_at_once(folder / _LAYERS, layers.read_bytes())
 
     if (lines or layers) and target:
-        _in_first(target, write)
+        _write_to_first(target, write)
 
 
 def readable(folders: Iterable[Path]) -> list[Label]:
-    """Returns the labels of all rows but damaged ones."""
+    """Returns all rows except damaged ones."""
     lines = (line for file in _files(folders) for line in file.read_bytes().split(b"\n"))
     return [*filter(None, map(_label_if_readable, lines))]
 
 
 def current(folders: Iterable[Path]) -> list[Label]:
-    """Returns the labels that hold."""
+    """Returns the valid labels: the last rows of their targets, without retractions."""
     last: dict[tuple[Any, ...], Label] = {}
     for row in rows(folders):
         last.pop(row.target, None)
@@ -419,17 +421,17 @@ def current(folders: Iterable[Path]) -> list[Label]:
 def append(
     folders: Sequence[Path], new: Sequence[Label], check: Callable[[], None] | None = None
 ) -> None:
-    """Adds rows to the files in the first folder that can be written, all or none.
+    """Appends rows to the layers in the first writable folder, all or none.
 
     Args:
       folders: The folders, see `folders_of`.
       new: The rows.
-      check: Raises an error if the episodes were replaced; called when nobody can replace them.
+      check: Raises an error if the episodes were replaced; called under the lock.
 
     Raises:
-      OSError: None can.
-      SourceError: A layer has a line that is no label: nobody could read what is added.
-      ValueError: A text is none of Unicode.
+      OSError: No folder is writable.
+      SourceError: A layer has a damaged line, after which no row would be readable.
+      ValueError: A text is not valid Unicode.
     """
     layers = {row.layer: b"" for row in new}
     for row in new:
@@ -446,18 +448,18 @@ def append(
             for layer, lines in layers.items():
                 file = folder / f"{layer}.jsonl"
                 ends[file] = file.stat().st_size if file.exists() else 0
-                _add(file, lines)
+                _append_lines(file, lines)
         except OSError:  # The disk is full, say.
             for file, end in ends.items():
                 if file.exists():
                     os.truncate(file, min(end, file.stat().st_size))
             raise
 
-    _in_first(folders, add)
+    _write_to_first(folders, add)
 
 
-def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
-    """Writes to the first folder that can be written."""
+def _write_to_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
+    """Writes to the first writable folder."""
     failed: OSError | None = None
     for folder in folders:
         try:
@@ -474,7 +476,7 @@ def _in_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
 def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
     """Writes to a label folder under a lock: another process may replace its dataset."""
     while True:
-        finish_replacing(folder.parent.parent)  # Else this would make another dataset.
+        finish_replacing(folder.parent.parent)  # Otherwise this would create another dataset.
         with contextlib.ExitStack() as held:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -485,7 +487,7 @@ def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
             return
 
 
-def _add(file: Path, lines: bytes) -> None:
+def _append_lines(file: Path, lines: bytes) -> None:
     with open(file, "a+b") as stream:
         end = stream.seek(0, os.SEEK_END)
         stream.seek(max(end - 1, 0))

@@ -1,4 +1,4 @@
-"""The conditions of well-known licenses for data that is made of several datasets."""
+"""License conflicts of a dataset that is derived from several datasets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 __all__ = ["conflicts", "spdx_of"]
 
-# Beginnings of the SPDX identifiers of licenses, in lower case, by their conditions. Identifiers
-# of Creative Commons spell the conditions out.
-_FREE = (
+# Prefixes of lower-case SPDX identifiers, by their conditions. Creative Commons identifiers contain
+# their conditions (nc, nd, sa).
+_PERMISSIVE = (
     *("cc0", "cc-by-", "mit", "apache", "bsd", "bsl", "isc", "zlib", "unlicense", "wtfpl"),
     *("pddl", "odc-by", "cdla-permissive", "etalab", "public-domain"),
 )
-_ALIKE = ("gpl", "agpl", "lgpl", "odbl", "cdla-sharing", "gfdl", "osl", "eupl", "mpl", "epl")
-_COMMERCE, _CHANGES, _SAME = "nc", "nd", "sa"
+_COPYLEFT = ("gpl", "agpl", "lgpl", "odbl", "cdla-sharing", "gfdl", "osl", "eupl", "mpl", "epl")
+_NC, _ND, _SA = "nc", "nd", "sa"
 
 
 def spdx_of(license: str) -> str:
@@ -32,7 +32,7 @@ def spdx_of(license: str) -> str:
 
 
 def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
-    """Explains conflicts of a license with those of the datasets that a dataset is made of.
+    """Describes conflicts of the license of a dataset with those of its source datasets.
 
     This is no legal advice. Unknown licenses are ignored.
 
@@ -44,33 +44,33 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
     ['b is under CC-BY-NC-4.0, which forbids commercial use, but the result is declared under MIT']
     """
     sentences = []
-    conditions = {name: _asks(license) for name, license in licenses.items()}
-    allowed = _asks(result)
+    conditions = {name: _conditions(license) for name, license in licenses.items()}
+    allowed = _conditions(result)
     for name, required in conditions.items():
         start = f"{name} is under {licenses[name]}"
-        if required and _CHANGES in required:
+        if required and _ND in required:
             sentences.append(f"{start}, which forbids sharing changed copies")
-        if required and _COMMERCE in required and allowed is not None and _COMMERCE not in allowed:
+        if required and _NC in required and allowed is not None and _NC not in allowed:
             declared = f"the result is declared under {result}"
             sentences.append(f"{start}, which forbids commercial use, but {declared}")
-        if required is None or _SAME not in required:
+        if required is None or _SA not in required:
             continue
         if result and spdx_of(result) != spdx_of(licenses[name]):
             sentences.append(f"{start}, which the result must keep; it is declared under {result}")
         for other, other_conditions in conditions.items():
             more = (other_conditions or set()) - required
-            if _COMMERCE in more:
+            if _NC in more:
                 sentences.append(
                     f"{start}, which forbids the limits that {licenses[other]} sets for {other}"
                 )
     return sentences
 
 
-def _asks(license: str) -> set[str] | None:
+def _conditions(license: str) -> set[str] | None:
     """Returns the conditions of a license; None for an unknown license."""
     name = spdx_of(license)
-    if name.startswith(_ALIKE):
-        return {_SAME}
-    if name.startswith(_FREE):
-        return {*name.split("-")} & {_COMMERCE, _CHANGES, _SAME}
+    if name.startswith(_COPYLEFT):
+        return {_SA}
+    if name.startswith(_PERMISSIVE):
+        return {*name.split("-")} & {_NC, _ND, _SA}
     return None

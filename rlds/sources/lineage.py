@@ -1,9 +1,9 @@
 """The lineage of a dataset: the origin of its episodes, and the operations on them.
 
-The lineage of a dataset is JSON: the operations, the datasets that they were done with, each with
-its own lineage, and for each episode which of them has it, and in which file it began. It is kept
-in `.rlds/lineage.json` of a folder, or in `.rlds` beside a file; without the parts about episodes
-also in the metadata of the dataset. There are no times in it: what is made twice is the same.
+The lineage is JSON: the operations, the source datasets, each with its own lineage, and for each
+episode its dataset and its raw file. It is stored in `.rlds/lineage.json` of a folder, or in
+`.rlds` beside a file; without entries of single episodes, also in the metadata of the dataset. It
+has no times: repeating the operations gives the same lineage.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ __all__ = [
     "origin_of",
     "traced",
     "without_episodes",
-    "write_beside",
+    "write_lineage",
 ]
 
 KEY = "lineage"
-"""The name in the metadata of a dataset."""
+"""The key of the lineage in the metadata of a dataset."""
 
 CONVERT = "convert"
 """The name of an export to another format in a recipe."""
 
-# Files that mark folders in which libraries take each file for their own.
-_WITHOUT_OTHERS = (".zgroup", "zarr.json")
+# Files of Zarr stores: libraries expect no other files in these folders.
+_ZARR_MARKERS = (".zgroup", "zarr.json")
 _EPISODES, _FILES, _FROM = "episodes", "files", "from"
 _VERSION = 1
-# The depth of recorded ancestors, and the mark of earlier ones.
-_DEEPEST, _CUT = 50, "earlier_left_out"
+# The maximum depth of recorded ancestors, and the key that marks a truncated lineage.
+_MAX_DEPTH, _TRUNCATED_KEY = 50, "earlier_left_out"
 
 
 def new_lineage(
@@ -79,11 +79,11 @@ def new_lineage(
 
     Args:
       operations: The operations.
-      datasets: The datasets that it is done with, by their names.
-      num_kept: The number of episodes that stay; None if it is not known yet.
-      num_all: The number of episodes before.
-      license: The terms that the new dataset says it is under.
-      digests: Digests of the episodes of datasets, of which their tables were at hand.
+      datasets: The source datasets, by their names.
+      num_kept: The number of episodes of the new dataset; None if unknown.
+      num_all: The number of episodes of the source datasets; None if unknown.
+      license: The declared license of the new dataset.
+      digests: Digests of the episodes of source datasets, by name, if known.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
     terms = {_short(name): source.about.license for name, source in sources.items()}
@@ -100,22 +100,24 @@ def new_lineage(
                 "format": episodes.format or _format_of(sources[name]),
                 "digest": (digests or {}).get(name) or _digest_of_files(sources[name].inputs()),
                 "license": sources[name].about.license,
-                KEY: _latest(lineage_of(name, episodes)),
+                KEY: _without_oldest(lineage_of(name, episodes)),
             }
             for name, episodes in datasets.items()
         ],
     }
 
 
-def _latest(lineage: Mapping[str, Any] | None, depth: int = _DEEPEST) -> dict[str, Any] | None:
-    """Returns a lineage without the oldest ancestors, which are marked."""
+def _without_oldest(
+    lineage: Mapping[str, Any] | None, depth: int = _MAX_DEPTH
+) -> dict[str, Any] | None:
+    """Returns a lineage without the oldest ancestors, with a mark in their place."""
     if lineage is None:
         return None
     parts = []
     for part in lineage.get(_FROM, ()):
-        latest = _latest(part[KEY], depth - 1) if depth else None
+        latest = _without_oldest(part[KEY], depth - 1) if depth else None
         is_cut = part[KEY] is not None and latest is None
-        parts.append({**part, KEY: latest, **({_CUT: True} if is_cut else {})})
+        parts.append({**part, KEY: latest, **({_TRUNCATED_KEY: True} if is_cut else {})})
     return {**lineage, _FROM: parts}
 
 
@@ -152,18 +154,18 @@ def converted(
         num_all = sum(reading.count(base, each) or 0 for base in bases for each in base.splits)
     datasets: dict[str, Episodes] = {}
     for base in bases if len(bases) > 1 else [source]:
-        called = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
-        datasets[free_name(called, datasets)] = Episodes(
+        dataset_name = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
+        datasets[free_name(dataset_name, datasets)] = Episodes(
             base, next(iter(base.splits)), format=source_format
         )
-    operations = [*_choices(source), convert]
+    operations = [*_selections(source), convert]
     return new_lineage(
         operations, datasets, num_kept=num_kept, num_all=num_all, license=source.about.license
     )
 
 
 def _format_of(source: AnySource) -> str:
-    """The name of the format that a source reads; that of its class, if it has none."""
+    """Returns the name of the format of a source; the name of its class if it has none."""
     while isinstance(source, View):
         source = source.bases[0]
     source = getattr(source, "source", source)  # A restored source wraps that of a format.
@@ -172,10 +174,10 @@ def _format_of(source: AnySource) -> str:
     return names[0] if names else type(source).__name__
 
 
-def _choices(source: AnySource) -> list[dict[str, Any]]:
-    """Returns the conditions (`where`) that chose the episodes, the first one first."""
+def _selections(source: AnySource) -> list[dict[str, Any]]:
+    """Returns the operations of the views that selected the episodes, in order."""
     if isinstance(source, View) and (kind := source.options.get("action_as")):
-        return [*_choices(source.bases[0]), {"do": "action_as", "kind": kind}]
+        return [*_selections(source.bases[0]), {"do": "action_as", "kind": kind}]
     if not isinstance(source, SelectedSource):
         return []
     rows, number = np.zeros(0, np.int64), 0
@@ -187,11 +189,11 @@ def _choices(source: AnySource) -> list[dict[str, Any]]:
     if source.condition is not None:
         rows_of = {source.condition: digest_of_rows(rows, number)}
         keep = {"do": "keep", "where": source.condition, "rows": rows_of}
-    return [*_choices(base), keep]
+    return [*_selections(base), keep]
 
 
 def as_json(value: Any) -> Any:
-    """Returns an argument in the types of JSON: functions by their names."""
+    """Converts an argument of an operation to JSON types: functions become their names."""
     if isinstance(value, Mapping):
         return {str(name): as_json(each) for name, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -208,14 +210,14 @@ def as_json(value: Any) -> Any:
 
 
 def digest_of_rows(rows: Any, number: int) -> str:
-    """Returns the count and a digest of the indices of chosen episodes."""
+    """Returns the number and a digest of the indices of selected episodes."""
     chosen = np.asarray(rows, "<i8")
     digest = hashlib.sha256(chosen.tobytes()).hexdigest()
     return f"{len(chosen)} of {number}, sha256:{digest[:16]}"
 
 
 def digest_of_episodes(episodes: Episodes) -> str:
-    """Returns a digest of all episodes: of the digests in their table."""
+    """Returns a digest of all episodes, from the digests in their table."""
     digests = episodes.table().arrow(["digest"])["digest"].to_pylist()
     joined = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
     return f"episodes:sha256:{joined.hexdigest()}"
@@ -247,7 +249,7 @@ class Trace:
     def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
         self._numbers = {id(source): number for number, source in enumerate(sources)}
         # True for raw datasets, whose lineage does not have the origin of their episodes.
-        self._are_first = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
+        self._are_raw = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
         # Runs: number of the dataset, split, first index, length; file, first row, lengths.
         self.episodes: list[list[Any]] = []
         self.files: list[list[Any]] = []
@@ -262,7 +264,7 @@ class Trace:
         else:
             runs.append([part, split, number, 1])
         file, begin, end = "", 0, 0
-        if origin is not None and self._are_first[part]:
+        if origin is not None and self._are_raw[part]:
             file, begin, end = origin.file, origin.begin, origin.end
         if not self.files or self.files[-1][0] != file or self._end != begin:
             self.files.append([file, begin, []])
@@ -270,13 +272,13 @@ class Trace:
         self._end = end
 
 
-def write_beside(
+def write_lineage(
     path: str | os.PathLike[str], lineage: Mapping[str, Any], traces: Mapping[str, Trace]
 ) -> None:
     """Writes the lineage file of a new dataset next to it.
 
     Args:
-      path: The folder, or the file.
+      path: The dataset: a folder or a file.
       lineage: The result of `new_lineage`.
       traces: The origins of the episodes of each split.
     """
@@ -288,14 +290,14 @@ def write_beside(
         files = {}
     content = {**lineage, "kept": sum(n for runs in episodes.values() for *_, n in runs)}
     content |= {_EPISODES: episodes, **({_FILES: files} if files else {})}
-    # One entry a line, for readers.
+    # One entry a line, for human readers.
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
-    # Half a surrogate, of a name that is no UTF-8, becomes an escape of JSON.
+    # Lone surrogates, of file names that are no UTF-8, become JSON escapes.
     write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
 
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a lineage without entries of single episodes, which may be long."""
+    """Returns a lineage without the entries of single episodes, which may be long."""
     parts = [
         {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
     ]
@@ -320,16 +322,18 @@ def lineage_of(
     stored = json.loads(file.read_text()) if file.exists() else None
     if stored is None or beside:
         episodes = open_episodes(path, "all") if episodes is None else episodes
-        noted = episodes.metadata.get(KEY)
-        noted = json.loads(noted) if isinstance(noted, str) else noted
-        # The file is of an older dataset, if a process was killed before it was rewritten.
-        if isinstance(noted, Mapping) and (stored is None or not _are_of_one(stored, noted)):
-            stored = noted
+        embedded = episodes.metadata.get(KEY)
+        embedded = json.loads(embedded) if isinstance(embedded, str) else embedded
+        # A killed process may have left the lineage file of an older dataset.
+        if isinstance(embedded, Mapping) and (
+            stored is None or not _is_same_dataset(stored, embedded)
+        ):
+            stored = embedded
     return dict(stored) if isinstance(stored, Mapping) else None
 
 
-def _are_of_one(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two lineages are of the same dataset; only one of them lists its episodes."""
+def _is_same_dataset(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """True if two lineages are of the same dataset; only one of them lists its episodes."""
     ours, theirs = ({**without_episodes(each), "kept": None} for each in (one, other))
     return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
 
@@ -338,12 +342,12 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
     """Traces an episode through its ancestors: name, split and index, the nearest first.
 
     Args:
-      lineage: The lineage of the dataset which has it.
-      split: Its split.
-      index: Its number in the split.
+      lineage: The lineage of the dataset of the episode.
+      split: The split of the episode.
+      index: The number of the episode in the split.
 
     Returns:
-      The name of each dataset, the split in it, and the number in that.
+      For each ancestor the name of the dataset, the split, and the number in the split.
 
     Raises:
       IndexError: There is no such episode.
@@ -359,7 +363,7 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
 def traced(
     lineage: Mapping[str, Any], split: str, index: int
 ) -> tuple[list[tuple[str, str, int]], Origin | None]:
-    """Returns the result of `origin_of`, and the origin of the raw data, if it was noted.
+    """Returns the result of `origin_of`, and the origin in raw files, if recorded.
 
     Raises:
       IndexError: There is no such episode.
@@ -422,5 +426,5 @@ def is_beside(path: str | os.PathLike[str]) -> bool:
     """Whether the lineage file lies next to a dataset whose folder may hold no other file."""
     root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
     if root.is_dir():
-        return any((root / name).exists() for name in _WITHOUT_OTHERS)
+        return any((root / name).exists() for name in _ZARR_MARKERS)
     return bool(root.suffix)

@@ -10,25 +10,25 @@ import numpy as np
 import rlds
 import tfds_files
 from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, TRUNCATED
-from rlds.sources.sidecar_columns import EPISODE, EPISODES, FILE, FINAL, KEY, STEPS, USUAL, Row
+from rlds.sources.sidecar_columns import EPISODE, EPISODES, FILE, FINAL, FLAGS, KEY, STEPS, Row
 from rlds.sources.stored_features import as_features
 from rlds_ecosystem.model.fields import Field
 from tfds_files.features import Dataset, Features, Image, images_as_bytes
 
-__all__ = ["OlderRows"]
+__all__ = ["LegacyRows"]
 
 _KEY = rlds.metadata.EPISODE_ID
 _NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
 
 
-class OlderRows:
-    """Reads the examples of a sidecar as rows of its columns.
+class LegacyRows:
+    """Reads the `tf.train.Example` records of a legacy sidecar as rows of its columns.
 
     Args:
-      steps: The fields of steps that are in them.
-      final: The fields of which they have the row of the final observation.
-      episode: The fields of episodes that are in them.
-      usual: Returns what follows from how an episode ends, see `Sidecar.usual`.
+      steps: The fields of steps in the sidecar.
+      final: The fields of the final observation in the sidecar.
+      episode: The fields of episodes in the sidecar.
+      derived_flags: See `Sidecar.derived_flags`.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class OlderRows:
         steps: Mapping[str, Field],
         final: Mapping[str, Field],
         episode: Mapping[str, Field],
-        usual: Callable[[int, bool, bool], Mapping[str, np.ndarray]],
+        derived_flags: Callable[[int, bool, bool], Mapping[str, np.ndarray]],
     ) -> None:
-        self._usual = usual
+        self._derived_flags = derived_flags
         children: dict[str, Any] = {
             **as_features(
                 {
@@ -55,10 +55,10 @@ class OlderRows:
         self._decoder = tfds_files.ExampleDecoder(images_as_bytes(Features(features=children)))
 
     def row(self, data: bytes) -> Row:
-        """Reads an example.
+        """Reads the record of an episode.
 
         Raises:
-          ValueError: It is damaged.
+          ValueError: The record is damaged.
         """
         saved = self._decoder.decode(data)
         origin, num_steps = saved[ORIGIN], int(saved[_NUM_STEPS])
@@ -67,18 +67,18 @@ class OlderRows:
         )
         steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL, {})
         stored_flags = dict(saved[_FLAGS])
-        usual = self._usual(num_steps, is_known, terminal)
-        if rlds.DISCOUNT in usual:
+        derived_flags = self._derived_flags(num_steps, is_known, terminal)
+        if rlds.DISCOUNT in derived_flags:
             column = steps.pop(rlds.DISCOUNT)
-            is_usual = np.array_equal(column, usual[rlds.DISCOUNT])
-            stored_flags[rlds.DISCOUNT] = column[:0] if is_usual else column
+            is_derived = np.array_equal(column, derived_flags[rlds.DISCOUNT])
+            stored_flags[rlds.DISCOUNT] = column[:0] if is_derived else column
         num_final = next((len(column) for column in final.values()), 0)
         facts = num_steps, num_final, int(origin["begin"]), int(origin["end"])
         return {
             EPISODES: (*facts, is_known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
             KEY: [saved[_KEY]],
             FILE: [origin["file"]],
-            **{USUAL + name: [column] for name, column in stored_flags.items()},
+            **{FLAGS + name: [column] for name, column in stored_flags.items()},
             **{EPISODE + path: [value] for path, value in saved.get(_METADATA, {}).items()},
             **{FINAL + path: column for path, column in final.items()},
             **{STEPS + path: column for path, column in steps.items()},

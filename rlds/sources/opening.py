@@ -21,8 +21,8 @@ from rlds_ecosystem.model.names import what_there_is
 
 __all__ = ["UnknownFormatError", "format_of", "only_split", "open"]
 
-# The formats of files that are not recognized by what is in them, by the ends of their names.
-_NEAREST = {
+# Formats to suggest for an unrecognized file, by its suffix.
+_SIMILAR_FORMATS = {
     ".hdf5": ("robomimic", "d4rl", "maniskill", "aloha"),
     ".h5": ("maniskill", "d3rlpy", "droid", "d4rl"),
     ".npz": ("npz", "ogbench", "calvin"),
@@ -31,12 +31,12 @@ _NEAREST = {
     ".pkl": ("rlds_creator", "sb3"),
     ".riegeli": ("envlogger",),
 }
-# The format of files that an option of this name describes.
-_LAYOUT = "layout"
-# The number of names to list of an unknown file or folder.
+# The format that the option of the same name selects.
+_LAYOUT_FORMAT = "layout"
+# The number of names in an error about an unknown file or folder.
 _MAX_NAMES = 8
 # The depth of the search for other datasets, such as in data/NAME/VERSION.
-_DEPTH = 3
+_MAX_SEARCH_DEPTH = 3
 
 
 class UnknownFormatError(SourceError):
@@ -54,27 +54,26 @@ def open(
     """Opens episodes in any format.
 
     Args:
-      path: A file or a folder, here or in an object store: logs of EnvLogger, a dataset of TFDS, or
-        data of any other of the `formats`. For Minari, the identifier of a dataset that you
-        have downloaded will do.
-      split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`,
+      path: A file or folder, local or in an object store: EnvLogger logs, a TFDS dataset, or data
+        in any other of the `formats`. For Minari, also the identifier of a downloaded dataset.
+      split: The split; needed if there are several. Slices are as in TFDS: `train[:10%]`,
         `train[5:20]`, `train+test`, `all`.
-      format: The name of the format, if it cannot be recognized, or to save the search.
+      format: The name of the format; detected if None.
       where: The episodes to open, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `Episodes.where`. All by default.
-      **options: Options of the format; `formats()[name].options` has them. `layout="mine.yaml"`
+      **options: Options of the format, see `formats()[name].options`. `layout="mine.yaml"`
         describes files of your own, see docs/layouts.md.
 
     Returns:
-      The episodes of the split, or of the part.
+      The episodes of the split or slice.
 
     Raises:
-      FileNotFoundError: There is nothing at the path.
-      KeyError: There is no such split; lists the splits.
-      SourceError: The format is unknown, or the data is damaged; says where.
+      FileNotFoundError: The path does not exist.
+      KeyError: There is no such split; the message lists the splits.
+      SourceError: The format is unknown, or the data is damaged; the message has the location.
       TypeError: The format has no such option.
-      ValueError: There is no such format, or the data could be of several; or no such part. Or the
-        condition is wrong, or holds for no episode.
+      ValueError: The format or the slice does not exist, or several formats match the data. Or the
+        condition is not valid, or is true for no episode.
 
     >>> import tempfile
     >>> import envlogger
@@ -94,7 +93,7 @@ def open(
         if not stores.is_local(path) and (stores.as_path(path) / stores.UNFINISHED).exists():
             raise SourceError("its upload is not complete; repeat the export", file=os.fspath(path))
     if format is None:
-        format = _LAYOUT if _LAYOUT in options else format_of(path)
+        format = _LAYOUT_FORMAT if _LAYOUT_FORMAT in options else format_of(path)
     elif format not in registry:
         raise ValueError(f"unknown format {format!r}; {what_there_is(format, registry)}")
     source_class = registry[format].load()
@@ -114,17 +113,17 @@ def open(
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Detects the format of data; reads little of it.
+    """Detects the format of data from file names and small parts of files.
 
     Args:
-      path: A file or a folder, here or in an object store.
+      path: A local file or folder, or one in an object store.
 
     Returns:
       The name of the format.
 
     Raises:
-      FileNotFoundError: There is nothing at the path.
-      ImportError: The format is unknown, and what would look for others is not installed.
+      FileNotFoundError: The path does not exist.
+      ImportError: The format is unknown, and the library of another format is not installed.
       UnknownFormatError: The format is unknown.
       ValueError: The data could be of several formats.
     """
@@ -146,7 +145,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
         raise missing[0]
     if signs.damage is not None:
         raise signs.damage
-    from rlds.raw_files.archives import SUFFIXES  # Not needed before.
+    from rlds.raw_files.archives import SUFFIXES  # Imported on demand.
 
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
@@ -156,9 +155,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
 def _recognized(
     path: str | os.PathLike[str], registry: Mapping[str, Format], signs: Signs
 ) -> tuple[list[str], list[ImportError]]:
-    """Returns the formats that recognize a path, and the import errors of formats not installed."""
+    """Returns the formats that recognize a path, and import errors of missing libraries."""
 
-    def looked(name: str) -> bool | ImportError:
+    def recognizes(name: str) -> bool | ImportError:
         try:
             return registry[name].recognizes(path, signs)
         except ImportError as error:
@@ -168,7 +167,7 @@ def _recognized(
     missing: list[ImportError] = []
     for is_fallback in (False, True):
         tested = [name for name, it in registry.items() if it.is_fallback is is_fallback]
-        results = dict(zip(tested, stores.in_parallel(looked, tested, path)))
+        results = dict(zip(tested, stores.in_parallel(recognizes, tested, path)))
         names += [name for name, result in results.items() if result is True]
         missing += [result for result in results.values() if isinstance(result, ImportError)]
         if names:
@@ -186,9 +185,9 @@ def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) ->
         )
     if (path / "zarr.json").exists():
         return "a store of Zarr 3, expected Zarr 2: write it with zarr_format=2"
-    content, near = _described(path, signs)
-    near = [name for name in near if name in format_names]
-    nearest = f" The nearest formats are: {', '.join(near)}." if near else ""
+    content, similar_formats = _describe_content(path, signs)
+    similar_formats = [name for name in similar_formats if name in format_names]
+    nearest = f" The nearest formats are: {', '.join(similar_formats)}." if similar_formats else ""
     if "'joint_action'" in content:
         nearest = (
             " It may be a raw file of RoboTwin: run its process_data, and open the ALOHA files."
@@ -201,18 +200,23 @@ def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) ->
     )
 
 
-def _described(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
-    """Describes the content of an unknown format; returns also the formats of similar files."""
+def _describe_content(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str]]:
+    """Describes data of an unknown format; also returns the formats of similar files."""
     names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
     suffixes = {os.path.splitext(name)[1] for name in names}
-    near = [name for suffix, formats in _NEAREST.items() if suffix in suffixes for name in formats]
+    similar_formats = [
+        name
+        for suffix, formats in _SIMILAR_FORMATS.items()
+        if suffix in suffixes
+        for name in formats
+    ]
     kind = "a folder with"
     if not path.is_dir():
         kind, names = "an HDF5 file with", signs.hdf5_names
     if not names:
-        return "", near
+        return "", similar_formats
     more = ", …" if len(names) > _MAX_NAMES else ""
-    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{more}", near
+    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{more}", similar_formats
 
 
 def _check_is_one_path(path: Any) -> None:
@@ -232,7 +236,7 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large:
     if not stores.is_local(path) or not os.path.isdir(folder) or marked_formats(folder):
         return
     # Large folders are not searched.
-    below = sorted(find_datasets(folder, 1 if is_large else _DEPTH))
+    below = sorted(find_datasets(folder, 1 if is_large else _MAX_SEARCH_DEPTH))
     if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
         raise ValueError(several_datasets(folder, below))
 
@@ -246,10 +250,10 @@ def _check_is_there(path: str | os.PathLike[str]) -> None:
 
 
 def only_split(source: AnySource, split: str | None) -> str:
-    """Returns the wanted split; without one, the only split there is.
+    """Returns the requested split; if it is None, the only split of the source.
 
     Raises:
-      KeyError: There are several; says which.
+      KeyError: There are several splits; the message lists them.
     """
     if split is not None:
         return split

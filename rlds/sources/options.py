@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 __all__ = ["Option", "options_of", "parse_options"]
 
-_WORDS: Mapping[Any, str] = {
+_TYPE_NAMES: Mapping[Any, str] = {
     bool: "true|false",
     int: "integer",
     float: "number",
@@ -32,9 +32,9 @@ class Option:
     """An option of a source.
 
     Attributes:
-      name: Its name.
-      kind: The type that it is annotated with.
-      default: The value if it is not given.
+      name: The name of the option.
+      kind: The annotated type.
+      default: The default value.
     """
 
     name: str
@@ -45,23 +45,23 @@ class Option:
         """Parses a value of the option from text.
 
         Raises:
-          ValueError: It stands for none of this type.
+          ValueError: The text is no value of the type.
         """
         for read in (json.loads, str):
             try:
-                return _fit(read(text), self.kind)
+                return _convert(read(text), self.kind)
             except ValueError:
                 continue
-        raise ValueError(f"option {self.name}: got {text}, expected {_words(self.kind)}")
+        raise ValueError(f"option {self.name}: got {text}, expected {_describe_type(self.kind)}")
 
     @property
     def is_json(self) -> bool:
-        """Whether the option can be set on a command line, in JSON."""
-        return _words(self.kind) != "null"
+        """True if the option can be set on a command line, in JSON."""
+        return _describe_type(self.kind) != "null"
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" ({json.dumps(self.default)})"
-        return f"{self.name}={_words(self.kind)}{default}"
+        return f"{self.name}={_describe_type(self.kind)}{default}"
 
 
 def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -> dict[str, Option]:
@@ -86,15 +86,15 @@ def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -
 
 
 def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str) -> dict[str, Any]:
-    """Returns the values of options on a command line.
+    """Parses options of a command line.
 
     Args:
-      options: The options that there are.
+      options: The available options.
       words: The given options, each as `name=value`.
       name: The owner of the options, for error messages.
 
     Raises:
-      ValueError: There is no such option, or it has no such value; says which there are.
+      ValueError: An option or its value does not exist; the message lists the options.
     """
     options = {name: option for name, option in options.items() if option.is_json}
     parsed: dict[str, Any] = {}
@@ -111,11 +111,11 @@ def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str
     return parsed
 
 
-def _fit(value: Any, kind: Any) -> Any:
-    """Returns a value of JSON in a type.
+def _convert(value: Any, kind: Any) -> Any:
+    """Converts a JSON value to a type.
 
     Raises:
-      ValueError: It is not of the type.
+      ValueError: The value is not of the type.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -123,18 +123,18 @@ def _fit(value: Any, kind: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         for argument in arguments:
             try:
-                return _fit(value, argument)
+                return _convert(value, argument)
             except ValueError:
                 continue
     elif origin is Literal:
         if value in arguments:
             return value
     elif origin is tuple and isinstance(value, list) and len(value) == len(arguments):
-        return tuple(map(_fit, value, arguments))
+        return tuple(map(_convert, value, arguments))
     elif origin is collections.abc.Sequence and isinstance(value, list):
-        return [_fit(item, arguments[0]) for item in value]
+        return [_convert(item, arguments[0]) for item in value]
     elif origin is collections.abc.Mapping and isinstance(value, dict):
-        return {name: _fit(item, arguments[1]) for name, item in value.items()}
+        return {name: _convert(item, arguments[1]) for name, item in value.items()}
     elif kind is float and type(value) is int:
         return float(value)
     elif type(value) is kind:
@@ -142,18 +142,18 @@ def _fit(value: Any, kind: Any) -> Any:
     raise ValueError(f"{value!r} is not of type {kind}")
 
 
-def _words(kind: Any) -> str | None:
+def _describe_type(kind: Any) -> str | None:
     """Describes the JSON values of a type; None if it has none."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        words = [word for word in map(_words, arguments) if word is not None]
+        words = [word for word in map(_describe_type, arguments) if word is not None]
         return " | ".join(word for word in words if word != "null") or "null"
     if origin is Literal:
         return "|".join(map(str, arguments))
     if origin is tuple:
-        return f"[{', '.join(str(_words(argument)) for argument in arguments)}]"
+        return f"[{', '.join(str(_describe_type(argument)) for argument in arguments)}]"
     if origin is collections.abc.Sequence:
-        return f"[{_words(arguments[0])}, ...]"
+        return f"[{_describe_type(arguments[0])}, ...]"
     if origin is collections.abc.Mapping:
-        return f'{{"...": {_words(arguments[1])}, ...}}'
-    return _WORDS.get(kind)
+        return f'{{"...": {_describe_type(arguments[1])}, ...}}'
+    return _TYPE_NAMES.get(kind)

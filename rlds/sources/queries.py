@@ -1,7 +1,7 @@
 """Conditions in SQL over the table of episodes.
 
-A condition may come from a stranger: of a page, or a recipe. So it is parsed as one expression and
-no statement, by an engine that may open no other file and change no setting.
+A condition may come from an untrusted web page or recipe. So it is parsed as a single expression,
+never as a statement, in a DuckDB connection without access to other files or settings.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from rlds_ecosystem import import_extra
 __all__ = ["NUMBER", "check_repeatable", "numbers"]
 
 NUMBER = "number"
-"""The name in conditions of the number of an episode among all that are queried."""
+"""The column of conditions with the number of an episode among all queried episodes."""
 
-_SECONDS = 60.0
-# Volatile functions of SQL, and words that are called without parentheses.
-_CHANGING = re.compile(
+_TIME_LIMIT_S = 60.0
+# Volatile SQL functions, with and without parentheses.
+_VOLATILE_FUNCTIONS = re.compile(
     r'"function_name":"(now|today|age|random|uuid\w*|gen_random_uuid|transaction_timestamp|'
     r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
     r'"column_names":\["(current_(?:date|time|timestamp)|localtime|localtimestamp)"\]'
 )
-# Operators, and functions whose result is at most a few times as large as their arguments. Others,
-# such as `repeat`, `range`, `lpad` and `regexp_replace`, take any time and memory, and DuckDB ends
-# a function only after its last row.
-_NAMES = """
+# Operators, and functions whose results are not much larger than their arguments. Others, such as
+# `repeat`, `range`, `lpad` and `regexp_replace`, take unlimited time and memory: DuckDB cannot
+# interrupt a function.
+_FUNCTION_NAMES = """
     + - * / // % ^ ** & | ~ << >> || @ ! -> ->> ~~ !~~ ~~* !~~* ~~~ ^@ <@ @> && add subtract
     multiply divide mod abs ceil ceiling floor round round_even trunc sign sqrt cbrt exp ln log
     log2 log10 pow power sin cos tan asin acos atan atan2 sinh cosh tanh degrees radians pi
@@ -57,14 +57,14 @@ _NAMES = """
     typeof coalesce nullif if constant_or_null json_extract json_extract_string
     json_extract_path json_extract_path_text json_exists json_valid json_type json_array_length
 """
-_FUNCTIONS = frozenset(_NAMES.split())
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 # Casts to these types multiply memory: several letters a byte, or arrays of any size.
-_TYPES = {"BLOB", "BYTEA", "BINARY", "VARBINARY", "BIT", "BITSTRING", "ARRAY"}
-_CLASSES = {"COMPARISON", "CONJUNCTION", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
-_CLASSES |= {"BETWEEN", "CASE", "CAST", "COLLATE", "TYPE"}
+_FORBIDDEN_CASTS = {"BLOB", "BYTEA", "BINARY", "VARBINARY", "BIT", "BITSTRING", "ARRAY"}
+_ALLOWED_NODES = {"COMPARISON", "CONJUNCTION", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
+_ALLOWED_NODES |= {"BETWEEN", "CASE", "CAST", "COLLATE", "TYPE"}
 _MAX_DEPTH = 8
 _IS_NAN = re.compile(r"\bisnan\s*\(", re.IGNORECASE)
-_LOCKS = (
+_DISABLED_SETTINGS = (
     "enable_external_access",
     "autoinstall_known_extensions",
     "autoload_known_extensions",
@@ -80,21 +80,21 @@ def numbers(
     first: int = 0,
     beside: Any = None,
     aliases: Mapping[str, str] | None = None,
-    seconds: float = _SECONDS,
+    seconds: float = _TIME_LIMIT_S,
 ) -> np.ndarray:
     """Returns the numbers of the rows for which a condition holds, in order.
 
     Args:
       table: A Parquet file.
-      condition: An expression of SQL, as DuckDB has it.
-      rows: The rows that are asked for, by the column `index`.
-      first: The number of the first one.
-      beside: Other columns, as a `pyarrow.Table` that has the column `index`, too.
-      aliases: Other names of columns, with these.
+      condition: An expression in the SQL of DuckDB.
+      rows: The queried rows, by the column `index`.
+      first: The number of the first queried row.
+      beside: Further columns, as a `pyarrow.Table` with the column `index`.
+      aliases: The columns by their other names.
       seconds: The time limit.
 
     Raises:
-      ValueError: It is no expression that holds or not, or there is no such column; says where.
+      ValueError: The condition is not valid, or has an unknown column.
     """
     duckdb, column_aliases = import_extra("duckdb"), aliases or {}
     _check_bounded(condition)
@@ -109,15 +109,17 @@ def numbers(
             # DuckDB before 2 fails on conditions on structs in Arrow; none pass a limit.
             labels = connection.from_arrow(beside).limit(len(beside))
             relation = relation.join(labels, "index")
-        more = [f"{quoted(column)} as {quoted(alias)}" for alias, column in column_aliases.items()]
+        projections = [
+            f"{quoted(column)} as {quoted(alias)}" for alias, column in column_aliases.items()
+        ]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
-            more.append(f"index + {first - rows.start} as {NUMBER}")
+            projections.append(f"index + {first - rows.start} as {NUMBER}")
         else:
             row_numbers = {"index": rows, NUMBER: np.arange(first, first + len(rows))}
             table = import_extra("pyarrow").table(row_numbers)
             relation = relation.join(connection.from_arrow(table), "index")
-        relation = relation.project(", ".join(["*", *more]))
+        relation = relation.project(", ".join(["*", *projections]))
         columns = dict(zip(relation.columns, relation.types))
         chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
         chosen_rows = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
@@ -134,33 +136,33 @@ def numbers(
 
 
 def check_repeatable(condition: str) -> None:
-    """Checks that a condition is deterministic: it always chooses the same episodes.
+    """Checks that a condition is deterministic: it always selects the same episodes.
 
     Raises:
-      ValueError: It depends on the time, or on chance.
+      ValueError: It depends on the time, or on random numbers.
     """
-    if match := _CHANGING.search(_tree(condition)):
+    if match := _VOLATILE_FUNCTIONS.search(_tree(condition)):
         raise ValueError(
             f"where: {condition!r}: {match[1] or match[2]} gives another value each time, so a "
             "recipe would choose other episodes. Write a date, or choose with the seed of Split"
         )
 
 
-@functools.lru_cache(16)  # Edits ask twice.
+@functools.lru_cache(16)  # Edits parse a condition twice.
 def _tree(condition: str) -> str:
     """Parses a condition, without running it; returns JSON."""
     duckdb = import_extra("duckdb")
     with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
-        text = f"select 1 from e where ({condition}\n)"  # It may end with a comment.
+        text = f"select 1 from e where ({condition}\n)"  # The condition may end with a comment.
         tree: str = connection.execute("select json_serialize_sql(?)", [text]).fetchone()[0]
         return tree
 
 
 def _check_bounded(condition: str) -> None:
-    """Checks that a condition takes time and memory in proportion to the table.
+    """Checks that a condition needs only time and memory in proportion to the table.
 
     Raises:
-      ValueError: It calls a function that may take more, or has a query in it.
+      ValueError: It calls an expensive function, or contains a query.
     """
     try:
         tree = json.loads(_tree(condition))
@@ -177,7 +179,7 @@ def _check_bounded(condition: str) -> None:
 def _check_node(node: Any, depth: int) -> None:
     if isinstance(node, Mapping):
         kind, name = node.get("class"), str(node.get("function_name", "")).lower()
-        if isinstance(kind, str) and kind not in _CLASSES:
+        if isinstance(kind, str) and kind not in _ALLOWED_NODES:
             part = kind.lower().replace("_", " ")
             raise ValueError(f"a condition cannot contain a {part}: use columns and functions only")
         if name and name not in _FUNCTIONS:
@@ -185,7 +187,7 @@ def _check_node(node: Any, depth: int) -> None:
                 f"a condition cannot call {name!r} (docs/sources.md lists its functions)"
             )
         kind_of_cast = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
-        if str(kind_of_cast).upper() in _TYPES:
+        if str(kind_of_cast).upper() in _FORBIDDEN_CASTS:
             raise ValueError(f"a condition cannot cast to {kind_of_cast}")
         depth += kind == "CAST" or name[:1].isalpha()
         if depth > _MAX_DEPTH:
@@ -201,7 +203,7 @@ def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:
     connection = duckdb.connect(":memory:", config=config)
     name = os.fspath(Path(table)).replace("'", "''")
     connection.execute(f"set allowed_paths=['{name}']")
-    for lock in _LOCKS:
+    for lock in _DISABLED_SETTINGS:
         connection.execute(f"set {lock}=false")
     connection.execute("set lock_configuration=true")
     return connection

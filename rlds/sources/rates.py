@@ -11,11 +11,11 @@ from rlds_ecosystem.model.json_values import parsed
 
 __all__ = ["rate_in", "rates_in", "with_rate"]
 
-_NAMES = (
+_RATE_KEYS = (
     *("fps", "control_frequency", "control_freq", "control_hz", "control_rate"),
     *("frequency_hz", "control_frequency_hz"),
 )
-_DEEPEST = 7
+_MAX_DEPTH = 7
 
 
 def rate_in(metadata: Any) -> float | None:
@@ -39,9 +39,9 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):
         metadata = parsed(metadata)
-    if not isinstance(metadata, Mapping) or depth > _DEEPEST:
+    if not isinstance(metadata, Mapping) or depth > _MAX_DEPTH:
         return
-    for name in _NAMES:
+    for name in _RATE_KEYS:
         value = metadata.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | np.number):
             continue
@@ -52,7 +52,7 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
 
 
 def with_rate(metadata: Mapping[str, Any], rate: float) -> dict[str, Any]:
-    """Returns metadata in which `rate_in` finds a rate.
+    """Adds a frame rate to metadata, where `rate_in` finds it.
 
     >>> with_rate({"robot": "panda"}, 10.0)
     {'robot': 'panda', 'fps': 10.0}

@@ -1,7 +1,7 @@
 """Reading from sources: checks and errors that all callers share.
 
-Sources raise what the libraries raise that read their files. Here it becomes a `SourceError`, which
-names the file and the episode; see `rlds.raw_files.untrusted`.
+Sources raise errors of the libraries that read their files. This module turns them into a
+`SourceError` with the file and the episode; see `rlds.raw_files.untrusted`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlds.sources.source import (
     SourceEpisode,
     Stream,
     files_of,
-    mistakes_of,
+    programming_errors,
 )
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.nests import is_in, leaves_at, nest
@@ -55,28 +55,28 @@ __all__ = [
 
 S = TypeVar("S", bound=AnySource)
 
-# Episodes in a part of a source with random access.
-_IN_PART = 100
+# The number of episodes in a part of a source with random access.
+_EPISODES_PER_PART = 100
 # Cached lengths of sources.
-_lengths: weakref.WeakKeyDictionary[Source, dict[str, Lengths | None]]
-_lengths = weakref.WeakKeyDictionary()
+_length_cache: weakref.WeakKeyDictionary[Source, dict[str, Lengths | None]]
+_length_cache = weakref.WeakKeyDictionary()
 # Errors of wrong arguments of a source.
-_OF_ARGUMENTS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
+_ARGUMENT_ERRORS = (ValueError, TypeError, KeyError, NotImplementedError, FileNotFoundError)
 
 
 def open_source(
     kind: Callable[..., S], path: str | os.PathLike[str], *args: Any, **options: Any
 ) -> S:
-    """Makes a source.
+    """Opens a source.
 
     Args:
-      kind: Its class.
-      path: The data, its first argument.
+      kind: The class of the source.
+      path: The path of the data, its first argument.
       *args: Its other arguments.
       **options: Its options.
 
     Raises:
-      SourceChangedError: The data was replaced meanwhile.
+      SourceChangedError: The data was replaced during opening.
       SourceError: The data is damaged.
     """
     is_path = isinstance(path, str | os.PathLike)
@@ -90,10 +90,10 @@ def open_source(
     except Exception as error:
         if opened is not None:
             opened.check(list, failed=True)
-        of_argument = isinstance(error, _OF_ARGUMENTS) and not isinstance(error, UnicodeError)
+        of_argument = isinstance(error, _ARGUMENT_ERRORS) and not isinstance(error, UnicodeError)
         damage = None
         if is_path and not of_argument:
-            damage = as_source_error(error, file=path, mistakes=mistakes_of([kind]))
+            damage = as_source_error(error, file=path, mistakes=programming_errors([kind]))
         if damage is None or damage is error:
             raise
         raise damage from error
@@ -106,9 +106,9 @@ def errors_of(
     """Adds the files of a source, and the episode, to errors of reading.
 
     Raises:
-      SourceChangedError: They are not those that were opened.
+      SourceChangedError: The files have changed since the source was opened.
     """
-    mistakes = mistakes_of(map(type, bases(source)))
+    mistakes = programming_errors(map(type, bases(source)))
     with unchanged(source):
         with source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes):
             yield
@@ -119,7 +119,7 @@ def unchanged(source: AnySource) -> Iterator[None]:
     """Checks after reading that the files of a source have not changed since it was opened.
 
     Raises:
-      SourceChangedError: They have, so values may be of the old files and of the new ones.
+      SourceChangedError: They have changed; values may be from old and new files.
     """
     try:
         yield
@@ -142,7 +142,7 @@ def check(source: AnySource, *, failed: bool = False) -> None:
       failed: See `Files.check`.
 
     Raises:
-      SourceChangedError: One has changed; names it.
+      SourceChangedError: A file has changed; the message names it.
     """
     for base in bases(source):
         if base.opened is not None:
@@ -156,17 +156,17 @@ def read(
     fields: Collection[str] | None = None,
     rows: slice = ALL_ROWS,
 ) -> SourceEpisode:
-    """Reads an episode, or some of it; see `Source.read`.
+    """Reads an episode, or some of its fields and steps; see `Source.read`.
 
     Args:
       source: The source.
       split: The split.
       index: The episode.
-      fields: The paths of the fields that are wanted; all if None.
-      rows: The steps that are wanted; consecutive.
+      fields: The paths of the requested fields; all if None.
+      rows: The requested steps; consecutive.
 
     Raises:
-      SourceError: It is damaged.
+      SourceError: The episode is damaged.
     """
     with errors_of(source, lambda: source.key(split, index)):
         if rows == ALL_ROWS or source.can.reads_rows:
@@ -188,7 +188,7 @@ def read_steps(
       split: The split.
       index: The episode.
       fields: The paths of fields of a step; all if None.
-      rows: The steps that are wanted; consecutive.
+      rows: The requested steps; consecutive.
 
     Raises:
       SourceError: The episode is damaged.
@@ -201,7 +201,7 @@ def outline(source: Source, split: str, index: int) -> Outline:
     """Returns the outline (steps, transitions) of an episode; reads as little as possible.
 
     Raises:
-      SourceError: It is damaged.
+      SourceError: The episode is damaged.
     """
     known_lengths = lengths(source, split)
     if known_lengths is not None and known_lengths.are_complete:
@@ -215,12 +215,12 @@ def outline(source: Source, split: str, index: int) -> Outline:
 
 
 def lengths(source: Source, split: str) -> Lengths | None:
-    """Returns the lengths of the episodes of a split; None if they must be read to be counted.
+    """Returns the lengths of the episodes of a split; None if unknown without reading them.
 
     Raises:
       SourceError: The files with the lengths are damaged.
     """
-    lengths_by_split = _lengths.setdefault(source, {})
+    lengths_by_split = _length_cache.setdefault(source, {})
     if split not in lengths_by_split:
         can = source.can.lengths
         with errors_of(source):
@@ -229,40 +229,42 @@ def lengths(source: Source, split: str) -> Lengths | None:
 
 
 def bases(source: AnySource) -> Sequence[AnySource]:
-    """Returns the sources that read the episodes of a source from files; it may be one."""
+    """Returns the sources that read files, below all views; the source itself if it is no view."""
     if not source.bases:
         return [source]
     return [*dict.fromkeys(each for base in source.bases for each in bases(base))]
 
 
 def count(source: AnySource, split: str) -> int | None:
-    """Returns the number of episodes of a split; None if they must be read to be counted."""
+    """Returns the number of episodes of a split; None for a stream."""
     return source.num_episodes(split) if isinstance(source, Source) else None
 
 
 def with_image_files(source: S) -> S:
-    """Returns a source that yields stored image files undecoded, if it supports that."""
+    """Returns the source with undecoded image files, if it supports that."""
     files = source.can.image_files
     return source if files is None else cast(S, files())
 
 
 def parts(source: AnySource, split: str) -> Sequence[str]:
-    """Returns the names of the parts that the episodes of a split are read in, in order."""
+    """Returns the names of the parts of a split, in order, for sources and streams."""
     if isinstance(source, Stream):
         return source.parts(split)
     assert isinstance(source, Source)
     number = source.num_episodes(split)
-    return [f"{i}-{min(i + _IN_PART, number)}" for i in range(0, number, _IN_PART)]
+    return [
+        f"{i}-{min(i + _EPISODES_PER_PART, number)}" for i in range(0, number, _EPISODES_PER_PART)
+    ]
 
 
 def episodes(source: AnySource, split: str, part: str, after: str | None = None) -> Iterator[Any]:
     """Yields the episodes of a part, or only those after the episode with a key.
 
-    What cannot be read is a `DamagedEpisode`. A generator that raised cannot go on: that is the
-    last one of its part.
+    An unreadable episode is a `DamagedEpisode`. If a generator of a source raises an error, it is
+    the last one of its part.
 
     Raises:
-      SourceChangedError: A file is not what it was.
+      SourceChangedError: A file has changed.
     """
     where = f"first of {part!r}" if after is None else f"after {after!r}"
     try:
@@ -273,7 +275,7 @@ def episodes(source: AnySource, split: str, part: str, after: str | None = None)
                 yield episode
                 if isinstance(episode, DamagedEpisode) and episode.ends_part:
                     return
-                del episode  # Episodes may be large, and the next one is read now.
+                del episode  # Frees the memory of a large episode before the next one is read.
     except SourceChangedError:
         raise
     except SourceError as error:
@@ -293,7 +295,7 @@ def _read_range(
     source: Source, split: str, part: str, after: str | None
 ) -> Iterator[SourceEpisode | DamagedEpisode]:
     begin, end = map(int, part.split("-"))
-    first = begin if after is None else _index(source, split, range(begin, end), after) + 1
+    first = begin if after is None else _index_of_key(source, split, range(begin, end), after) + 1
     hold_open = source.can.hold_open or contextlib.nullcontext
     with hold_open():
         for index in range(first, end):
@@ -308,7 +310,7 @@ def _read_range(
             del episode
 
 
-def _index(source: Source, split: str, indices: range, key: str) -> int:
+def _index_of_key(source: Source, split: str, indices: range, key: str) -> int:
     for index in indices:
         if source.key(split, index) == key:
             return index

@@ -1,4 +1,4 @@
-"""Restored episodes: those of an export, with the values in its sidecar."""
+"""Episodes of an export, restored with the values in its sidecar."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ S = TypeVar("S", bound=Source)
 
 
 def with_sidecar(source: AnySource) -> AnySource:
-    """Returns a source restored from its sidecar; or the source itself, without one.
+    """Returns a source restored from its sidecar; the source itself without a sidecar.
 
-    Warns if the data has one that is missing, or is of other data.
+    Warns if the sidecar of the data is missing, or belongs to other data.
     """
     try:
         stored = None if source.can.sidecar is None else source.can.sidecar()
@@ -52,11 +52,11 @@ def with_sidecar(source: AnySource) -> AnySource:
     except LostSidecarError as error:
         warnings.warn(str(error), stacklevel=2)
         return UnrestoredSource(source, error) if isinstance(source, Source) else source
-    return (DescribedSource if stored.sidecar.is_about else RestoredSource)(source, stored)
+    return (DescribedSource if stored.sidecar.is_metadata_only else RestoredSource)(source, stored)
 
 
 def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
-    """Returns the description that a sidecar has, and its metadata, as `About` has them."""
+    """Returns the description and the metadata in a sidecar, as arguments of `About`."""
     metadata = stored.sidecar.metadata
     with source_errors(stored.path):
         facts: dict[str, Any] = {name: str(metadata[name]) for name in FACTS}
@@ -64,7 +64,7 @@ def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
 
 
 def stored_in(location: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
-    """Returns the source of a format that has a stored episode, and the sidecar beside it."""
+    """Returns the source that reads a stored episode from files, and its sidecar, if any."""
     stored, source = None, location.source
     if isinstance(location.source, RestoredSource):
         stored, source = location.source.stored, location.source.source
@@ -73,11 +73,11 @@ def stored_in(location: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
 
 
 class DescribedSource(View):
-    """The episodes of a source as they are stored, described beside the format.
+    """A source with a description and metadata from its sidecar.
 
     Args:
       source: The source.
-      stored: The description.
+      stored: The sidecar.
     """
 
     shares_table = True
@@ -139,10 +139,10 @@ class UnrestoredSource(View):
 class RestoredSource(Source):
     """The episodes of a source, combined with the values in its sidecar.
 
-    They are no view: what is put together is none of the episodes of the source.
+    It is no view, as its episodes differ from those of the source.
 
     Args:
-      source: The source. The places that were noted are paths of the fields of its steps.
+      source: The source, whose fields are the places in the layout of the sidecar.
       stored: The sidecar.
 
     Attributes:
@@ -172,7 +172,7 @@ class RestoredSource(Source):
         """Returns the aliases of the source, with the paths of its fields in this one."""
         sidecar = self.stored.sidecar
         fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
-        # The text of the task may be that of a field of episodes.
+        # The instruction may be a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
         paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.places.items()}
         paths |= {old: path for path, old in sidecar.episode_places.items()}

@@ -1,4 +1,4 @@
-"""Threads that do the work of the rows of a batch: images are decoded without Python's lock."""
+"""A thread pool for the rows of a batch, such as for decoding images without the GIL."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 __all__ = ["for_all_rows"]
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 # Threads take rows in chunks: several each, as some files take longer than others.
 _CHUNKS_PER_THREAD = 8
 
 
-def _usual_threads() -> int:
+def _default_threads() -> int:
     """Returns the default number of threads: one for each processor of this process.
 
     Ranks that are started together share the processors. Worker processes start no threads, as
@@ -24,14 +24,16 @@ def _usual_threads() -> int:
     """
     if multiprocessing.parent_process() is not None:
         return 0
-    has = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(has // int(os.environ.get("LOCAL_WORLD_SIZE") or 1), _MOST_THREADS)
+    num_processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    threads = min(num_processors // int(os.environ.get("LOCAL_WORLD_SIZE") or 1), _MAX_THREADS)
     return threads if threads > 1 else 0
 
 
 def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) -> None:
     """Processes all rows in threads; raises the error of the first failed row."""
-    threads = _usual_threads() if threads is None else threads
+    threads = _default_threads() if threads is None else threads
     if not threads or rows < 2:
         work(range(rows))
         return
@@ -56,11 +58,11 @@ def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) 
         for _ in range(min(threads, len(chunks))):
             futures.append(pool.submit(run))
         concurrent.futures.wait(futures)
-    finally:  # Nobody writes to the rows any more, even after KeyboardInterrupt.
+    finally:  # No thread writes to the rows after this, even after KeyboardInterrupt.
         chunks.clear()
         concurrent.futures.wait(futures)
     errors = [error for future in futures if (error := future.exception())]
-    if errors:  # All chunks before that of an error were taken, and are done.
+    if errors:  # All chunks before the one of an error are done.
         raise min(errors, key=lambda error: getattr(error, "row", -1))
 
 

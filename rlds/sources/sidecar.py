@@ -1,11 +1,10 @@
-"""The sidecar: values that a format has no place for, stored beside its data.
+"""The sidecar of a dataset: values that its format cannot hold, stored beside its data.
 
-Formats of demonstrations hold an observation and an action in each of `T` rows, and not much else:
-no final observation, no flags, no metadata of episodes, no text of any length. An export writes the
-rows as its format has them, and all else to a sidecar: a text in JSON for the dataset, and columns
-of values for its episodes (`rlds.sources.sidecar_columns`). They are in the folder `.rlds` of the
-data, or in the file itself, where other readers do not look. With it, episodes come back as they
-were.
+Formats of demonstrations hold an observation and an action in each of `T` rows, and little else: no
+final observation, no flags, no metadata of episodes, no text of any length. An export writes these
+other values to a sidecar: JSON for the dataset, and columns of values for its episodes
+(`rlds.sources.sidecar_columns`). The sidecar is in the folder `.rlds` of the data, or in the file
+itself, where other readers ignore it. With it, reading the export restores the episodes unchanged.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source
 from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes
-from rlds.sources.older_sidecars import OlderRows
+from rlds.sources.older_sidecars import LegacyRows
 from rlds.sources.sidecar_columns import (
     EPISODE,
     EPISODES,
     FILE,
     FINAL,
+    FLAGS,
     KEY,
     STEPS,
-    USUAL,
     Columns,
     ColumnsWriter,
     Row,
@@ -70,10 +69,10 @@ from tfds_files.features import Image
 
 __all__ = [
     "FIELDS",
-    "SAID",
     "SIDECAR_BYTES",
     "SIDECAR_ENDS",
     "SIDECAR_FILES",
+    "SIDECAR_KEY",
     "SIDECAR_TEXT",
     "LostSidecarError",
     "PackedSidecar",
@@ -84,30 +83,30 @@ __all__ = [
     "field_json",
 ]
 
-SAID = "rlds_sidecar"
-"""By which name data has the digest of its sidecar, if it is in another file."""
+SIDECAR_KEY = "rlds_sidecar"
+"""The key of the digest of the sidecar in the metadata of the data, if it is another file."""
 
 SIDECAR_TEXT = "rlds/json"
-"""The text of a sidecar in a file that holds arrays."""
+"""The array with the JSON of a sidecar, in a file of arrays."""
 
 SIDECAR_ENDS, SIDECAR_BYTES = "rlds/ends", "rlds/episodes"
-"""The arrays in which earlier releases kept the episodes, see `PackedSidecar.in_arrays`."""
+"""The arrays of sidecars of earlier releases, see `PackedSidecar.in_arrays`."""
 
-# The text and the folder of columns in the folder `.rlds`, and the files of earlier releases.
+# The JSON file and the folder of columns in the folder `.rlds`, and the files of earlier releases.
 _TEXT_FILE, _COLUMNS = "about.json", "columns"
 SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS}"
 """The file and the folder of a sidecar, below the folder of a dataset."""
 
-_OLDER_TEXT, _OLDER_EPISODES = "rlds.json", "rlds.tfrecord"
+_LEGACY_TEXT, _LEGACY_EPISODES = "rlds.json", "rlds.tfrecord"
 
 FIELDS = "fields"
 """The key of the meaning of fields in the metadata of a sidecar of a dataset."""
 
-_VERSION, _SIZES = 2, "sizes"
-# Sidecars of fewer episodes do not cache their outlines.
-_FEW = 1000
-# Episodes to copy at a time; their values may be large.
-_COPIED = 32
+_VERSION, _SIZES_KEY = 2, "sizes"
+# The smallest number of episodes for which a legacy sidecar caches keys and lengths.
+_MIN_CACHED_EPISODES = 1000
+# The number of episodes that are copied at a time; their values may be large.
+_MAX_COPY_EPISODES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,15 +118,14 @@ class Sidecar:
       episode: The fields of episodes that the source declares, by path.
       places: The places of step fields in the format. All other fields are in the sidecar.
       episode_places: The places of episode fields in the format. All others are in the sidecar.
-      whole: The `places` that have a row for the final observation, too. Of the others, its
-        row is in the sidecar.
+      final_row_places: The `places` with a row for the final observation. That row of the other
+        places is in the sidecar.
       metadata: The metadata of the dataset: attributes of `Source`, by name.
-      drops_final_row: True if the format takes the last observation of every episode for the final
-        one, and drops the values of the `places` outside `whole` in its row, even if there is more
-        after it. These values are in the sidecar.
-      is_about: True if the sidecar holds only metadata of the dataset, and no data of episodes.
-      clips: Cameras of `episode_places` of which the format has the frames of its rows only. Those
-        after them are in the sidecar.
+      drops_final_row: True if the format always treats the last observation as the final one, and
+        has no other values in its row. Then these values are in the sidecar.
+      is_metadata_only: True if the sidecar holds only metadata of the dataset, nothing of episodes.
+      clips: Cameras of `episode_places` whose clips in the format end with the last row. Later
+        frames are in the sidecar.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
     >>> steps = {"x": np.array([1, 2, 3], "f4"), **step_flags([3], [True])}
@@ -141,11 +139,11 @@ class Sidecar:
     steps: Mapping[str, Field]
     episode: Mapping[str, Field]
     places: Mapping[str, str]
-    whole: Collection[str] = ()
+    final_row_places: Collection[str] = ()
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     drops_final_row: bool = False
     episode_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    is_about: bool = False
+    is_metadata_only: bool = False
     clips: Collection[str] = ()
 
     @classmethod
@@ -153,7 +151,7 @@ class Sidecar:
         cls,
         episodes: Episodes,
         places: Mapping[str, str],
-        whole: Collection[str] = (),
+        final_row_places: Collection[str] = (),
         *,
         arrays: Collection[str] = (),
         **layout: Any,
@@ -163,8 +161,8 @@ class Sidecar:
         Args:
           episodes: The episodes.
           places: See the class.
-          whole: See the class.
-          arrays: The fields of steps whose files of images become arrays.
+          final_row_places: See the class.
+          arrays: The fields of steps whose image files become arrays.
           **layout: Other arguments of the class: `drops_final_row`, `episode_places`, `clips`.
 
         Raises:
@@ -179,16 +177,16 @@ class Sidecar:
                 raise ValueError(f"{path}: {field} cannot be exported")
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
-        about = {k: v for k, v in cls.of_dataset(episodes).metadata.items() if k != FIELDS}
-        return cls(steps, episode, dict(places), tuple(whole), about, **layout)
+        about = {k: v for k, v in cls.metadata_only(episodes).metadata.items() if k != FIELDS}
+        return cls(steps, episode, dict(places), tuple(final_row_places), about, **layout)
 
     @classmethod
-    def of_dataset(cls, episodes: Episodes, but: str = "") -> Sidecar:
-        """Returns the sidecar of a format that holds all of the episodes: only metadata.
+    def metadata_only(cls, episodes: Episodes, but: str = "") -> Sidecar:
+        """Returns the sidecar of a format that holds complete episodes: only metadata.
 
         Args:
           episodes: The episodes.
-          but: The name in the metadata of what the format itself holds; it is left out.
+          but: The key of metadata that the format itself holds; it is left out.
         """
         source = episodes.source
         metadata = {
@@ -198,15 +196,15 @@ class Sidecar:
         leaves = leaves_at(episodes.spec, None)
         fields = {path: it for path, it in leaves if isinstance(it, Field) and it.meaning}
         metadata |= {FIELDS: {p: field_json(it) for p, it in fields.items()}} if fields else {}
-        return cls({}, {}, {}, (), metadata, is_about=True)
+        return cls({}, {}, {}, (), metadata, is_metadata_only=True)
 
     def to_json(self, columns: ColumnsWriter | None = None) -> str:
-        """Returns all but the episodes; with the number and the sizes of columns, if given."""
+        """Returns the JSON of a sidecar; with the number of episodes and sizes of `columns`."""
         return json.dumps(
             {
                 "version": _VERSION,
                 **(
-                    {EPISODES: columns.number, _SIZES: dict(sorted(columns.sizes.items()))}
+                    {EPISODES: columns.number, _SIZES_KEY: dict(sorted(columns.sizes.items()))}
                     if columns
                     else {}
                 ),
@@ -214,9 +212,9 @@ class Sidecar:
                 "episode": {path: field_json(field) for path, field in self.episode.items()},
                 "places": dict(self.places),
                 "episode_places": dict(self.episode_places),
-                "whole": list(self.whole),
+                "whole": list(self.final_row_places),
                 "cuts_last": self.drops_final_row,
-                **({"about": True} if self.is_about else {}),
+                **({"about": True} if self.is_metadata_only else {}),
                 **({"clips": list(self.clips)} if self.clips else {}),
                 "metadata": self.metadata,
             },
@@ -230,7 +228,7 @@ class Sidecar:
 
     @property
     def digest(self) -> str:
-        """The digest by which a dataset refers to its sidecar."""
+        """The digest of the sidecar in the metadata of its dataset."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     @classmethod
@@ -238,7 +236,7 @@ class Sidecar:
         """Reads the JSON of `to_json`.
 
         Raises:
-          ValueError: It is something else, or of a later version.
+          ValueError: The JSON is no sidecar, or of a later version.
         """
         content = json.loads(text)
         if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
@@ -252,17 +250,17 @@ class Sidecar:
                 {str(path): str(other) for path, other in content.get(name, {}).items()}
                 for name in ("places", "episode_places")
             )
-            whole_paths = [str(path) for path in content["whole"]]
+            final_row_paths = [str(path) for path in content["whole"]]
             metadata = dict(content["metadata"])
             drops_final_row = bool(content["cuts_last"])
             clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a sidecar: {error}") from error
         about = content.get("about") is True
-        facts = whole_paths, metadata, drops_final_row, episode_places, about
+        facts = final_row_paths, metadata, drops_final_row, episode_places, about
         sidecar = cls(steps, episode, paths, *facts, clips)
         placed = episode_places.keys()
-        are_known = paths.keys() | {*whole_paths} <= steps.keys() and placed <= episode.keys()
+        are_known = paths.keys() | {*final_row_paths} <= steps.keys() and placed <= episode.keys()
         if not are_known or not sidecar._clip_fields <= placed:
             raise ValueError("not a sidecar: it places unknown fields")
         return sidecar
@@ -276,28 +274,28 @@ class Sidecar:
         num_steps, is_known = episode.num_steps, episode.final_observation_known
         columns, last = self.columns(episode), self._num_rows(num_steps, is_known)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
-        usual = self.usual(num_steps, is_known, is_terminal)
+        derived_flags = self.derived_flags(num_steps, is_known, is_terminal)
         flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
-        values = {**usual, **columns, **flags}
+        values = {**derived_flags, **columns, **flags}
         stored_flags = {
             name: column[:0] if np.array_equal(values[name], column) else np.asarray(values[name])
-            for name, column in usual.items()
+            for name, column in derived_flags.items()
         }
-        final = {path: columns[path][last:] for path in self._final}
+        final = {path: columns[path][last:] for path in self._final_paths}
         origin = episode.origin
         facts = num_steps, num_steps - last, origin.begin, origin.end
         return {
             EPISODES: (*facts, is_known, is_terminal, episode.truncated, episode.complete),
             KEY: [episode.key],
             FILE: [origin.file],
-            **{USUAL + name: column[np.newaxis] for name, column in stored_flags.items()},
+            **{FLAGS + name: column[np.newaxis] for name, column in stored_flags.items()},
             **{EPISODE + path: column for path, column in self._metadata_of(episode).items()},
             **{FINAL + path: column for path, column in final.items()},
             **{STEPS + path: columns[path] for path in self._unplaced_steps},
         }
 
     def pack(self, episode: SourceEpisode) -> bytes:
-        """Packs the sidecar values of an episode in one piece, for files that travel alone.
+        """Packs the sidecar values of an episode in one record, for files that are moved alone.
 
         Raises:
           ValueError: The episode has not the fields that were declared.
@@ -305,16 +303,16 @@ class Sidecar:
         return self.packed(self.row(episode))
 
     def packed(self, row: Row) -> bytes:
-        """Returns a sidecar row as bytes."""
+        """Returns a sidecar row as one record of bytes."""
         return pack(self.stored, [row])
 
     def packed_row(self, data: bytes) -> Row:
         """Reads the bytes of `pack`, also those of earlier releases.
 
         Raises:
-          ValueError: It is damaged.
+          ValueError: The record is damaged.
         """
-        return unpack(data, self.stored).row(0) if data[:1] == b"{" else self._older.row(data)
+        return unpack(data, self.stored).row(0) if data[:1] == b"{" else self._legacy_rows.row(data)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of an episode by path, in the types of their fields.
@@ -323,22 +321,22 @@ class Sidecar:
           ValueError: They do not fit.
         """
         where = f"episode {episode.key}"
-        # By their paths: names may have slashes, too.
+        # Paths, because names may contain slashes.
         columns = {
             path: as_array(column) if isinstance(column, RaggedColumn) else column
             for path, column in leaves_at(episode.steps, None)
             if path not in rlds.STEP_FLAGS
         }
         fields = dict(self.steps)
-        uneven = {path: columns.pop(path) for path in self._uneven(columns)}
+        uneven = {path: columns.pop(path) for path in self._ragged_paths(columns)}
         for path in uneven:
             if fields.pop(path).is_text:
                 raise ValueError(f"{where}, {path}: texts in lists of several lengths")
         matched = match_columns(columns, fields, rows=episode.num_steps, where=where)
         return {**matched, **uneven}
 
-    def _uneven(self, columns: Mapping[str, Any]) -> list[str]:
-        """The paths of columns that are arrays of arrays, and may be."""
+    def _ragged_paths(self, columns: Mapping[str, Any]) -> list[str]:
+        """Returns the paths of ragged columns: arrays of arrays, for fields of variable shape."""
         return [
             path
             for path, field in self.steps.items()
@@ -350,7 +348,7 @@ class Sidecar:
     def rows(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns that the format holds, by path: without the final observation's row.
 
-        Those of `whole` have it.
+        The columns of `final_row_places` include that row.
 
         Raises:
           ValueError: They do not fit.
@@ -358,7 +356,7 @@ class Sidecar:
         last = self._num_rows(episode.num_steps, episode.final_observation_known)
         columns = self.columns(episode)
         return {
-            path: columns[path] if path in self.whole else columns[path][:last]
+            path: columns[path] if path in self.final_row_places else columns[path][:last]
             for path in self.places
         }
 
@@ -369,34 +367,34 @@ class Sidecar:
         fields: Iterable[str] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> SourceEpisode:
-        """Puts an episode together.
+        """Restores an episode from its values in the sidecar and in the format.
 
         Args:
           packed_or_row: The values in the sidecar.
-          columns: The rows that the format has of each of `places`; they may have a placeholder for
-            the last step. Images that fields have as arrays may be files.
+          columns: The rows in the format of each of `places`; the last step may be a placeholder.
+            Images of array fields may be files.
           fields: Paths of fields to return; all by default. `columns` may lack all others.
           values: The values in the format of some or all `episode_places`.
 
         Raises:
-          ValueError: They do not belong together, or are damaged.
+          ValueError: The values do not match, or are damaged.
         """
         row = self.packed_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
         num_steps, _, begin, end, is_known, is_terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
-        usual = self.usual(int(num_steps), bool(is_known), bool(is_terminal))
-        for name, column in usual.items():
-            if len(other := row[USUAL + name][0]) not in (0, num_steps):
+        derived_flags = self.derived_flags(int(num_steps), bool(is_known), bool(is_terminal))
+        for name, column in derived_flags.items():
+            if len(other := row[FLAGS + name][0]) not in (0, num_steps):
                 raise ValueError(f"{name}: {len(other)} values, expected {num_steps}")
-            usual[name] = other if len(other) else column
+            derived_flags[name] = other if len(other) else column
         steps = {
-            path: usual[path] if path in usual else self._column(path, columns, row)
+            path: derived_flags[path] if path in derived_flags else self._column(path, columns, row)
             for path in paths
             if path in self.steps
         }
         return SourceEpisode(
             key=as_text(row[KEY][0]),
-            steps={**nest(steps), **{name: usual[name] for name in rlds.STEP_FLAGS}},
+            steps={**nest(steps), **{name: derived_flags[name] for name in rlds.STEP_FLAGS}},
             origin=Origin(as_text(row[FILE][0]), int(begin), int(end)),
             truncated=bool(truncated),
             complete=bool(complete),
@@ -404,22 +402,24 @@ class Sidecar:
             metadata=nest(self._episode_values(row, values or {})),
         )
 
-    def usual(self, num_steps: int, is_known: bool, is_terminal: bool) -> dict[str, np.ndarray]:
-        """Returns the usual flags and discounts, which follow from the end of an episode.
+    def derived_flags(
+        self, num_steps: int, is_known: bool, is_terminal: bool
+    ) -> dict[str, np.ndarray]:
+        """Derives the flags and discounts of an episode from its end.
 
-        The sidecar has only those that differ.
+        The sidecar has only flags that differ.
         """
-        usual: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
+        derived_flags: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
         if self._derives_discount:
             discount = np.ones(num_steps, np.float32)
             discount[num_steps - is_known :] = 0
             if is_terminal:
                 discount[max(num_steps - is_known - 1, 0) :] = 0
-            usual[rlds.DISCOUNT] = discount
-        return usual
+            derived_flags[rlds.DISCOUNT] = discount
+        return derived_flags
 
     def _num_rows(self, num_steps: int, is_known: bool) -> int:
-        """Returns the number of rows that the format has of fields outside `whole`."""
+        """Returns the number of rows in the format of fields outside `final_row_places`."""
         return num_steps - (is_known or self.drops_final_row)
 
     def _value(self, path: str, row: Row) -> Any:
@@ -429,10 +429,10 @@ class Sidecar:
         return value.decode() if isinstance(value, bytes) else as_texts(value)
 
     def _episode_values(self, row: Row, placed: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values of an episode: those of the sidecar, and those of the format."""
+        """Returns the metadata of an episode, from the sidecar and from the format."""
         stored = {path: self._value(path, row) for path in self.unplaced_metadata}
         values = {**stored, **placed}
-        for clip, first in map(_parts_of, self.clips):
+        for clip, first in map(_clip_paths, self.clips):
             if clip in placed and stored[clip]:
                 values[clip] = whole_clip(placed[clip], Clip(stored[clip], int(stored[first])))
         gone = self._clip_fields - placed.keys()
@@ -444,7 +444,7 @@ class Sidecar:
         about = dict(leaves_at(episode.metadata, None))
         values = {path: value for path, value in about.items() if path not in self.episode_places}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
-        for clip, first in map(_parts_of, self.clips):
+        for clip, first in map(_clip_paths, self.clips):
             _, last_part = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
             values |= {clip: b"" if last_part is None else last_part.data}
             values |= {first: np.int64(0 if last_part is None else last_part.first)}
@@ -452,19 +452,19 @@ class Sidecar:
         return dict(match_columns(columns, self.unplaced_metadata, rows=1, where=episode.key))
 
     def _column(self, path: str, columns: Mapping[str, np.ndarray], row: Row) -> np.ndarray:
-        """A field of all steps."""
+        """Returns the column of a field for all steps."""
         field, num_steps = self.steps[path], int(row[EPISODES][0])
         if path not in self.places:
             column, num_rows = row[STEPS + path], num_steps
         else:
             column = columns[path]
-            num_rows = num_steps - (0 if path in self.whole else int(row[EPISODES][1]))
+            num_rows = num_steps - (0 if path in self.final_row_places else int(row[EPISODES][1]))
             if column.dtype.kind == "O" and not (field.is_text or field.encoding):
                 column = _decoded(column, field)
-            if num_rows < num_steps == len(column):  # With a placeholder.
+            if num_rows < num_steps == len(column):  # The last row is a placeholder.
                 column = column[:num_rows]
         if column.dtype.kind != "O" and None not in field.shape:
-            # Formats without vectors of one element have numbers.
+            # Some formats store vectors of one element as scalars.
             column = column.reshape(len(column), *field.shape)
         if len(column) != num_rows:
             raise ValueError(f"{path}: {len(column)} rows, expected {num_rows}")
@@ -473,51 +473,51 @@ class Sidecar:
         return as_texts(column) if field.dtype == str else np.asarray(column)
 
     @property
-    def _final(self) -> list[str]:
-        return [path for path in self.places if path not in self.whole]
+    def _final_paths(self) -> list[str]:
+        return [path for path in self.places if path not in self.final_row_places]
 
     @property
     def _unplaced_steps(self) -> list[str]:
-        usual = {rlds.DISCOUNT} if self._derives_discount else set()
-        return [path for path in self.steps if path not in self.places.keys() | usual]
+        derived_flags = {rlds.DISCOUNT} if self._derives_discount else set()
+        return [path for path in self.steps if path not in self.places.keys() | derived_flags]
 
     @property
     def _derives_discount(self) -> bool:
-        """Whether the discount follows from the flags."""
+        """True if the discount is derived from the flags."""
         field = self.steps.get(rlds.DISCOUNT)
         return rlds.DISCOUNT not in self.places and is_derived(rlds.DISCOUNT, field)
 
     @property
     def _clip_fields(self) -> set[str]:
         """The fields of `clips`."""
-        return {path for camera in self.clips for path in _parts_of(camera)}
+        return {path for camera in self.clips for path in _clip_paths(camera)}
 
     @property
     def unplaced_metadata(self) -> dict[str, Field]:
-        """The fields of episodes that the format has not."""
+        """The fields of episodes that are in the sidecar."""
         placed = self.episode_places.keys() - self._clip_fields
         return {path: field for path, field in self.episode.items() if path not in placed}
 
     @functools.cached_property
     def stored(self) -> dict[str, Field]:
         """The types of the values in a row of the sidecar, by the names of its columns."""
-        usual = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,)))
+        derived_flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,)))
         if self._derives_discount:
-            usual[rlds.DISCOUNT] = Field(np.float32, (None,))
+            derived_flags[rlds.DISCOUNT] = Field(np.float32, (None,))
         return {
             KEY: Field(str),
             FILE: Field(str),
-            **{USUAL + name: field for name, field in usual.items()},
+            **{FLAGS + name: field for name, field in derived_flags.items()},
             **{EPISODE + path: field for path, field in self.unplaced_metadata.items()},
-            **{FINAL + path: self.steps[path] for path in self._final},
+            **{FINAL + path: self.steps[path] for path in self._final_paths},
             **{STEPS + path: self.steps[path] for path in self._unplaced_steps},
         }
 
     @functools.cached_property
-    def _older(self) -> OlderRows:
-        final = {path: self.steps[path] for path in self._final}
+    def _legacy_rows(self) -> LegacyRows:
+        final = {path: self.steps[path] for path in self._final_paths}
         steps = {path: field for path, field in self.steps.items() if path not in self.places}
-        return OlderRows(steps, final, self.unplaced_metadata, self.usual)
+        return LegacyRows(steps, final, self.unplaced_metadata, self.derived_flags)
 
 
 class LostSidecarError(SourceError):
@@ -525,12 +525,12 @@ class LostSidecarError(SourceError):
 
 
 class SidecarWriter:
-    """Writes a sidecar.
+    """Writes the sidecar of an export.
 
     Args:
-      sidecar: Its layout.
-      append: Adds bytes to a stream of its columns.
-      finish: Writes the text, when all columns are written.
+      sidecar: The layout.
+      append: Adds bytes to a stream of a column.
+      finish: Writes the JSON after all columns.
       block: See `ColumnsWriter`.
 
     Attributes:
@@ -545,16 +545,16 @@ class SidecarWriter:
         **block: int,
     ) -> None:
         self.sidecar, self._finish = sidecar, finish
-        self._copied: tuple[StoredSidecar, range] | None = None
+        self._pending_copy: tuple[StoredSidecar, range] | None = None
         self._columns = None
-        if not sidecar.is_about:
+        if not sidecar.is_metadata_only:
             self._columns = ColumnsWriter(sidecar.stored, append, **block)
 
     @classmethod
     def in_folder(cls, directory: Path, sidecar: Sidecar) -> SidecarWriter:
         """Returns the writer of a sidecar to the folder of a dataset, on this machine."""
         columns = directory / FOLDER / _COLUMNS
-        (columns.parent if sidecar.is_about else columns).mkdir(parents=True, exist_ok=True)
+        (columns.parent if sidecar.is_metadata_only else columns).mkdir(parents=True, exist_ok=True)
 
         def append(stream: str, data: bytes) -> None:
             with open(columns / stream, "ab") as file:
@@ -572,7 +572,7 @@ class SidecarWriter:
 
     def add_row(self, row: Row) -> None:
         """Writes the row of the next episode from another sidecar of the same fields."""
-        self._copy()
+        self._flush_copy()
         assert self._columns is not None
         self._columns.add(row)
 
@@ -580,23 +580,27 @@ class SidecarWriter:
         """Copies the stored row of the next episode from another sidecar of the same fields."""
         assert other is not None
         row = other.row(split, index)
-        if self._copied is None or self._copied[0] is not other or self._copied[1].stop != row:
-            self._copy()
-            self._copied = other, range(row, row)
-        self._copied = other, range(self._copied[1].start, row + 1)
-        if len(self._copied[1]) == _COPIED:
-            self._copy()
+        if (
+            self._pending_copy is None
+            or self._pending_copy[0] is not other
+            or self._pending_copy[1].stop != row
+        ):
+            self._flush_copy()
+            self._pending_copy = other, range(row, row)
+        self._pending_copy = other, range(self._pending_copy[1].start, row + 1)
+        if len(self._pending_copy[1]) == _MAX_COPY_EPISODES:
+            self._flush_copy()
 
-    def _copy(self) -> None:
-        """Adds the episodes that are to be copied."""
-        if self._copied is not None and self._columns is not None:
-            other, rows = self._copied
+    def _flush_copy(self) -> None:
+        """Copies the pending rows of another sidecar."""
+        if self._pending_copy is not None and self._columns is not None:
+            other, rows = self._pending_copy
             other.add_to(self._columns, rows)
-        self._copied = None
+        self._pending_copy = None
 
     def close(self) -> None:
         """Writes the remaining rows."""
-        self._copy()
+        self._flush_copy()
         columns = self._columns
         if columns is not None:
             columns.close()
@@ -611,13 +615,13 @@ class SidecarWriter:
 
 
 class StoredSidecar:
-    """The sidecar of a dataset that is read; can be pickled.
+    """Reads the sidecar of a dataset; can be pickled.
 
     Args:
-      sidecar: Its layout.
-      path: Its name in errors.
-      columns: Its columns; None if it is about the dataset as a whole.
-      files: The files beside those of the format, for `Source.inputs`.
+      sidecar: The layout.
+      path: The name of the sidecar in errors.
+      columns: The columns; None if the sidecar has only metadata.
+      files: The files of the sidecar, for `Source.inputs`.
 
     Attributes:
       splits: The rows of each split, by its name; None if the data has a single split.
@@ -645,12 +649,12 @@ class StoredSidecar:
         read: Callable[[str, int, int], Any],
         files: Sequence[epath.Path] = (),
     ) -> StoredSidecar:
-        """Returns a sidecar whose columns can be read.
+        """Returns the sidecar with the JSON that a `SidecarWriter` wrote.
 
         Args:
-          text: The text that a `SidecarWriter` wrote.
+          text: The JSON.
           path: See the class.
-          read: Returns bytes of a stream, from one to another.
+          read: Returns a range of bytes of a stream.
           files: See the class.
 
         Raises:
@@ -658,9 +662,9 @@ class StoredSidecar:
         """
         with source_errors(path):
             sidecar, columns = Sidecar.from_json(text), None
-            if not sidecar.is_about:
+            if not sidecar.is_metadata_only:
                 content = json.loads(text)
-                sizes = {str(name): int(size) for name, size in content[_SIZES].items()}
+                sizes = {str(name): int(size) for name, size in content[_SIZES_KEY].items()}
                 columns = Columns(sidecar.stored, read, int(content[EPISODES]), sizes)
         return cls(sidecar, path, columns, files)
 
@@ -668,40 +672,40 @@ class StoredSidecar:
     def in_folder(
         cls, directory: str | os.PathLike[str], older: str = "", digest: Any = None
     ) -> StoredSidecar | None:
-        """Returns the sidecar that is in the folder of a dataset; None if there is none.
+        """Returns the sidecar in the folder of a dataset; None if there is none.
 
         Args:
           directory: The folder of the dataset.
-          older: The folder in it where earlier releases wrote the sidecar.
-          digest: The digest of the sidecar that the data names; None if it names none.
+          older: The subfolder of sidecars of earlier releases.
+          digest: The digest of the sidecar in the metadata of the data; None without one.
 
         Raises:
-          LostSidecarError: It is missing, or has another digest.
-          SourceError: It is damaged.
+          LostSidecarError: The sidecar is missing, or has another digest.
+          SourceError: The sidecar is damaged.
         """
         check_link(directory)
         folder = stores.as_path(directory) / FOLDER
         if not is_there(folder / _TEXT_FILE):
-            return _older_in(stores.as_path(directory) / older, folder, digest)
+            return _legacy_in(stores.as_path(directory) / older, folder, digest)
         (file,) = require_files(folder / _TEXT_FILE)
-        stored = cls.from_text(file.read_bytes(), file, _Files(folder / _COLUMNS), [file])
+        stored = cls.from_text(file.read_bytes(), file, _FolderStreams(folder / _COLUMNS), [file])
         if digest is not None and stored.sidecar.digest != digest:
             fault = f"it belongs to other data: its digest is {stored.sidecar.digest}"
-            raise _lost(file, fault, digest)
+            raise _lost_error(file, fault, digest)
         return stored
 
     def __len__(self) -> int:
         return len(self._columns)
 
     def check_number(self, number: int) -> None:
-        """Checks the number of episodes of the sidecar: other programs may append to the data.
+        """Checks the number of episodes of the sidecar, as other programs may append to the data.
 
         Raises:
           LostSidecarError: The numbers differ.
         """
-        if not self.sidecar.is_about and len(self) != number:
+        if not self.sidecar.is_metadata_only and len(self) != number:
             fault = f"it has {len(self)} episodes, and the data {number}"
-            raise _lost(self.path, f"it belongs to other data: {fault}")
+            raise _lost_error(self.path, f"it belongs to other data: {fault}")
 
     def row(self, split: str, index: int) -> int:
         """Returns the row of an episode of a split."""
@@ -717,7 +721,7 @@ class StoredSidecar:
             return self._columns.keys[self.row(split, index)]
 
     def outlines(self, split: str) -> Lengths:
-        """Returns how long the episodes of a split are.
+        """Returns the lengths of the episodes of a split.
 
         Raises:
           SourceError: The lengths are damaged.
@@ -747,20 +751,20 @@ class StoredSidecar:
 
 
 class PackedSidecar(StoredSidecar):
-    """A sidecar of an earlier release, with one packed record for each episode.
+    """A sidecar with one packed record for each episode, such as those of earlier releases.
 
     Args:
-      sidecar: Its layout.
-      path: Its name in errors.
-      read: Returns the bytes of an episode; raises what the library that reads the file raises.
-      length: Of how many episodes there are bytes.
-      files: The files beside those of the format, for `Source.inputs`.
+      sidecar: The layout.
+      path: The name of the sidecar in errors.
+      read: Returns the record of an episode; raises errors of the library that reads the file.
+      length: The number of records.
+      files: The files of the sidecar, for `Source.inputs`.
 
     Attributes:
-      is_older: Whether an earlier release wrote them. What is slow to read is kept in the cache.
+      is_legacy: True if an earlier release wrote it. Then keys and lengths are kept in the cache.
     """
 
-    is_older = False
+    is_legacy = False
 
     def __init__(
         self,
@@ -785,9 +789,9 @@ class PackedSidecar(StoredSidecar):
 
         Args:
           path: The name of the file in errors.
-          text: The text.
-          ends: The end of the bytes of each episode, among those of all.
-          rows: Returns bytes from one to another.
+          text: The JSON, as bytes.
+          ends: The end offset of the record of each episode.
+          rows: Returns a range of bytes of all records.
 
         Raises:
           SourceError: It is damaged.
@@ -795,9 +799,9 @@ class PackedSidecar(StoredSidecar):
         with source_errors(path):
             sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
             bounds = np.concatenate([[0], np.asarray(ends, np.int64).reshape(-1)])
-        read = functools.partial(_bytes_of, bounds, rows)
+        read = functools.partial(_record_bytes, bounds, rows)
         packed = cls(sidecar, path, read, len(bounds) - 1)
-        packed.is_older = True
+        packed.is_legacy = True
         return packed
 
     @override
@@ -821,7 +825,7 @@ class PackedSidecar(StoredSidecar):
     def _columns(self) -> Columns:  # type: ignore[override]
         """The keys and the lengths of all episodes."""
         fields = {KEY: Field(str)}
-        file = None if self._length < _FEW else self._cache
+        file = None if self._length < _MIN_CACHED_EPISODES else self._cache_file
         if file is not None and file.exists():
             with contextlib.suppress(OSError, ValueError):
                 return unpack(file.read_bytes(), fields)
@@ -833,9 +837,9 @@ class PackedSidecar(StoredSidecar):
         return unpack(packed, fields)
 
     @property
-    def _cache(self) -> Path | None:
-        """The cache file for the keys and lengths in a sidecar of an earlier release."""
-        if not self.is_older or not os.path.isfile(self.path):
+    def _cache_file(self) -> Path | None:
+        """The cache file of the keys and lengths in a legacy sidecar."""
+        if not self.is_legacy or not os.path.isfile(self.path):
             return None
         state = os.stat(self.path)
         facts = [os.path.realpath(self.path), state.st_size, state.st_mtime_ns]
@@ -843,8 +847,8 @@ class PackedSidecar(StoredSidecar):
         return folder and folder / "outlines"
 
 
-class _Files:
-    """Reads the streams of columns from the files of a folder; can be pickled."""
+class _FolderStreams:
+    """Reads the streams of sidecar columns from the files of a folder; can be pickled."""
 
     def __init__(self, folder: epath.Path) -> None:
         self._folder = folder
@@ -866,28 +870,28 @@ class _Files:
         return type(self), (self._folder,)
 
 
-def _older_in(directory: epath.Path, folder: epath.Path, digest: Any) -> StoredSidecar | None:
-    """The sidecar that an earlier release wrote to a folder."""
+def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> StoredSidecar | None:
+    """Returns the sidecar that an earlier release wrote to a folder; None without one."""
     check_link(directory)
     if digest is not None:
-        raise _lost(folder, "it is missing", digest)
-    if not is_there(directory / _OLDER_TEXT):
+        raise _lost_error(folder, "it is missing", digest)
+    if not is_there(directory / _LEGACY_TEXT):
         return None
-    files = require_files(directory / _OLDER_TEXT)
+    files = require_files(directory / _LEGACY_TEXT)
     with source_errors(files[0]):
         sidecar = Sidecar.from_json(files[0].read_bytes())
-    if sidecar.is_about:
+    if sidecar.is_metadata_only:
         return StoredSidecar(sidecar, files[0], None, files)
-    files += require_files(directory / _OLDER_EPISODES)
+    files += require_files(directory / _LEGACY_EPISODES)
     with source_errors(files[1]):
         records = tfds_files.open_record_file(files[1], "tfrecord")
         packed = PackedSidecar(sidecar, files[1], records.read, len(records), files)
-    packed.is_older = True
+    packed.is_legacy = True
     return packed
 
 
-def _lost(file: str | os.PathLike[str], reason: str, digest: Any = None) -> LostSidecarError:
-    """The error of a sidecar that does not belong to the data."""
+def _lost_error(file: str | os.PathLike[str], reason: str, digest: Any = None) -> LostSidecarError:
+    """Returns the error for a sidecar that does not belong to the data."""
     suffix = f" of digest {digest}" if digest is not None else ""
     return LostSidecarError(
         f"{reason}. The data has a sidecar{suffix}, with what its format has no place for, such as "
@@ -896,12 +900,12 @@ def _lost(file: str | os.PathLike[str], reason: str, digest: Any = None) -> Lost
     )
 
 
-def _parts_of(camera: str) -> tuple[str, str]:
-    """The fields of the clip of a camera."""
+def _clip_paths(camera: str) -> tuple[str, str]:
+    """Returns the paths of the clip of a camera, and of its first frame."""
     return f"{camera}/{CLIP}", f"{camera}/{FIRST}"
 
 
-def _bytes_of(bounds: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:
+def _record_bytes(bounds: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:
     begin, end = bounds[index : index + 2].tolist()
     if not 0 <= begin <= end:
         raise ValueError(f"{SIDECAR_ENDS}: ends before it begins")

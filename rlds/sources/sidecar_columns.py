@@ -1,9 +1,9 @@
-"""Columns of a sidecar: for each field, the values of all episodes, one after the other.
+"""Columns of a sidecar: for each field, the concatenated values of all episodes.
 
-A column is up to three streams of bytes. `data` has the elements, as NumPy has them in memory, or
-the bytes of texts. `ends` says where each text ends, and `rows` where each row does, if rows differ
-in shape, and which shape it has. The stream `episodes` has the length of every episode, and is read
-at once. Nothing but NumPy is needed to read a stream; it is a file, an array, or in attributes.
+A column is up to three streams of bytes. `data` has the elements, in NumPy's memory layout, or the
+bytes of texts. `ends` has the end offset of each text. `rows` has the end offset and the shape of
+each row, if shapes vary. The stream `episodes` has the length of every episode, and is read at
+once. Streams are read with NumPy alone: they are files, arrays or attributes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
     "FACTS",
     "FILE",
     "FINAL",
+    "FLAGS",
     "KEY",
     "STEPS",
-    "USUAL",
     "Columns",
     "ColumnsWriter",
     "Row",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Row: TypeAlias = "Mapping[str, Any]"
-"""The values of an episode: an array of rows for each column, and `FACTS` as `EPISODES`."""
+"""The sidecar values of an episode: an array of rows for each column; `FACTS` at `EPISODES`."""
 
 EPISODES = "episodes"
 """The stream of the lengths of episodes."""
@@ -51,25 +51,25 @@ FACTS = np.dtype(
         *((name, "?") for name in ("final_known", "is_terminal", "truncated", "complete")),
     ]
 )
-"""An element of the stream `EPISODES`. `num_final` is how many rows are in `final/`."""
+"""An element of the stream `EPISODES`. `num_final` is the number of rows in `final/` columns."""
 
 KEY, FILE = "key", "file"
-"""The columns of keys, and of the files that episodes came from."""
+"""The columns of the keys and of the source files of episodes."""
 
-USUAL, EPISODE, FINAL, STEPS = "flags/", "episode/", "final/", "steps/"
-"""The prefixes of all other columns. `FINAL` and `STEPS` have rows of steps."""
+FLAGS, EPISODE, FINAL, STEPS = "flags/", "episode/", "final/", "steps/"
+"""The prefixes of other columns. Columns of `FINAL` and `STEPS` have a row for each step."""
 
-# The bytes that are written, or fetched, at once.
-_BLOCK = 1 << 20
+# The size of the blocks of a stream.
+_BLOCK_BYTES = 1 << 20
 
 # The largest number of steps of an episode.
 _MAX_STEPS = 1 << 31
-_NO_WORD = re.compile("[^a-z0-9_]+")
+_INVALID_CHARACTERS = re.compile("[^a-z0-9_]+")
 
 Read: TypeAlias = "Callable[[str, int, int], Any]"
 
 
-class _Kind:
+class _StorageType:
     """The storage type of a field: text or bytes, or an array of some dtype and shape."""
 
     def __init__(self, field: Field) -> None:
@@ -81,14 +81,14 @@ class _Kind:
         self.row_bytes = 8 * (1 + len(self.open_axes))
 
 
-class _Rows(NamedTuple):
-    """Rows of a column as they are stored.
+class _StoredRows(NamedTuple):
+    """Rows of a sidecar column in their stored form.
 
     Attributes:
       number: The number of rows.
-      sizes: For each row the number of its elements and the sizes of its open axes; None if no axis
-        is open, or all rows are empty.
-      ends: The end of each text in the data; None if elements are no texts.
+      sizes: The number of elements and the sizes of variable axes of each row; None without
+        variable axes, or if all rows are empty.
+      ends: The end offset of each text in the data; None for numbers.
       data: The elements.
     """
 
@@ -99,7 +99,7 @@ class _Rows(NamedTuple):
 
 
 class ColumnsWriter:
-    """Writes columns.
+    """Writes the columns of a sidecar.
 
     Args:
       fields: The types of rows, by the names of the columns.
@@ -115,13 +115,13 @@ class ColumnsWriter:
         self,
         fields: Mapping[str, Field],
         append: Callable[[str, bytes], object],
-        block: int = _BLOCK,
+        block: int = _BLOCK_BYTES,
     ) -> None:
         self.number, self.sizes = 0, dict[str, int]()
         self._append, self._block = append, block
-        self._waiting: dict[str, bytearray] = {}
+        self._buffers: dict[str, bytearray] = {}
         self._columns = {
-            name: _NewColumn(_Kind(field), functools.partial(self._put, stream))
+            name: _ColumnWriter(_StorageType(field), functools.partial(self._put, stream))
             for (name, field), stream in zip(fields.items(), _streams(fields))
         }
 
@@ -149,44 +149,44 @@ class ColumnsWriter:
 
     def close(self) -> None:
         """Writes the remaining rows."""
-        for stream, waiting in self._waiting.items():
-            self._append(stream, bytes(waiting))
-        self._waiting.clear()
+        for stream, buffer in self._buffers.items():
+            self._append(stream, bytes(buffer))
+        self._buffers.clear()
 
     def _put(self, stream: str, part: str, data: bytes) -> None:
         if data:
             stream += part
             self.sizes[stream] = self.sizes.get(stream, 0) + len(data)
-            waiting = self._waiting.setdefault(stream, bytearray())
-            waiting += data
-            if whole_blocks := len(waiting) // self._block * self._block:
+            buffer = self._buffers.setdefault(stream, bytearray())
+            buffer += data
+            if whole_blocks := len(buffer) // self._block * self._block:
                 for begin in range(0, whole_blocks, self._block):
-                    self._append(stream, bytes(waiting[begin : begin + self._block]))
-                del waiting[:whole_blocks]
+                    self._append(stream, bytes(buffer[begin : begin + self._block]))
+                del buffer[:whole_blocks]
 
 
-class _NewColumn:
-    """Writes a column."""
+class _ColumnWriter:
+    """Writes one column of a sidecar."""
 
-    def __init__(self, kind: _Kind, put: Callable[[str, bytes], None]) -> None:
-        self._kind, self._put = kind, put
+    def __init__(self, kind: _StorageType, put: Callable[[str, bytes], None]) -> None:
+        self._type, self._put = kind, put
         self._num_elements = self._num_bytes = self._num_empty = 0
 
     def add(self, rows: Any) -> None:
-        elements = self._flattened(rows) if self._kind.open_axes else np.asarray(rows).reshape(-1)
-        if not self._kind.is_text:
-            self._put(".data", elements.astype(self._kind.dtype, copy=False).tobytes())
+        elements = self._flatten(rows) if self._type.open_axes else np.asarray(rows).reshape(-1)
+        if not self._type.is_text:
+            self._put(".data", elements.astype(self._type.dtype, copy=False).tobytes())
             return
-        if self._kind.shape == () and np.asarray(rows).ndim > 1:
-            elements = rows  # Images, which are no files yet.
+        if self._type.shape == () and np.asarray(rows).ndim > 1:
+            elements = rows  # Images that are not encoded yet.
         texts = [_as_bytes(value) for value in elements]
         ends = np.cumsum([len(text) for text in texts], dtype="<i8")
         self._put_texts(ends, b"".join(texts))
 
-    def extend(self, rows: _Rows) -> None:
+    def extend(self, rows: _StoredRows) -> None:
         """Adds rows of another column of the field."""
-        if self._kind.open_axes:
-            empty = np.zeros((rows.number, self._kind.row_bytes // 8), "<i8")
+        if self._type.open_axes:
+            empty = np.zeros((rows.number, self._type.row_bytes // 8), "<i8")
             self._put_sizes(empty if rows.sizes is None else rows.sizes)
         if rows.ends is None:
             self._put(".data", rows.data)
@@ -198,27 +198,27 @@ class _NewColumn:
         self._put(".data", data)
         self._num_bytes += len(data)
 
-    def _flattened(self, rows: Any) -> np.ndarray:
-        """Notes the shapes of rows; returns their elements."""
+    def _flatten(self, rows: Any) -> np.ndarray:
+        """Writes the shapes of rows; returns their elements."""
         arrays = [np.asarray(row) for row in rows]
-        shape = self._kind.shape
+        shape = self._type.shape
         for array in arrays:
-            is_nested = array.dtype == object and not self._kind.is_text
+            is_nested = array.dtype == object and not self._type.is_text
             if array.ndim != len(shape) or is_nested:
                 raise ValueError(f"a value of shape {array.shape}, expected {shape}")
-        axes = self._kind.open_axes
+        axes = self._type.open_axes
         sizes = [[array.size, *(array.shape[axis] for axis in axes)] for array in arrays]
         self._put_sizes(np.array(sizes, "<i8").reshape(len(arrays), 1 + len(axes)))
         return np.concatenate(
-            [array.reshape(-1) for array in arrays] or [np.zeros(0, self._kind.dtype)]
+            [array.reshape(-1) for array in arrays] or [np.zeros(0, self._type.dtype)]
         )
 
     def _put_sizes(self, sizes: np.ndarray) -> None:
         if not self._num_elements and not sizes.any():
-            self._num_empty += len(sizes)  # Usual flags are not written.
+            self._num_empty += len(sizes)  # Derived flags are not written.
             return
         if self._num_empty:
-            self._put(".rows", bytes(self._num_empty * self._kind.row_bytes))
+            self._put(".rows", bytes(self._num_empty * self._type.row_bytes))
             self._num_empty = 0
         table = sizes.copy()
         table[:, 0] = self._num_elements + np.cumsum(sizes[:, 0])
@@ -227,11 +227,11 @@ class _NewColumn:
 
 
 class Columns:
-    """Columns that are read; can be pickled if `read` can.
+    """Reads the columns of a sidecar; can be pickled if `read` can.
 
     Args:
       fields: The types of rows, by the names of the columns.
-      read: Returns bytes of a stream, from one to another.
+      read: Returns a range of bytes of a stream.
       number: The number of episodes.
       sizes: The size of each stream, in bytes.
 
@@ -245,8 +245,8 @@ class Columns:
         self, fields: Mapping[str, Field], read: Read, number: int, sizes: Mapping[str, int]
     ) -> None:
         self._read, self._number, self._sizes = read, number, sizes
-        self._kinds = {
-            name: (stream, _Kind(field))
+        self._types = {
+            name: (stream, _StorageType(field))
             for (name, field), stream in zip(fields.items(), _streams(fields))
         }
 
@@ -281,18 +281,18 @@ class Columns:
         return _StoredRow(self, index)
 
     def values(self, name: str, index: int) -> np.ndarray:
-        """Returns the rows that a column has of an episode.
+        """Returns the rows of an episode in a column.
 
         Raises:
-          ValueError: They are damaged.
+          ValueError: The rows are damaged.
         """
         return self._decoded(name, self.stored(name, index, index + 1))
 
-    def stored(self, name: str, begin: int, end: int) -> _Rows:
-        """Returns the rows that a column has of some episodes, as they are stored.
+    def stored(self, name: str, begin: int, end: int) -> _StoredRows:
+        """Returns the rows of some episodes in a column, in their stored form.
 
         Raises:
-          ValueError: They are damaged.
+          ValueError: The rows are damaged.
         """
         for prefix, bounds in self._bounds.items():
             if name.startswith(prefix):
@@ -301,7 +301,7 @@ class Columns:
 
     @functools.cached_property
     def _bounds(self) -> dict[str, np.ndarray]:
-        """The row offsets of episodes: the first row of each, and the end of the last."""
+        """The row offsets of episodes, by the prefix of columns."""
         counts = {STEPS: self.facts["num_steps"], FINAL: self.facts["num_final"]}
         return {name: np.concatenate([[0], np.cumsum(n)]) for name, n in counts.items()}
 
@@ -313,8 +313,8 @@ class Columns:
             raise ValueError(f"stream {stream}: cut short before byte {end}")
         return data
 
-    def _rows(self, name: str, begin: int, end: int) -> _Rows:
-        stream, kind = self._kinds[name]
+    def _rows(self, name: str, begin: int, end: int) -> _StoredRows:
+        stream, kind = self._types[name]
         number, sizes = end - begin, None
         if not kind.open_axes:
             begin, end = begin * kind.size, end * kind.size
@@ -329,21 +329,21 @@ class Columns:
         if not kind.is_text:
             size = kind.dtype.itemsize
             data = self._bytes(f"{stream}.data", begin * size, end * size)
-            return _Rows(number, sizes, None, data)
+            return _StoredRows(number, sizes, None, data)
         first, ends = self._table(f"{stream}.ends", begin, end)
         ends = ends.reshape(-1) - first
         data = self._bytes(f"{stream}.data", first, first + int(ends[-1])) if len(ends) else b""
-        return _Rows(number, sizes, ends, data)
+        return _StoredRows(number, sizes, ends, data)
 
     def _table(self, stream: str, begin: int, end: int, width: int = 8) -> tuple[int, np.ndarray]:
-        """Rows of numbers, the first of which count up, and that of the row before."""
+        """Reads rows of an offset table; returns the end offset of the row before, and the rows."""
         before = max(begin - 1, 0)
         data = self._bytes(stream, before * width, end * width) if end > begin else b""
         table = np.frombuffer(data, "<i8").reshape(-1, width // 8)
         return (int(table[0, 0]), table[1:]) if begin and len(table) else (0, table)
 
-    def _decoded(self, name: str, rows: _Rows) -> np.ndarray:
-        stream, kind = self._kinds[name]
+    def _decoded(self, name: str, rows: _StoredRows) -> np.ndarray:
+        stream, kind = self._types[name]
         if rows.ends is None:
             elements = np.frombuffer(rows.data, kind.dtype).copy()
         else:
@@ -367,7 +367,7 @@ class Columns:
 
 
 class _StoredRow(Mapping[str, Any]):
-    """The stored values of an episode, read from the columns on access."""
+    """The sidecar values of an episode, read from the columns on access."""
 
     def __init__(self, columns: Columns, index: int) -> None:
         self._columns, self._index = columns, index
@@ -378,15 +378,17 @@ class _StoredRow(Mapping[str, Any]):
         return self._columns.values(name, self._index)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([EPISODES, *self._columns._kinds])
+        return iter([EPISODES, *self._columns._types])
 
     def __len__(self) -> int:
-        return len(self._columns._kinds) + 1
+        return len(self._columns._types) + 1
 
 
 def _streams(names: Iterable[str]) -> list[str]:
-    """Returns names of the streams of columns that are valid in any file system."""
-    return [f"{n}-{_NO_WORD.sub('-', name.lower())[-40:]}" for n, name in enumerate(names)]
+    """Returns the stream names of columns, which are valid in any file system."""
+    return [
+        f"{n}-{_INVALID_CHARACTERS.sub('-', name.lower())[-40:]}" for n, name in enumerate(names)
+    ]
 
 
 def _as_bytes(value: Any) -> bytes:
@@ -398,7 +400,7 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
-    """Returns all columns as bytes: the sizes of their streams, then the streams."""
+    """Returns sidecar columns as bytes: the sizes of their streams, then the streams."""
     streams: dict[str, bytearray] = {}
 
     def append(name: str, data: bytes) -> None:
@@ -416,15 +418,15 @@ def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
     """Reads the bytes of `pack`.
 
     Raises:
-      ValueError: It is something else.
+      ValueError: The bytes are no sidecar columns.
     """
     head, _, body = data.partition(b"\n")
     content = json.loads(head)
     sizes = {str(name): int(size) for name, size in content["sizes"].items()}
     firsts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0)))
-    read = functools.partial(_part_of, body, firsts)
+    read = functools.partial(_stream_slice, body, firsts)
     return Columns(fields, read, int(content[EPISODES]), sizes)
 
 
-def _part_of(body: bytes, firsts: Mapping[str, int], name: str, begin: int, end: int) -> bytes:
+def _stream_slice(body: bytes, firsts: Mapping[str, int], name: str, begin: int, end: int) -> bytes:
     return body[firsts[name] + begin : firsts[name] + end]

@@ -23,30 +23,29 @@ from rlds_ecosystem.model.nests import root_of
 
 __all__ = ["FileSigns", "Signs"]
 
-# The limit of names to read to exclude formats of a path.
-_MOST_NAMES = 2000
-# The limit of members of an HDF5 file to open, to tell groups from arrays.
-_MOST_OPENED = 64
-# Levels of folders to search for a file, and folders of each level.
-_LEVELS, _MOST_FOLDERS = 6, 20
-# Bytes to read of a file that is no container.
-_MOST_BYTES = 1 << 20
+# Limit of the names in a folder that are read to rule out formats.
+_MAX_NAMES = 2000
+# Limit of the members of an HDF5 file that are opened to tell groups from arrays.
+_MAX_OPENED_GROUPS = 64
+# Limits of the search for a file: levels of folders, and folders of each level.
+_MAX_LEVELS, _MAX_FOLDERS = 6, 20
+# Bytes that are read of the beginning of a file.
+_MAX_HEAD_BYTES = 1 << 20
 _HDF5, _NPZ = (".h5", ".hdf5"), ".npz"
-_AT_TOP = re.compile("[^/:]+").fullmatch
+_is_top_level = re.compile("[^/:]+").fullmatch
 
 
 @dataclasses.dataclass(frozen=True)
 class FileSigns:
-    """Files of a format, and the contents of the first one.
+    """The signature of a format: patterns of its files, and the contents of the first file.
 
     Attributes:
-      files: Patterns of their paths, one of which is there: of the file itself, or of files in a
-        folder; with a slash, of files in a folder only. `**/` stands for up to 6 folders.
-      members: Members of the first file, one of several texts: in HDF5, patterns of paths, where
-        `!name` is not there and `name:2` is an array of two axes; in `.npz` files, names of arrays
-        and the first parts of these; in all others, words at the beginning. Empty if it is not
-        looked at.
-      max_files: The limit of such files in a folder that is data of the format.
+      files: Patterns of paths, of which one must match: the file itself, or files in a folder; with
+        a slash, only files in a folder. `**/` stands for up to 6 folders.
+      members: Alternative lists of members of the first file. In HDF5, patterns of paths, where
+        `!name` must be missing and `name:2` is an array of two axes; in `.npz` files, names of
+        arrays or their first parts; otherwise words at the beginning. Empty for no check.
+      max_files: The largest number of such files in a folder of the format.
     """
 
     files: str
@@ -80,29 +79,29 @@ class Signs:
 
     @functools.cached_property
     def names(self) -> set[str] | None:
-        """The names of a file, or of all that is in a folder; None if that takes long."""
+        """The name of a file, or all names in a folder; None if there are too many."""
         if not stores.is_local(self._path):
             return None
         folder = os.fspath(stores.as_path(self._path))
         names = {os.path.basename(os.path.abspath(folder))}
         for _, folders, files in os.walk(folder):
             names.update(folders, files)
-            if len(names) > _MOST_NAMES:
+            if len(names) > _MAX_NAMES:
                 return None
         return names
 
     def has_name(self, patterns: tuple[str, ...]) -> bool:
-        """Whether a file or folder may match one of the name patterns."""
+        """Returns True if a file or folder may match one of the name patterns."""
         names = self.names
         return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
 
     def has_file(self, signs: FileSigns) -> bool:
-        """Whether there is a file of a format, and the content of the first one fits.
+        """Returns True if there are files of a format, and the first one has its contents.
 
         Raises:
           ImportError: A required library is not installed; the message tells how to install it.
-          OSError: It cannot be read.
-          SourceError: It is damaged.
+          OSError: The file cannot be read.
+          SourceError: The file is damaged.
         """
         files = [file for pattern in signs.files.split() for file in self._matching(pattern)]
         if not files or (self._is_folder and len(files) > signs.max_files):
@@ -110,7 +109,7 @@ class Signs:
         if not signs.members:
             return True
         file = min(files, key=lambda file: natural_order(file.name))
-        with self._lock:  # All formats ask, each in a thread of its own.
+        with self._lock:  # Formats are tested in parallel threads.
             if os.fspath(file) not in self._contents:
                 self._contents[os.fspath(file)] = self._names_or_head(file)
         contents = self._contents[os.fspath(file)]
@@ -124,7 +123,7 @@ class Signs:
             is_meant = not folder and fnmatchcase(root.name, name)
             return [root] if is_meant and root.exists() else []
         if folder == "**":
-            return [*itertools.islice(self._below(root, name, _LEVELS), 1)]
+            return [*itertools.islice(self._below(root, name, _MAX_LEVELS), 1)]
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return self._files_in(root / folder, name)
         return []
@@ -142,7 +141,7 @@ class Signs:
     def _below(self, folder: Any, pattern: str, levels: int) -> Iterator[Any]:
         """Yields files in a folder, and in the first folders below it."""
         yield from self._files_in(folder, pattern)
-        for name in folders_in(folder)[:_MOST_FOLDERS] if levels else ():
+        for name in folders_in(folder)[:_MAX_FOLDERS] if levels else ():
             yield from self._below(folder / name, pattern, levels - 1)
 
     @functools.cached_property
@@ -155,12 +154,12 @@ class Signs:
                 paths = set(_members_of(file))
             except SourceError as error:
                 self.damage, paths = error, set()
-            self.hdf5_names = sorted(filter(_AT_TOP, paths))
+            self.hdf5_names = sorted(filter(_is_top_level, paths))
             return paths
         check_is_file(file)
         with stores.open_binary(file) as stream:
             if not file.name.endswith(_NPZ):
-                return bytes(stream.read(_MOST_BYTES))
+                return bytes(stream.read(_MAX_HEAD_BYTES))
             with zipfile.ZipFile(stream) as archive:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
             return {*names, *map(root_of, names)}
@@ -173,11 +172,11 @@ def _members_of(file: Any) -> Iterator[str]:
     hdf5 = Hdf5File(file)
 
     def below(group: Any, path: str, opened: int) -> Iterator[str]:
-        for number, name in enumerate(itertools.islice(group, _MOST_NAMES)):
+        for number, name in enumerate(itertools.islice(group, _MAX_NAMES)):
             yield (member := f"{path}{name}")
             if number >= opened:
                 continue
-            with contextlib.suppress(SourceError):  # A link or damaged member: it exists at least.
+            with contextlib.suppress(SourceError):  # A link or a damaged member has a name only.
                 item = hdf5.member(group, name, member)
                 if not hasattr(item, "keys"):
                     yield f"{member}:{len(item.shape or ())}"
@@ -185,7 +184,7 @@ def _members_of(file: Any) -> Iterator[str]:
                     yield from below(item, f"{member}/", not path)
 
     with hdf5.read() as opened:
-        yield from below(opened, "", _MOST_OPENED)
+        yield from below(opened, "", _MAX_OPENED_GROUPS)
 
 
 def _is_in(members: set[str] | bytes, pattern: str) -> bool:

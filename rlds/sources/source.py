@@ -1,9 +1,9 @@
-"""Sources: raw data that is read as episodes, one at a time, each with a permanent key.
+"""Sources: readers of raw data as episodes, one at a time, each with a permanent key.
 
-A source knows its raw format, and nothing about how datasets are written. Each part of a source can
-be read without the others, so that several processes can share the work. The episodes of a part
-always come in the same order, and a source can begin after any of them, so that an interrupted
-conversion can continue. Only one episode is in memory at a time, or a bounded group of small ones.
+A source reads one raw format, independently of how datasets are written. Several processes can read
+the parts of a source in parallel. The episodes of a part always come in the same order, and reading
+can begin after any of them, so that an interrupted conversion can resume. Only one episode is in
+memory at a time, or a bounded group of small ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "ALL_ROWS",
     "DERIVED_DISCOUNT",
     "FACTS",
-    "OF_TRANSITIONS",
+    "TRANSITION_FIELDS",
     "About",
     "AnySource",
     "Can",
@@ -55,8 +55,8 @@ __all__ = [
     "check_flags",
     "files_of",
     "is_derived",
-    "mistakes_of",
     "outline_of",
+    "programming_errors",
     "require_files",
     "with_discount",
     "with_random_access",
@@ -69,15 +69,15 @@ ALL_ROWS = slice(None)
 """The rows of all steps of an episode."""
 
 FACTS = ("description", "homepage", "citation", "license")
-"""The attributes of a `Source` that say something of its data, in words."""
+"""The attributes of `About` with a description of the data in text."""
 
 DERIVED_DISCOUNT = Field(
     "float32", doc="1, and 0 for a transition into a terminal state: it follows from the flags."
 )
-"""The field `discount` of formats that have none. Exports do not write it as if it were data."""
+"""The field `discount` of formats without discounts. Exports do not write it as data."""
 
-OF_TRANSITIONS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-"""The fields that the last step has no values of, if its observation is the final one."""
+TRANSITION_FIELDS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+"""The fields that are placeholders in the last step if its observation is the final one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Origin:
     """The location of the raw data of an episode.
 
     Attributes:
-      file: The file, by a name that is the same on every machine: relative to what the user named.
-      begin: The first row (record, step) of the episode in it.
-      end: The row after the last one. It may lie in a later file, if rows are counted across files.
+      file: The path of the file, relative to the opened path, so equal on every machine.
+      begin: The first row (record, step) of the episode in the file.
+      end: The row after the last one, in a later file if rows are counted across files.
     """
 
     file: str
@@ -100,9 +100,8 @@ class Outline(NamedTuple):
 
     Attributes:
       num_steps: The number of steps.
-      num_transitions: The number of steps with an action and its result. The last step has none:
-        its action is a placeholder, or the next observation is not known, unless that one was
-        terminal.
+      num_transitions: The number of steps with an action and its result. The last step has none
+        (its action is a placeholder, or the next observation is unknown), unless it is terminal.
       final_observation_known: See `SourceEpisode`.
     """
 
@@ -112,12 +111,12 @@ class Outline(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """The lengths of several episodes, see `Outline`: arrays with an element for each.
+    """The lengths of several episodes, see `Outline`: arrays with an element for each episode.
 
     Attributes:
       num_steps: int64 of shape `[episodes]`.
-      num_transitions: In the same form; None if only reading the episodes tells.
-      final_observation_known: bool of shape `[episodes]`; None if only reading them tells.
+      num_transitions: int64 of shape `[episodes]`; None if unknown without reading the episodes.
+      final_observation_known: bool of shape `[episodes]`; None if unknown without reading them.
     """
 
     num_steps: np.ndarray
@@ -153,30 +152,29 @@ class Lengths(NamedTuple):
         return Lengths(*arrays)
 
     def num_real_steps(self, episodes: Any = slice(None)) -> np.ndarray:
-        """Returns how many steps of some episodes have an action that is no placeholder."""
+        """Returns the number of steps with an action that is no placeholder, by episode."""
         is_known = self.final_observation_known[episodes]
         return (self.num_steps[episodes] - is_known).clip(0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SourceEpisode:
-    """An episode as it is in a source, in RLDS order.
+    """An episode of a source, in the alignment of RLDS.
 
-    `len(episode)` is how many steps it has; `episode["steps"]` are their columns, of which
-    `episode["observation"]` is one.
+    `len(episode)` is the number of steps; `episode["steps"]` has the columns of the steps, and
+    `episode["observation"]` one of these columns.
 
     Attributes:
-      key: Names the episode, uniquely in its split, and the same whenever it is read. It becomes
-        `episode_id`.
+      key: The permanent name of the episode, unique in its split. It becomes `episode_id`.
       steps: The columns of the steps, with the flags; see `rlds.alignment`.
       origin: The location of the raw data.
-      final_observation_known: Whether the observation after the last transition is there, as the
-        last step. If not, the action and the reward of the last step are valid.
-      truncated: Whether the episode ended without a terminal state: it was cut by a time limit, or
-        by its recorder.
-      complete: Whether all of the episode is there; false if the recording or the file was cut.
+      final_observation_known: True if the last step holds the observation after the last
+        transition. If False, the action and the reward of the last step are valid.
+      truncated: True if the episode ended without a terminal state, by a time limit or by its
+        recorder.
+      complete: False if the recording or the file ends within the episode.
       metadata: The fields of the episode that the source declares in `episode_fields`.
-      counts: The contribution of the raw data of the episode to `Source.totals`.
+      counts: The contribution of the episode to the `totals` of `Can`.
       fraction: The share of its part that has been read with this episode, if known.
     """
 
@@ -245,7 +243,7 @@ class DamagedEpisode:
     """A placeholder for an episode that cannot be read.
 
     Attributes:
-      key: The name that the episode has, or would have.
+      key: The key of the episode, or a description of its location.
       error: The error, and its location.
       ends_part: True if no later episode of its part can be read either. Then reading stops here.
     """
@@ -256,12 +254,12 @@ class DamagedEpisode:
 
 
 def is_derived(path: str, field: Any) -> bool:
-    """Whether a field of steps is derived from the flags. The sidecar keeps it."""
+    """True if a field of steps is derived from the flags. The sidecar keeps its field."""
     return path == rlds.DISCOUNT and bool(field == DERIVED_DISCOUNT)
 
 
 def with_discount(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields of steps by path, with the derived discount unless there are discounts."""
+    """Returns fields of steps by path; adds the derived discount if there is no discount."""
     derived = {} if has(fields, rlds.DISCOUNT) else {rlds.DISCOUNT: DERIVED_DISCOUNT}
     return {**fields, **derived}
 
@@ -346,18 +344,18 @@ class Fields:
           paths: Paths as `Source.read` takes them; all if None.
         """
         leaves = {**self.steps, **dict.fromkeys(self.flags)}
-        return _selected([path for path, _ in leaves_at(leaves, None)], paths, f"{rlds.STEPS}/")
+        return _filter_paths([path for path, _ in leaves_at(leaves, None)], paths, f"{rlds.STEPS}/")
 
     def episode_paths(self, paths: Iterable[str] | None = None) -> list[str]:
         """Returns the paths of the wanted fields of an episode; see `step_paths`."""
-        return _selected([path for path, _ in leaves_at(self.episode, None)], paths, "")
+        return _filter_paths([path for path, _ in leaves_at(self.episode, None)], paths, "")
 
 
 class Examples(NamedTuple):
-    """Episodes that are stored as examples of a TFDS dataset: they are copied as they are.
+    """The stored form of a TFDS dataset, whose examples can be copied undecoded.
 
     Attributes:
-      folder: The dataset, whose features a copy has.
+      folder: The dataset folder.
     """
 
     folder: tfds_files.DatasetFolder
@@ -379,20 +377,20 @@ class Can:
         fields of the episodes, or "frames", in those of the steps; see `rlds.video`. If the source
         offers it, "png" or "jpeg" files in those of the steps.
       quality: The quality of such JPEG files.
-      totals: Takes a split. Returns the sums that the `counts` of its episodes have to have. They
-        are counted in the raw data by other means, such as the length of an array.
-      faults: Takes a split. Yields the errors in its files that reading its episodes does not show.
-      origin: Takes a split and an index. Returns the origin of an episode; None if that takes
+      totals: Takes a split. Returns the expected sums of the `counts` of its episodes, from other
+        facts in the raw data, such as the length of an array.
+      faults: Takes a split. Yields errors in its files that reading its episodes does not find.
+      origin: Takes a split and an index. Returns the origin of an episode; None if unknown without
         reading it.
       shards: Takes a split. Returns the number of episodes of each of its shards.
-      image_files: Returns a source whose images are the files that are stored.
-      run: Takes a split, the number of an episode and that after another one. Returns the episodes
-        from the first on that are read at once, which is faster; perhaps none.
-      hold_open: Returns a context in which files stay open, for many reads after one another.
-      keeps_keys: True if the stored episodes have their keys.
-      examples: The episodes as they are stored, if they are examples of a TFDS dataset.
-      sidecar: Returns the sidecar of an export, a `StoredSidecar`, or None. `rlds.sources.open`
-        puts it together with the episodes, see `rlds.sources.restored`.
+      image_files: Returns a source with undecoded image files.
+      run: Takes a split and a range of episodes (begin, end). Reads the first episodes of the range
+        together, which is faster; the result may be empty.
+      hold_open: Returns a context in which files stay open, for many reads.
+      keeps_keys: True if the files store the keys of the episodes.
+      examples: The stored form of the episodes, if the data is a TFDS dataset.
+      sidecar: Returns the `StoredSidecar` of an export, or None. `rlds.sources.open` restores the
+        episodes with it, see `rlds.sources.restored`.
     """
 
     lengths: Callable[[str], Lengths | None] | None = None
@@ -414,23 +412,22 @@ class Can:
 class AnySource(abc.ABC):
     """Raw data that can be read as episodes: a `Source`, or a `Stream`.
 
-    It can be pickled, because worker processes get a copy. So it holds paths and options, and no
-    open files. When you make one, it checks everything that it can without reading all of the data.
+    A source is picklable, as worker processes get a copy: it holds paths and options, but no open
+    files. Its constructor checks everything that it can without reading all of the data.
 
-    The data may be damaged, or hostile. Callers read it through `rlds.sources.reading`, where any
-    error that a method raises because of the data becomes a `SourceError`. A `TypeError`,
-    `AttributeError` or `NameError` of a class outside of this project stays itself. In `__init__`,
-    where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use `source_errors`
-    around the code that reads.
+    The data may be damaged, or hostile. Callers read it through `rlds.sources.reading`, which turns
+    any error of a method that is caused by the data into a `SourceError`. A `TypeError`,
+    `AttributeError` or `NameError` of a class outside of this project is not changed. In
+    `__init__`, where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use
+    `source_errors` around the code that reads.
 
     Attributes:
       splits: The names of the splits.
-      bases: The sources that it is made of; none if it reads files.
-      opened: The files as they were when it was opened: `rlds.sources.reading` compares them after
-        each read. None in a store. A source sets it whose path does not name the dataset's folder.
-      may_grow: Whether its files may become longer while they are read, as what comes after the
-        episodes that were there at first is not read. All else that happens to them makes a
-        conversion an error.
+      bases: The wrapped sources; empty if it reads files.
+      opened: The state of the files on opening: `rlds.sources.reading` compares it after each read.
+        None in an object store. A source sets it if its path is not the folder of the dataset.
+      may_grow: True if other programs may append to its files, as only the episodes that existed on
+        opening are read. Other changes of the files are an error.
     """
 
     splits: Sequence[str] = ("train",)
@@ -486,11 +483,11 @@ class Source(AnySource):
 
     @abc.abstractmethod
     def num_episodes(self, split: str) -> int:
-        """Returns how many episodes a split has."""
+        """Returns the number of episodes of a split."""
 
     @abc.abstractmethod
     def key(self, split: str, index: int) -> str:
-        """Returns the key of an episode; cheap."""
+        """Returns the key of an episode; fast."""
 
     @abc.abstractmethod
     def read(
@@ -500,20 +497,20 @@ class Source(AnySource):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        """Reads an episode, or some of it.
+        """Reads an episode, or some of its fields and steps.
 
-        Callers go through `rlds.sources.reading`, where errors of libraries get their place.
+        Callers use `rlds.sources.reading`, which adds the location to errors of libraries.
 
         Args:
           split: The split.
           index: The episode.
-          fields: The paths of the fields that are wanted, such as `steps/observation/camera`,
-            `steps/is_terminal` or `instruction`; all if None. The episode may have more.
-          rows: The steps that are wanted. They are all, unless it `can.reads_rows`: then they are
-            consecutive, and may end behind the last step.
+          fields: The paths of the requested fields, such as `steps/observation/camera`,
+            `steps/is_terminal` or `instruction`; all if None. The result may have more.
+          rows: The requested steps: all, unless it `can.reads_rows`. Then they are a slice of
+            consecutive steps, which may end after the last step.
 
         Raises:
-          SourceError: It is damaged. The next one may be read nevertheless.
+          SourceError: The episode is damaged. Others may be readable.
         """
 
 
@@ -532,17 +529,17 @@ class Place(NamedTuple):
 
 
 class NoRandomAccessError(TypeError, ValueError):
-    """The episodes of a source can only be read in their order.
+    """The source has no random access: its episodes can only be read in order.
 
-    It is a `ValueError`, too: commands report it in one line, as all errors of data.
+    It is a `ValueError`, too, which commands report in one line.
     """
 
 
 def with_random_access(source: AnySource) -> Source:
-    """Returns a source of which any episode can be read.
+    """Returns the source if it has random access.
 
     Raises:
-      NoRandomAccessError: It can only be read in order.
+      NoRandomAccessError: The source can only be read in order.
     """
     if not isinstance(source, Source):
         raise NoRandomAccessError(
@@ -551,7 +548,7 @@ def with_random_access(source: AnySource) -> Source:
     return source
 
 
-def _selected(all_paths: list[str], paths: Iterable[str] | None, prefix: str) -> list[str]:
+def _filter_paths(all_paths: list[str], paths: Iterable[str] | None, prefix: str) -> list[str]:
     if paths is None:
         return all_paths
     paths = frozenset(paths)
@@ -584,10 +581,10 @@ def check_flags(source: AnySource, needed: Iterable[str], subject: str) -> None:
         raise ValueError(f"{subject}: the steps have no {' and no '.join(missing)}. {advice}")
 
 
-def mistakes_of(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
-    """Returns the errors that are mistakes in the code of sources, and no damage of their data.
+def programming_errors(kinds: Iterable[Any]) -> tuple[type[Exception], ...]:
+    """Returns the error types that are bugs in the code of sources, not damage of their data.
 
-    The sources of this project take files in which any value may have any type: theirs are damage.
+    The sources of this project have none: their type errors are caused by damaged files.
 
     Args:
       kinds: The classes of the sources.
@@ -600,7 +597,7 @@ def files_of(source: AnySource, max_names: int = 3) -> str:
     """Returns the name of the files of a source for errors."""
     try:
         names = [os.fspath(path) for path in source.inputs()]
-    except Exception:  # There is another error to be reported.
+    except Exception:  # Another error is being reported.
         names = []
     if not names:
         return f"the source {type(source).__name__}"
@@ -612,7 +609,7 @@ def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:
     """Returns paths that exist as files.
 
     Raises:
-      FileNotFoundError: One does not.
+      FileNotFoundError: A file does not exist.
     """
     files = [stores.as_path(path) for path in paths]
     are_folders = stores.in_parallel(

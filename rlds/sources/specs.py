@@ -20,15 +20,14 @@ __all__ = ["fields_from_spec", "merged_specs", "specs_from_columns"]
 def fields_from_spec(spec: Any, path: str = "") -> Fields | Field | None:
     """Returns the fields of a dm_env spec.
 
-    Lists and tuples become dicts with the keys `'0'`, `'1'`, .... Containers that hold nothing are
-    left out.
+    Lists and tuples become dicts with the keys `'0'`, `'1'`, .... Empty containers are left out.
 
     Args:
       spec: A dm_env spec, or a dict, list or tuple of them, nested as needed.
       path: Name of the spec in error messages.
 
     Returns:
-      A field, or fields nested in dicts; None for a container that holds nothing.
+      A field, or fields nested in dicts; None for an empty container.
 
     Raises:
       ValueError: Two keys have the same name.
@@ -50,9 +49,9 @@ def fields_from_spec(spec: Any, path: str = "") -> Fields | Field | None:
 
 
 def specs_from_columns(columns: Any) -> Any:
-    """Returns the specs of one row of columns, as `envlogger.converters.rlds_episode` makes them.
+    """Returns the specs of one row of columns of `envlogger.converters.rlds_episode`.
 
-    Fields that are None throughout become an empty dict, the spec of nothing.
+    Fields that are None in all rows become an empty dict.
 
     >>> specs_from_columns({"x": np.zeros((5, 2)), "y": np.array(["a", "b"], object)})
     {'x': Array(shape=(2,), dtype=dtype('float64'), name=None), 'y': StringArray(shape=(), \
@@ -72,17 +71,17 @@ string_type=<class 'str'>, name=None)}
 
 
 def merged_specs(nests: Sequence[Any], path: str = "") -> Any:
-    """Returns the specs of values that need not all have the same fields.
+    """Merges the specs of values with different fields.
 
-    A field that some dicts lack has a mark beside it, the bool `<name>_known`. Of fields that
-    differ otherwise, the first spec is taken.
+    A field that some values lack gets a mask field, the bool `<name>_known`. If specs of a field
+    differ otherwise, the first one is used.
 
     Args:
       nests: The results of `specs_from_columns` for each of the values.
       path: Name of the values in error messages.
 
     Raises:
-      ValueError: The name that a mark needs is taken.
+      ValueError: The name of a mask field is already used.
 
     >>> merged_specs([{}, {"x": specs.Array((), np.int64)}])
     {'x': Array(shape=(), dtype=dtype('int64'), name=None), 'x_known': Array(shape=(), \

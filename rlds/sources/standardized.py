@@ -1,4 +1,4 @@
-"""Episodes of a robot that also have the action and the state that policies train on."""
+"""Standardized robot datasets: the action and the state on which policies are trained."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlds_ecosystem.model.nests import is_in, named_leaves, nest
 __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 
 STANDARD = "standard"
-"""The field of a step that has the standard action and state."""
+"""The field of a step with the standard action and state."""
 
 _STEPS = f"{rlds.STEPS}/"
 _STANDARD = f"{_STEPS}{STANDARD}"
@@ -31,17 +31,16 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
     """Returns the same episodes with the action and the state that Octo and OpenVLA train on.
 
     They are new fields of a step: `standard/action`, `standard/state`, and `standard/is_kept`,
-    which is false in steps that the standard leaves out. All that is stored stays as it is.
+    which is False in steps that the standard leaves out. Stored fields do not change.
 
     Args:
       episodes: The episodes.
-      name: The name of the dataset, or what its fields mean; what its files say if None.
+      name: The name of the dataset, or the meaning of its fields; by default, from its files.
 
     Raises:
-      KeyError: Nothing is known of the dataset, or a field is missing.
-      TypeError: The episodes cannot be read in any order.
-      ValueError: The fields are not those that are known, or nobody has said how to make the
-        standard.
+      KeyError: The dataset is not in the registry, or a field is missing.
+      TypeError: The source has no random access.
+      ValueError: The fields differ from the registry, or it has no rule for the standard action.
     """
     source = episodes.source
     if not isinstance(name, DatasetMeaning):
@@ -53,7 +52,7 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
 
 
 def name_of(source: Any) -> str:
-    """Returns the name of the dataset that a source reads, as its files have it; may be empty."""
+    """Returns the name of the dataset in the files of a source; may be empty."""
     return str(source.about.name)
 
 
@@ -66,10 +65,10 @@ class StandardizedSource(View):
 
     Raises:
       KeyError: A field is missing.
-      ValueError: The fields are not those that are known.
+      ValueError: The fields differ from the registry.
     """
 
-    looks_around = True  # Rules look back and ahead.
+    looks_around = True  # Rules use earlier and later steps.
 
     def __init__(self, source: Source, meaning: DatasetMeaning) -> None:
         super().__init__(source)

@@ -64,16 +64,16 @@ def check_source(source: AnySource) -> None:
     >>> check_source(episodes.source)
     """
     for name, content in (("options", source.about.options), ("metadata", source.about.metadata)):
-        _equal(name, content, json.loads(json.dumps(content)), "what JSON gives back")
+        _expect(name, content, json.loads(json.dumps(content)), "what JSON gives back")
     copy = pickle.loads(pickle.dumps(source))
     files = [os.fspath(file) for file in source.inputs()]
     copied = [os.fspath(file) for file in copy.inputs()]
-    _equal("files of a pickled copy", copied, files, "those of the source")
+    _expect("files of a pickled copy", copied, files, "those of the source")
     for split in source.splits:
         episodes = list(Episodes(source, split))
         where = f"split {split!r}"
         keys = [episode.key for episode in episodes]
-        _equal(f"{where}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
+        _expect(f"{where}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
         _check_facts(Episodes(source, split), episodes, where)
         _check_again(Episodes(copy, split), episodes, where)
         for number, episode in enumerate(episodes):
@@ -83,7 +83,7 @@ def check_source(source: AnySource) -> None:
         totals = source.can.totals(split) if source.can.totals else {}
         for name, total in totals.items():
             counted = sum(episode.counts.get(name, 0) for episode in episodes)
-            _equal(f"{where}, counts of {name!r}", counted, total, "the total")
+            _expect(f"{where}, counts of {name!r}", counted, total, "the total")
 
 
 def check_view(view: View) -> None:
@@ -119,14 +119,14 @@ def check_view(view: View) -> None:
             columns = table.take(np.full(len(rows), number), rows, paths)
             for path, values in columns.items():
                 wrong = difference(values, as_array(at(episode.steps, path))[rows])
-                _equal(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
+                _expect(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
             base = reading.read(*view.place(split, number))
             first = int(view.at(split, np.array([number]), np.zeros(1, np.int64))[0])
             for path, there in (view.names or {}).items() if not touched[number] else ():
                 if path.startswith(root):
                     column = at(base.steps, there.removeprefix(root))[first : first + len(episode)]
                     wrong = difference(at(episode.steps, path.removeprefix(root)), column)
-                    _equal(f"{where}, {path!r}", wrong, None, f"{there!r} of the base")
+                    _expect(f"{where}, {path!r}", wrong, None, f"{there!r} of the base")
 
 
 def check_export(
@@ -164,7 +164,7 @@ def check_export(
         for path, _ in leaves_at(episodes.spec, None)
         if root_of(path.removeprefix(f"{rlds.STEPS}/")) not in given
     ]
-    _equal(f"{format}, placements", sorted(placed), sorted({*placed}), "each field once")
+    _expect(f"{format}, placements", sorted(placed), sorted({*placed}), "each field once")
     if missing := {*fields} - {*placed}:
         raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
     exported = write_export(writer, path, allow_loss=bool(changed))
@@ -172,33 +172,33 @@ def check_export(
     if surprising := [str(it) for it in inexact if it.field not in changed]:
         raise AssertionError(f"{format}, placements: {surprising}, expected no such change")
     back = open_episodes(path, "all", format=format, **writer.read_options())
-    _equal(f"{format}, read back", len(back), len(episodes), "the number of episodes written")
+    _expect(f"{format}, read back", len(back), len(episodes), "the number of episodes written")
     for number, (episode, other) in enumerate(zip(episodes, back)):
         before, after = (writer.compared(as_converted(each)) for each in (episode, other))
-        _same(f"{format}, episode {number}", before, after, {*changed, *writer.unchecked})
+        _compare(f"{format}, episode {number}", before, after, {*changed, *writer.unchecked})
     return exported
 
 
 def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
     """Checks the facts of a source that need no reading of episodes."""
     source = episodes.source
-    _equal(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
+    _expect(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
     outlines = [episode.outline for episode in read]
-    _equal(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
+    _expect(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
     for name, column in (lengths._asdict() if (lengths := episodes.lengths()) else {}).items():
         expected = [getattr(outline, name) for outline in outlines]
         got = expected if column is None else column.tolist()
-        _equal(f"{where}, all of {name}", got, expected, "those of the episodes")
+        _expect(f"{where}, all of {name}", got, expected, "those of the episodes")
     if isinstance(source, Source):
         keys = [source.key(*episodes.place(number)) for number in range(len(read))]
-        _equal(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
+        _expect(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
 
 
 def _check_again(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
     """Checks that a pickled copy reads the same episodes, from the last to the first."""
     for number in reversed(range(len(read))):
         here = f"{where}, episode {number} of a pickled copy"
-        _same(here, read[number], episodes.episode(number))
+        _compare(here, read[number], episodes.episode(number))
 
 
 def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> None:
@@ -206,12 +206,12 @@ def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> No
     spec = episodes.spec
     declared = sorted(path for path, _ in leaves_at(spec.pop(rlds.STEPS), None))
     paths = sorted(path for path, _ in leaves_at(episode.steps, None))
-    _equal(f"{where}, fields of steps", paths, declared, "the declared ones")
-    values = {path: _in_a_row(value) for path, value in leaves_at(fields_of(episode), None)}
+    _expect(f"{where}, fields of steps", paths, declared, "the declared ones")
+    values = {path: _as_one_row(value) for path, value in leaves_at(fields_of(episode), None)}
     match_columns(nest(values), spec, rows=1, where=f"{where}, ")
     flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
     report = validate([{rlds.STEPS: flags}])
-    _equal(where, list(map(str, report.violations)), [], "no violations")
+    _expect(where, list(map(str, report.violations)), [], "no violations")
     is_terminal = any(flags.get(rlds.IS_TERMINAL, ()))
     if is_terminal and episode.truncated:
         raise AssertionError(f"{where}: truncated, and yet its last step is terminal")
@@ -223,28 +223,32 @@ def _check_cuts(episodes: Episodes, number: int, episode: SourceEpisode, where: 
     for path, column in leaves_at(episode.steps, None):
         read = episodes.columns(number, [path], begin, end, decode_images=False)
         wrong = difference(at(read, path), column[begin:end])
-        _equal(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
+        _expect(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
     glance = as_converted(episodes.peek(number))
-    _same(f"{where}, without steps", _bare(as_converted(episode)), _bare(glance))
+    _compare(
+        f"{where}, without steps",
+        _without_steps(as_converted(episode)),
+        _without_steps(glance),
+    )
 
 
-def _bare(episode: SourceEpisode) -> SourceEpisode:
+def _without_steps(episode: SourceEpisode) -> SourceEpisode:
     return dataclasses.replace(episode, steps={})
 
 
-def _in_a_row(value: Any) -> Any:
+def _as_one_row(value: Any) -> Any:
     """Returns a value of an episode as a column of one row."""
     if isinstance(value, str | bytes):
         return objects([value])
     return np.asarray(value)[np.newaxis]
 
 
-def _same(
+def _compare(
     where: str, episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
 ) -> None:
-    _equal(where, list(differences(episode, other, but)), [], "no differences")
+    _expect(where, list(differences(episode, other, but)), [], "no differences")
 
 
-def _equal(where: str, got: Any, expected: Any, expectation: str) -> None:
+def _expect(where: str, got: Any, expected: Any, expectation: str) -> None:
     if got != expected:
         raise AssertionError(f"{where}: got {got}, expected {expectation}: {expected}")

@@ -29,8 +29,8 @@ TASKS = "tasks"
 TextTable: TypeAlias = Mapping[int, str]
 """Texts by their numbers."""
 
-# The end of the name of the number in a row.
-_INDEX = "_index"
+# The suffix of the key of the number in a row of a table.
+_INDEX_SUFFIX = "_index"
 
 
 def table_in(metadata: Mapping[str, Any], name: str) -> TextTable:
@@ -53,19 +53,18 @@ def join_tables(
     datasets: Sequence[Mapping[str, Any]],
     columns: Sequence[Mapping[str, str]],
 ) -> tuple[dict[str, Any], list[dict[str, Mapping[int, int]]]]:
-    """Returns metadata with the texts of the tables of several datasets, after those that it has.
+    """Joins the tables of texts of several datasets, such as for a merge.
 
     Args:
-      metadata: The metadata of what the datasets become. Tables that it does not have are left.
+      metadata: The metadata of the joined dataset, whose tables are extended.
       datasets: The metadata of each dataset.
-      columns: The tables whose numbers the columns of each hold, by column.
+      columns: The table of each numbered column, by column, for each dataset.
 
     Returns:
-      The metadata, and for each dataset the new numbers by the old ones, for each column that
-      changes.
+      The metadata, and for each dataset the new numbers by the old ones, for each changed column.
 
     Raises:
-      ValueError: A dataset has numbers of a table, and not the table.
+      ValueError: A dataset has numbers of a table that it lacks.
     """
     joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
@@ -105,7 +104,9 @@ def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapp
 
 def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Returns the key, number and text of a table row; empty if one is missing."""
-    numbers = [(key, it) for key, it in row.items() if key.endswith(_INDEX) and type(it) is int]
+    numbers = [
+        (key, it) for key, it in row.items() if key.endswith(_INDEX_SUFFIX) and type(it) is int
+    ]
     texts = [it for it in row.values() if isinstance(it, str)]
     return [(*number, text) for number, text in zip(numbers[:1], texts)]
 
@@ -116,10 +117,10 @@ def unknown_numbers(numbers: np.ndarray, texts: Mapping[int, Any]) -> list[int]:
 
 
 def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
-    """Returns the numbers that the same texts have in another table.
+    """Maps numbers of texts to their numbers in another table.
 
     Args:
-      numbers: The numbers. Negative ones, which say that there is no text, stay.
+      numbers: The numbers. Negative numbers stand for no text, and are kept.
       new: The new numbers by the old ones.
 
     Raises:
@@ -145,11 +146,11 @@ class Renumbered(View):
     """Episodes whose task numbers are renumbered for a joined table of texts.
 
     Args:
-      base: The episodes before.
+      base: The source.
       new: The new numbers by the old ones, for the path of each column.
 
     Attributes:
-      is_copied: Whether episodes are copied nevertheless: the export renumbers them itself.
+      is_copied: True if episodes are copied unchanged, as the export renumbers them itself.
     """
 
     keeps_values = True

@@ -1,4 +1,4 @@
-"""The frames of clips as pixels of steps, decoded when they are read."""
+"""Decoding of video clips on access: steps with pixels in place of episodes with clips."""
 
 from __future__ import annotations
 
@@ -36,51 +36,51 @@ from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
 
 __all__ = ["FramesSource", "frames_of", "with_frames"]
 
-_READER_BYTES, _INDEX_BYTES = 256 << 20, 64 << 20
-# The approximate number of frames in a decoder: with 4:2:0, one takes half the bytes of RGB.
-_KEPT_FRAMES = 10
+_READER_CACHE_BYTES, _INDEX_CACHE_BYTES = 256 << 20, 64 << 20
+# The approximate memory of a decoder, in RGB frames: a 4:2:0 frame takes half the bytes of RGB.
+_DECODER_FRAMES = 10
 
 
 def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Episodes:
     """Returns the same episodes, whose steps have the pixels of their video.
 
-    They are decoded when they are read: `episodes.columns(3, start=40, stop=44)` decodes four
-    frames of each camera, and what comes between them and the keyframe before.
+    Frames are decoded on access: `episodes.columns(3, start=40, stop=44)` decodes four frames of
+    each camera, and those from the keyframe before them.
 
     Args:
       episodes: Episodes with clips: of a robot dataset, or of a TFDS dataset made of one.
-      cameras: Paths of the fields to have, such as `observation/images/top`; all by default. Of
-        these, the clips are left out.
+      cameras: Paths of the decoded fields, such as `observation/images/top`; all by default. Their
+        clips are no longer fields.
 
     Raises:
-      KeyError: There is no such camera; says which there are.
+      KeyError: There is no such camera; the message lists the cameras.
       SourceError: No clip can be read.
-      TypeError: The episodes cannot be read in any order.
+      TypeError: The source has no random access.
     """
     return episodes.through(FramesSource, cameras)
 
 
 def frames_of(source: AnySource) -> FramesSource | None:
-    """Returns a source whose steps have pixels, to look at; None if no video can be decoded."""
+    """Returns a source with decoded frames; None if it has no video, or PyAV is missing."""
     if not isinstance(source, Source) or importlib.util.find_spec("av") is None:
         return None
     return FramesSource(source) if cameras_of(source.fields.episode) else None
 
 
 class FramesSource(View):
-    """A source whose steps have the pixels that it has as clips; see `with_frames`.
+    """A source whose steps have the decoded frames of its video clips; see `with_frames`.
 
-    The first episode decides about the sizes of the pictures. Where frames and steps do not match
-    one to one, a step may have no frame: the mark `<camera>_known` is False there, and the pixels
-    are zeros. Pixels that are read without their mark are an error there.
+    The first episode determines the frame size. If frames and steps do not match one to one, a step
+    may have no frame: then the mask field `<camera>_known` is False, and the pixels are zeros.
+    Reading such pixels without the mask field is an error.
 
     Args:
       source: The source.
       cameras: See `with_frames`.
 
     Attributes:
-      cameras: The fields that are decoded, by path. Codes of depths become float32.
-      marks: The cameras whose steps may have no frame, by the paths of their marks.
+      cameras: The decoded fields, by path. Depth codes become float32.
+      marks: The cameras whose steps may have no frame, by the paths of their mask fields.
 
     Raises:
       KeyError: There is no such camera.
@@ -114,7 +114,7 @@ class FramesSource(View):
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
     def _pixels(self, camera: str, clip: Field) -> Field:
-        """The field of the frames of a clip."""
+        """Returns the field of the decoded frames of a clip."""
         info = self._infos[camera]
         if clip.codes is None:
             return Field(info.dtype, info.shape, unit=clip.unit)
@@ -133,7 +133,7 @@ class FramesSource(View):
         for split in self.splits:
             for index in range(self.num_episodes(split)):
                 try:
-                    with self._opened(split, index, camera) as clip:
+                    with self._lend_clip(split, index, camera) as clip:
                         return clip.reader.info
                 except SourceError as damage:
                     error = error or damage
@@ -141,7 +141,7 @@ class FramesSource(View):
 
     def _begin(self) -> None:
         # The most recently read clips, and the indexes of more clips.
-        self._clips, self._indexes = LastUsed(_READER_BYTES), LastUsed(_INDEX_BYTES)
+        self._clips, self._indexes = LastUsed(_READER_CACHE_BYTES), LastUsed(_INDEX_CACHE_BYTES)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: v for name, v in vars(self).items() if not isinstance(v, LastUsed)}
@@ -153,7 +153,7 @@ class FramesSource(View):
     @property
     @override
     def fields(self) -> Fields:
-        """The fields of the source, with pixels and their marks in place of the clips."""
+        """The fields of the source, with pixels and mask fields in place of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
         fields = super().fields
         stored_fields = self._without_clips(flat(fields.steps, fields.episode))
@@ -167,7 +167,7 @@ class FramesSource(View):
 
     @override
     def makes(self, fields: Collection[str] | None) -> bool:
-        return True  # Clips are left out.
+        return True  # Clips are removed.
 
     @override
     def make(
@@ -202,7 +202,7 @@ class FramesSource(View):
 
         def decode(chunk: range) -> None:
             for group in groups[chunk.start : chunk.stop]:
-                with self._opened(split, int(episodes[group[0]]), camera, about) as clip:
+                with self._lend_clip(split, int(episodes[group[0]]), camera, about) as clip:
                     if is_mark:
                         rows[group] = clip.numbers_of(steps[group]) >= 0
                     else:
@@ -218,10 +218,10 @@ class FramesSource(View):
           split: The split.
           index: The episode.
           path: The path of a camera, or of a mark.
-          steps: The steps. One that has no frame is an error.
+          steps: The steps. A step without a frame is an error.
 
         Raises:
-          SourceError: They cannot be decoded; says where.
+          SourceError: A frame cannot be decoded; the message has the location.
         """
         with reading.unchanged(self):
             return self._rows(path, split, np.full(len(steps), index), np.asarray(steps, np.int64))
@@ -269,10 +269,10 @@ class FramesSource(View):
             images[rows[copies]] = images[rows[firsts[indices.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
-    def _opened(
+    def _lend_clip(
         self, split: str, index: int, camera: str, metadata: Mapping[str, Any] | None = None
     ) -> Iterator[_OpenClip]:
-        """Lends a clip, which nobody else reads meanwhile."""
+        """Opens a clip for exclusive use, or takes it from the cache."""
         key = split, index, camera
         clip: _OpenClip | None = self._clips.pop(key)
         if clip is None:
@@ -318,13 +318,13 @@ class _OpenClip:
         )
         self._frames = None if frames is None else np.asarray(frames, np.int64)
         info = self.reader.info
-        self.nbytes = math.prod(info.shape) * info.dtype.itemsize * _KEPT_FRAMES + len(data)
+        self.nbytes = math.prod(info.shape) * info.dtype.itemsize * _DECODER_FRAMES + len(data)
 
     def numbers_of(self, steps: np.ndarray) -> np.ndarray:
-        """Returns which frames steps have; -1 for none.
+        """Returns the frame numbers of steps; -1 for a step without a frame.
 
         Raises:
-          SourceError: There are fewer steps.
+          SourceError: The clip has fewer steps.
         """
         if self._frames is None:
             return np.asarray(self._first + steps)

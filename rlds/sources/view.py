@@ -61,7 +61,7 @@ class Chosen(NamedTuple):
     Attributes:
       at: The positions of these episodes among the requested ones.
       source: The base.
-      split: One of its splits.
+      split: The split of the base.
       episodes: Their numbers in that split, int64.
     """
 
@@ -112,8 +112,8 @@ class View(Source):
       looks_around: True if `make` needs all steps of an episode.
       changed_paths: The paths of the fields that `make` changes or adds; None if it may change any.
       options: Options that the episodes depend on, for `About.options`.
-      decodes: The fields of steps that `make` decodes images for, by their paths.
-      threads: The number of threads for `make`, beside the calling one; None for as many as help.
+      decodes: The paths of the fields of steps whose images `make` decodes.
+      threads: The number of further threads for `make`; None for a default number.
     """
 
     shares_table: ClassVar[bool] = False
@@ -208,7 +208,7 @@ class View(Source):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        """Returns the values of fields by path, as `values_of` has them.
+        """Computes the values of fields by path, in the form of `values_of`.
 
         Args:
           values: The values of the bases: of one episode, or fields of steps for rows of any
@@ -293,40 +293,40 @@ class View(Source):
     def values(
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
-        """Reads an episode as `read` does; returns that of the base, and the values by path."""
+        """Reads an episode; returns the episode of the base, and the values of the view by path."""
         base = self.place(split, index)
         needs = None if fields is None else self.needs(fields)
         is_made = self.makes(fields)
         if is_made and needs is not None:
-            needs = {*needs, *self._counted_by(base.source, needs)}
+            needs = {*needs, *self._field_for_length(base.source, needs)}
         steps = None
         is_whole = self.takes_whole(fields)
-        there = ALL_ROWS if is_whole else rows
+        base_rows = ALL_ROWS if is_whole else rows
         if self.overrides("at"):
             before = Lengths(*(np.array([number]) for number in reading.outline(*base)))
             [length] = self.lengths(split, np.array([index]), before).num_steps
-            steps = np.arange(*there.indices(int(length)), dtype=np.int64)
+            steps = np.arange(*base_rows.indices(int(length)), dtype=np.int64)
             steps = self.at(split, np.full(len(steps), index), steps)
-            there = _span(steps)
-        episode, values = read_values(base, needs, there)
+            base_rows = _bounding_slice(steps)
+        episode, values = read_values(base, needs, base_rows)
         if steps is not None:
-            is_run = np.array_equal(steps, np.arange(there.start, there.stop))
-            values = values if is_run else taken(values, steps - there.start)
+            is_run = np.array_equal(steps, np.arange(base_rows.start, base_rows.stop))
+            values = values if is_run else taken(values, steps - base_rows.start)
         if is_made:
             number = num_steps_of(values)
             begin = 0 if is_whole else (rows.start or 0)
 
             def other_values(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
-                there = _span(steps)
-                return taken(read_values(base, names, there)[1], steps - there.start)
+                base_rows = _bounding_slice(steps)
+                return taken(read_values(base, names, base_rows)[1], steps - base_rows.start)
 
             numbers = np.full(number, index), np.arange(begin, begin + number)
             context = RowContext(split, *numbers, other_values, index, episode)
             values = self.make(values, context, fields)
         return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
 
-    def _counted_by(self, source: Source, needs: Collection[str]) -> list[str]:
-        """Returns a field to count the steps by, if no field of steps is requested."""
+    def _field_for_length(self, source: Source, needs: Collection[str]) -> list[str]:
+        """Returns a field that gives the number of steps, if no field of steps is requested."""
         if any(path.startswith(_STEPS) for path in needs):
             return []
         return [_STEPS + name for name in (*source.fields.flags, *source.fields.step_paths())[:1]]
@@ -349,7 +349,7 @@ class View(Source):
             hold_open=self._hold_open if any(can.hold_open for can in of) else None,
         )
 
-    def _all(self, split: str) -> Sequence[Chosen]:
+    def _all_episodes(self, split: str) -> Sequence[Chosen]:
         return self.where(split, np.arange(self.num_episodes(split)))
 
     def _lengths(self, split: str) -> Lengths | None:
@@ -366,7 +366,7 @@ class View(Source):
         return self.lengths(split, episodes, Lengths.joined(known_lengths).take(np.argsort(order)))
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        for source, name in dict.fromkeys((c.source, c.split) for c in self._all(split)):
+        for source, name in dict.fromkeys((c.source, c.split) for c in self._all_episodes(split)):
             if (faults := source.can.faults) is not None:
                 yield from faults(name)
 
@@ -376,7 +376,7 @@ class View(Source):
         return None if origin is None else origin(split, index)
 
     def _image_files(self) -> AnySource:
-        """The same view of the files of images."""
+        """Returns the view over bases with undecoded image files."""
         return self.over(*map(reading.with_image_files, self.bases))
 
     @contextlib.contextmanager
@@ -393,9 +393,9 @@ class SelectedSource(View):
 
     Args:
       source: The other source.
-      chosen: For each split to have, the numbers of its episodes.
-      condition: The condition that holds for them, if they were chosen by one.
-      of: The split of the other source that the numbers are of; the one of the same name if None.
+      chosen: The numbers of the episodes of each split.
+      condition: The condition (`where`) that has selected the episodes, if any.
+      of: The split of the other source for these numbers; None for the split of the same name.
 
     Attributes:
       chosen: See above.
@@ -433,9 +433,9 @@ class SelectedSource(View):
 
 
 def traced(source: Source, split: str, index: int) -> tuple[Place, int]:
-    """Returns the stored episode that an episode is made of, and its first step there.
+    """Returns the stored episode of an episode of a view, and the offset of its first step.
 
-    The source of it is one of `reading.bases`.
+    The source of the stored episode is one of `reading.bases`.
     """
     first = np.zeros(1, np.int64)
     while isinstance(source, View):
@@ -453,7 +453,7 @@ def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = Fals
       source: The source.
       split: The split.
       index: The episode.
-      in_part: Whether fields may have other names, be left out or be added, and the key be another.
+      in_part: True to allow renamed, missing and added fields, and another key.
     """
     if not isinstance(source, Source):
         return None
@@ -485,9 +485,9 @@ def touched(
 
 
 def stored_names(source: AnySource, episode: tuple[str, int] | None = None) -> Mapping[str, str]:
-    """Returns the paths that fields have where they are stored, by their paths here.
+    """Returns the stored paths of fields, by their paths in a source.
 
-    What is not stored is left out.
+    Fields that are not stored are missing.
 
     Args:
       source: The source.
@@ -499,14 +499,13 @@ def stored_names(source: AnySource, episode: tuple[str, int] | None = None) -> M
     if episode is not None:
         base, *episode = source.place(*episode)  # type: ignore[assignment]
     names, below = source.names or {}, stored_names(base, episode)
-    return {path: below[there] for path, there in names.items() if there in below}
+    return {path: below[old] for path, old in names.items() if old in below}
 
 
 def values_of(episode: SourceEpisode) -> dict[str, Any]:
     """Returns the values of an episode by path: columns of steps at `steps/...`.
 
-    The facts `truncated`, `complete` and `final_observation_known` are among them, so that views
-    can ask and change them, too.
+    They include `truncated`, `complete` and `final_observation_known`, which views may change.
     """
     facts = {name: getattr(episode, name) for name in _FACTS}
     return {**flat(episode.steps, episode.metadata), **facts}
@@ -535,9 +534,9 @@ def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def read_values(
     location: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
 ) -> tuple[SourceEpisode, dict[str, Any]]:
-    """Reads an episode with checks; returns it, and its values as `values_of` has them."""
+    """Reads an episode with checks; returns it, and its values in the form of `values_of`."""
     source, split, index = location
-    if isinstance(source, View) and not source.overrides("read"):  # Nested once, at the end.
+    if isinstance(source, View) and not source.overrides("read"):  # Avoids nesting the values.
         return source.values(split, index, fields, rows)
     episode = reading.read(source, split, index, fields, rows)
     return episode, values_of(episode)
@@ -550,8 +549,8 @@ def taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     }
 
 
-def _span(steps: np.ndarray) -> slice:
-    """The rows from the first to the last of some steps, in any order."""
+def _bounding_slice(steps: np.ndarray) -> slice:
+    """Returns the slice from the first to the last of some steps, in any order."""
     return slice(int(steps.min()), int(steps.max()) + 1) if len(steps) else slice(0, 0)
 
 
@@ -561,5 +560,5 @@ def num_steps_of(values: Mapping[str, Any]) -> int:
 
 
 def _paths(fields: Fields) -> list[str]:
-    """The paths of all fields, in an order of their own."""
+    """Returns the sorted paths of all fields."""
     return sorted([*map(_STEPS.__add__, fields.step_paths()), *fields.episode_paths()])

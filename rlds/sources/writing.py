@@ -1,7 +1,7 @@
-"""Exports: writers of episodes in a format, with the placement of each field beforehand.
+"""Exports: writers of episodes in a format, and the placement of each field in the format.
 
-It says for each field where its format has it, before anything is written. What the format has no
-place for is kept beside its data, see `rlds.sources.sidecar`.
+The placements are known before anything is written. Fields that the format cannot hold are stored
+in a sidecar, see `rlds.sources.sidecar`.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ __all__ = [
     "Placement",
     "Watch",
     "Workers",
-    "as_it_was",
     "check_arrays",
     "encoding_of",
     "is_array",
-    "one_by_one",
+    "map_serially",
     "pngs_of",
     "sidecar_placements",
-    "without_transitions",
+    "transition_needed",
+    "unchanged_placements",
 ]
 
 Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]"
 """See `Export.workers`."""
 
 _PNG = "png"
-# Names of files that no format has a folder for.
+# Suffixes of files, which no format writes as a folder.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
 # The reason in a placement of image files that are read back as arrays.
 PNGS = "the pixels of PNG files; the files are not kept"
@@ -102,38 +102,38 @@ class Placement:
 
 
 class Watch:
-    """The observer of an export, which is notified of each episode; this one only raises damage.
+    """The observer of an export, notified of each episode; the base class only raises read errors.
 
     Attributes:
-      left_out: The errors of those that cannot be read, by their numbers.
+      left_out: The errors of unreadable episodes, by their numbers.
     """
 
     left_out: Mapping[int, SourceError] = MappingProxyType({})
 
     def begin(self) -> None:
-        """Notes that the first episode comes next."""
+        """Resets the records before the first episode."""
 
     def note(
         self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
     ) -> None:
-        """Notes the next episode that is written, or the place from which it is copied.
+        """Records the next episode of an export, or the place from which it is copied.
 
         Args:
-          index: Its number.
-          episode: It may be None if parts have it.
-          digest: The `stored_digest` of the written values; for exports that compare it.
+          index: The number of the episode.
+          episode: The episode; may be None if it is staged.
+          digest: The `stored_digest` of the written values, if the export `compares_stored`.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
 
     def leave_out(self, index: int, error: SourceError) -> None:
-        """Leaves out an episode that cannot be read, or raises the error."""
+        """Records an unreadable episode, or raises its error."""
         raise error
 
 
 class StagedEpisodes(Protocol):
-    """Episodes that are written already, to datasets in the format that is written."""
+    """The episodes of an export that workers have written already, to parts in the same format."""
 
     @property
     def left_out(self) -> Mapping[int, SourceError]:
@@ -143,8 +143,8 @@ class StagedEpisodes(Protocol):
     def indices(self) -> Set[int]:
         """The numbers of the staged episodes in the export."""
 
-    def noted(self, index: int) -> tuple[int, Origin | None]:
-        """Returns the digest of an episode as read from its source, and its origin."""
+    def digest_and_origin(self, index: int) -> tuple[int, Origin | None]:
+        """Returns the checksum of an episode as read from its source, and its origin."""
 
     def place(self, index: int) -> Place:
         """Returns the location of an episode in the staged parts."""
@@ -156,41 +156,40 @@ class StagedEpisodes(Protocol):
 class Export(abc.ABC):
     """Writes episodes in a format.
 
-    Derived classes are made from episodes and options, and check there what can be checked without
-    reading an episode. `docs/own_format.md` shows one.
+    The constructor of a derived class takes episodes and options, and checks them without reading
+    an episode. `docs/own_format.md` has an example.
 
     Args:
       episodes: The episodes.
 
     Attributes:
-      format: The name of the format, which `rlds.sources.open` has it by.
-      suffixes: With which of them the name of the file ends that it makes; none for a folder.
-      keeps_splits: Whether what it writes has the splits that the episodes are in.
-      statistics: Patterns of the names of files that others keep in the folder of a dataset, and
-        that are wrong once it has other episodes.
+      format: The name of the format, as in `rlds.sources.open`.
+      suffixes: The allowed suffixes of the written file; empty for a folder.
+      keeps_splits: True if the written dataset has the splits of the episodes.
+      statistics: Patterns of the names of statistics files of other tools in the dataset folder,
+        which are invalid after a change of the episodes.
       needed_flags: The flags that the steps must have.
       episodes: The episodes.
-      renumbers_copies: Whether episodes that are copied get the numbers of its tables of texts.
-      copies_parts: Whether `write` copies what parts have, which this export has written as well.
-      is_exact: Whether reading back what was written gives the same episodes, but for the fields
-        that change or are lost. If not, they are only counted.
-      from_parts: Whether the whole is written from parts in any case, even from one: its files
-        follow from the sizes of all episodes. `staged` is None for a part only.
-      compares_stored: Whether what was written is compared as it is stored, with the digests that
-        `watch` is told. Such an export compares it with the values itself, as it encodes them.
-      num_steps: The number of written steps, if it counts them.
-      unchecked: Paths of fields that reading back may give in another form: a video in another
-        container, say. Their values are not compared.
-      pngs: Fields of steps that are PNG files, of which the format gets the pixels.
-      order: The numbers of the episodes to write, in order; None for all in their own order.
+      renumbers_copies: True if copied episodes get new numbers in the tables of texts (tasks).
+      copies_parts: True if `write` copies the stored form of staged episodes.
+      is_exact: True if reading the written dataset gives the same episodes, except for fields that
+        change or are lost. If False, the episodes are only counted.
+      from_parts: True if the dataset is always joined from parts, even from one, as its files
+        depend on the sizes of all episodes. Then `staged` is None only while a part is written.
+      compares_stored: True if the read-back check compares stored forms (`stored_digest`). Such an
+        export checks its encoded values itself, and passes their digests to `watch`.
+      num_steps: The number of written steps, if the export counts them.
+      unchecked: Paths of fields whose values may be read back in another form, such as a video in
+        another container. They are not compared.
+      pngs: Fields of steps that are PNG files, which the format stores as arrays of pixels.
+      order: The numbers of the episodes to write, in order; None for all episodes.
       number: The number of the episode that `each` yielded last.
       lineage: The lineage of the episodes, see `rlds.sources.lineage`.
       watch: The observer of the export, which is notified of each episode.
-      staged: The episodes that were written to parts before; None if there are none.
-      workers: Calls a function with each of some tasks, in any process, and yields each task with
-        its result, in their order. For files that `write` has made of episodes in parts: the
-        function is pickled, and may be called again for a task that is done.
-      made_from: The episodes and the options that it is made of, if it can be made again.
+      staged: The episodes that workers have written to parts; None without parts.
+      workers: Maps a function over tasks in several processes; yields each task with its result,
+        in order. `write` joins parts with it: the function is pickled, and has to be idempotent.
+      made_from: The episodes and the options of the constructor; None if it is not picklable.
     """
 
     format: ClassVar[str]
@@ -214,14 +213,14 @@ class Export(abc.ABC):
         self.lineage: Mapping[str, Any] | None = None
         self.watch = Watch()
         self.staged: StagedEpisodes | None = None
-        self.workers: Workers = one_by_one
+        self.workers: Workers = map_serially
         self.made_from: tuple[Episodes, Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> Any:
         if self.made_from is None:
             raise TypeError(f"{type(self).__name__} was made without `prepare`")
         state = {name: getattr(self, name) for name in ("lineage", "made_from", "order", "staged")}
-        return _recreated, (type(self), *self.made_from), state
+        return _rebuilt, (type(self), *self.made_from), state
 
     @classmethod
     def part_name(cls, name: str) -> str:
@@ -248,7 +247,7 @@ class Export(abc.ABC):
         """Checks the target path before anything is written.
 
         Raises:
-          ValueError: The format cannot be there: it is a file, and not a folder, or vice versa.
+          ValueError: The format needs a file, but the path names a folder, or vice versa.
         """
         name = os.fspath(path)
         if self.suffixes and not name.endswith(self.suffixes):
@@ -267,10 +266,10 @@ class Export(abc.ABC):
         return ""
 
     def check(self, path: str | os.PathLike[str]) -> None:
-        """Checks the target, the flags, the first episode, and those known to be very short.
+        """Checks the target, the flags, the first episode, and episodes without a transition.
 
         Raises:
-          ValueError: The format cannot be there, or cannot hold one.
+          ValueError: The target is unsuitable, or the format cannot hold an episode.
         """
         self.check_target(path)
         source = self.episodes.source
@@ -293,11 +292,11 @@ class Export(abc.ABC):
 
     @property
     def in_parts(self) -> bool:
-        """Whether episodes may be written to parts first, and read from there for the whole."""
+        """True if workers may write parts, from which the dataset is joined."""
         return self.is_exact
 
     def is_in_format(self, index: int) -> bool:
-        """Whether an episode is stored in the format that is written, so that it may be copied."""
+        """True if an episode is stored in the format of this export, so that it may be copied."""
         source, at = self.episodes.source, self.episodes.place(index)
         stored = stored_at(source, *at, in_part=True)
         if stored is None:
@@ -327,10 +326,9 @@ class Export(abc.ABC):
         )
 
     def recorded(self) -> Mapping[str, Any]:
-        """Returns the metadata of the files of this format that the episodes came from.
+        """Returns the metadata of this format from the source files of the episodes.
 
-        Nothing if an edit has made others of them, or says something else of them: such files are
-        not all that there is then.
+        Empty if an edit has changed the episodes or their description.
         """
         source = self.episodes.source
         metadata = self.episodes.metadata.get(self.format)
@@ -358,19 +356,19 @@ class Export(abc.ABC):
         return {name: value for name, value in facts.items() if name not in left_out}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Writes files beside the path that the export needs, before it is moved there."""
+        """Writes further files beside the path, before the dataset is moved to the path."""
         del path
 
     def read_options(self) -> Mapping[str, Any]:
-        """Returns the options to read the export back with."""
+        """Returns the options of `open` for the written dataset."""
         return {}
 
     def each(self) -> Iterator[SourceEpisode]:
-        """Yields the episodes in their `order`, and tells the `watch` of each.
+        """Yields the episodes in their `order`, and notifies the `watch` of each.
 
         Raises:
-          SourceError: One cannot be read, unless the `watch` leaves those out.
-          ValueError: There are none, or the format cannot hold one.
+          SourceError: An episode cannot be read, and the `watch` does not leave it out.
+          ValueError: There are no episodes, or the format cannot hold one.
         """
         for episode in self.each_or_stored():
             assert isinstance(episode, SourceEpisode)
@@ -381,11 +379,11 @@ class Export(abc.ABC):
     ) -> Iterator[SourceEpisode | Place]:
         """Yields episodes as `each` does, and a `Place` for each episode to be copied as stored.
 
-        Episodes of parts are, if the export `copies_parts`.
+        Staged episodes are copied if the export `copies_parts`.
 
         Args:
-          copies: Whether an episode that is stored there is copied. Its `stored_digest` is
-            compared with that of the copy then.
+          copies: Returns True if an episode at a place is copied as stored; its `stored_digest` is
+            then compared with that of the copy.
         """
         damaged = None
         self.watch.begin()
@@ -411,14 +409,14 @@ class Export(abc.ABC):
 
     @property
     def is_part(self) -> bool:
-        """Whether the export writes a part: some of the episodes."""
+        """True while the export writes a part."""
         is_some = self.order is not None and len(self.order) < len(self.episodes)
         return is_some and self.staged is None
 
     def each_staged(self) -> Iterator[int]:
-        """Yields the numbers of the episodes in their `order`, which parts have; tells the `watch`.
+        """Yields the numbers of the staged episodes in their `order`, and notifies the `watch`.
 
-        For files that `workers` write of them.
+        For exports whose `workers` join the parts.
         """
         assert self.order is not None
         assert self.staged is not None
@@ -428,29 +426,29 @@ class Export(abc.ABC):
             yield index
 
     def staged_with(self, index: int) -> StagedEpisodes | None:
-        """Returns the parts that have an episode already; None if it is read from its source."""
+        """Returns the staged episodes if they include an episode; None if its source has it."""
         return self.staged if self.staged is not None and index in self.staged.indices else None
 
     def _place_to_read(self, index: int) -> tuple[AnySource, str, int]:
-        """Returns the source, split and number of an episode: those of a part, if one has it."""
+        """Returns the location of an episode: in a part, if it is staged, or in its source."""
         if (staged := self.staged_with(index)) is not None:
             return staged.place(index)
         return self.episodes.source, *self.episodes.place(index)
 
     def stored_digest(self, location: Place) -> int:
-        """Returns a digest of an episode as it is stored; a copy has the same.
+        """Returns a checksum of the stored form of an episode, which is the same for a copy.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         raise NotImplementedError
 
     def prepared(self, index: int) -> SourceEpisode:
-        """Reads an episode, with pixels in place of PNG files that the format cannot have.
+        """Reads an episode for writing, with arrays in place of PNG files (`pngs`).
 
         Raises:
-          SourceError: It is damaged.
-          ValueError: The format cannot hold it.
+          SourceError: The episode is damaged.
+          ValueError: The format cannot hold the episode.
         """
         if (staged := self.staged_with(index)) is not None:
             episode = as_converted(reading.read(*staged.place(index)))
@@ -471,9 +469,9 @@ class Export(abc.ABC):
         return dataclasses.replace(episode, steps=nest(columns))
 
     def order_of_origin(self) -> list[int] | None:
-        """Returns the episodes of a TFDS dataset in the order that they had in their files.
+        """Returns the episodes of a TFDS dataset in the order of their origins; None for others.
 
-        Those of other sources are in the order that they are to have: None.
+        The origin is the location in the source files, before TFDS shuffled the examples.
         """
         if self.episodes.source.can.examples is None:
             return None
@@ -483,23 +481,23 @@ class Export(abc.ABC):
             with contextlib.suppress(SourceError):  # Reading it raises this error.
                 episode = as_converted(self.episodes.peek(index))
                 origin, key = episode.origin, episode.key
-            # If each has a file or a group of its own, the names have the order.
+            # If each episode has its own file or group, the order is that of the names.
             names = natural_order(origin.file), origin.begin, natural_order(key)
             origins.append((*names, index))
         return [index for *_, index in sorted(origins)]
 
 
-def _recreated(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
+def _rebuilt(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
     return kind(episodes, **options)
 
 
-def one_by_one(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-    """Calls a function with each of some tasks; yields each task with its result."""
+def map_serially(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """Maps a function over tasks in this process; yields each task with its result."""
     return ((task, function(task)) for task in tasks)
 
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
-    """Returns the fields, of some of the steps, that are PNG files: these can become arrays."""
+    """Returns the fields, among some paths of steps, that hold PNG files."""
     return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
 
 
@@ -520,11 +518,11 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -
 
     Args:
       fields: The fields of a step, by path.
-      paths: The fields that were chosen.
+      paths: The chosen fields.
       reason: The reason for the need, for the error.
 
     Raises:
-      ValueError: One is missing, or no array of numbers; says which there are.
+      ValueError: A field is missing, or no array of numbers; the message lists the arrays.
     """
     paths = list(paths)
     for path in paths:
@@ -540,8 +538,8 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -
             )
 
 
-def without_transitions(number: int, format: str) -> str:
-    """Returns the `why_unsupported` to an episode with as many transitions."""
+def transition_needed(number: int, format: str) -> str:
+    """Returns the `why_unsupported` of a format that needs a transition in each episode."""
     if number:
         return ""
     return (
@@ -550,18 +548,21 @@ def without_transitions(number: int, format: str) -> str:
     )
 
 
-def as_it_was(episodes: Episodes) -> list[Placement]:
-    """Returns the placements of an export that makes the files again that episodes came from."""
+def unchanged_placements(episodes: Episodes) -> list[Placement]:
+    """Returns the placements of an export that reproduces the source files unchanged."""
     spec = leaves_at(episodes.spec, None)
-    return [Placement(path, "unchanged", _held(field), _order_of(field)) for path, field in spec]
+    return [
+        Placement(path, "unchanged", _how_stored(field), _channel_note(field))
+        for path, field in spec
+    ]
 
 
-def _held(field: Any) -> Literal["exact", "decoded"]:
+def _how_stored(field: Any) -> Literal["exact", "decoded"]:
     """Returns how a format holds the values of a field."""
     return "decoded" if getattr(field, "doc", "") == DEPTHS_OF_CODES else "exact"
 
 
-def _order_of(field: Any) -> str:
+def _channel_note(field: Any) -> str:
     """Returns the note on the channel order of a field."""
     is_bgr = isinstance(field, Field) and field.names == BGR
     return f"its channels are {', '.join(BGR)}" if is_bgr else ""
@@ -572,13 +573,13 @@ def sidecar_placements(
     why: Mapping[str, str] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> list[Placement]:
-    """Returns the placements of an export that changes nothing.
+    """Returns the placements of an export with a sidecar, which keeps all values.
 
     Args:
       sidecar: The layout: fields in the format, and fields in the sidecar.
       why: The reasons why fields are in the sidecar, by path.
-      names: The names of places in the format, by the fields of placements; by default, the fields
-        that are read of them.
+      names: The names of places in the format, by the fields of placements; by default, the paths
+        as they are read.
     """
     derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
     why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
@@ -589,8 +590,8 @@ def sidecar_placements(
         Placement(
             field,
             paths.get(path, "") if names is None else names.get(field, ""),
-            _held(declared) if path in paths else "sidecar",
+            _how_stored(declared) if path in paths else "sidecar",
             why.get(path, ""),
-        ).with_reason(_order_of(declared))
+        ).with_reason(_channel_note(declared))
         for path, field, paths, declared in fields
     ]

@@ -1,4 +1,4 @@
-"""Checks of the boxes of an mp4 file, before a library trusts their sizes.
+"""Checks of the boxes of an mp4 file against forged sizes, before FFmpeg reads them.
 
 An mp4 file is a tree of boxes: a length, a type of four letters, content. FFmpeg allocates memory
 for all samples that a table declares, and a few bytes can declare billions.
@@ -18,25 +18,25 @@ __all__ = ["PacketTables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
-# Tables, and where each has the number of its entries. Those of two of them take no bytes at all,
-# if all samples have the same size; each sample itself has one at least.
-_COUNTS = {
+# The offset of the number of entries in each table. Entries of stsz and stz2 take no bytes if all
+# samples have the same size; but each sample has at least one byte.
+_COUNT_OFFSETS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),
 }
-# Boxes of files with reordered frames or fragments.
-_OF_OTHERS = (b"ctts", b"trun", b"tfhd", b"trex")
-# Run-length tables of times: a number of samples, and their common value.
-_RUNS = (b"stts", b"ctts")
+# Boxes that occur only in files with reordered frames or fragments.
+_REORDERING_BOXES = (b"ctts", b"trun", b"tfhd", b"trex")
+# Run-length encoded tables of times: pairs of a number of samples and their value.
+_RUN_LENGTH_TABLES = (b"stts", b"ctts")
 
 
 class PacketTables(NamedTuple):
-    """The facts that the tables of an mp4 file state of its packets.
+    """Properties of the packets of an mp4 file, from its tables.
 
     Attributes:
-      are_in_order: Whether packets are shown as they stand in the tables, and are of one kind:
-        there are no times to reorder them by, no fragments, and no several descriptions.
-      have_several_descriptions: Whether a track has packets of several kinds, or of none.
+      are_in_order: True if packets are displayed in file order, without fragments, and have one
+        sample description.
+      have_several_descriptions: True if a track does not have exactly one sample description.
     """
 
     are_in_order: bool
@@ -44,27 +44,27 @@ class PacketTables(NamedTuple):
 
 
 def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
-    """Reads the tables of an mp4 file, and checks that none has more samples than there are bytes.
+    """Reads the tables of an mp4 file; checks that none has more samples than the file has bytes.
 
     Args:
       file: The file; its position is changed.
-      size: Its size in bytes.
-      name: Its name in errors.
+      size: The size of the file in bytes.
+      name: The name of the file in errors.
 
     Raises:
-      SourceError: One has.
+      SourceError: A table has too many samples.
     """
     are_in_order, have_several = True, False
     for kind, begin, end in _boxes(file, size):
-        are_in_order &= kind not in _OF_OTHERS
+        are_in_order &= kind not in _REORDERING_BOXES
         if kind == b"stsd":
             file.seek(begin + 4)
             have_several |= int.from_bytes(file.read(4), "big") != 1
-        if kind not in _COUNTS:
+        if kind not in _COUNT_OFFSETS:
             continue
-        file.seek(begin + _COUNTS[kind])
+        file.seek(begin + _COUNT_OFFSETS[kind])
         count = int.from_bytes(file.read(4), "big")
-        if kind in _RUNS and count <= size:
+        if kind in _RUN_LENGTH_TABLES and count <= size:
             content = file.read(max(min(8 * count, end - file.tell()), 0))
             runs = np.frombuffer(content, ">u4", len(content) // 8 * 2)[::2]
             count = int(runs.sum(dtype=np.int64))
@@ -76,16 +76,16 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields the type of each leaf box, and the begin and end of its content."""
-    begin, ends = 0, [size]  # The ends of the enclosing boxes.
+    begin, ends = 0, [size]  # The end offsets of the enclosing boxes.
     while ends:
         file.seek(begin)
         length, kind = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
         content = begin + _HEADER.size
-        if length == 1:  # A longer number follows.
+        if length == 1:  # A 64-bit length follows.
             length = int.from_bytes(file.read(8), "big")
             content += 8
         end = min(begin + length, ends[-1]) if length else ends[-1]
-        if end < content:  # The end of the boxes, or of what the library reads as a box.
+        if end < content:  # The end of the boxes, or of valid ones.
             begin = ends.pop()
         elif kind in _PARENTS:
             begin = content

@@ -1,12 +1,11 @@
-"""Video files cut into clips and joined again, without decoding.
+"""Clips of video files: cutting and joining mp4 packets without decoding.
 
     video = VideoFile("episodes.mp4")
     clips = [video.clip(0, 120), video.clip(120, 300)]
     join_clips(clips, "again.mp4")
 
-A clip is an mp4 file of its own, with untouched packets. It begins with a keyframe, so there may be
-frames before the first one that was requested; and it ends with the last packet that is needed, so
-there may be some after the last one.
+A clip is an mp4 file of its own, with unchanged packets. It begins with a keyframe and ends with
+the last packet that is needed. So it may have further frames before and after the requested ones.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ __all__ = [
     "whole_clip",
 ]
 
-# Muxes packets into a file, with times shifted, to be decoded after the last packet; returns
-# the decoding time of its last packet.
+# Muxes the packets of a span into a file: takes the shift of times and the last decoding time so
+# far; returns the new last decoding time.
 _Mux: TypeAlias = "Callable[[Span, int, int], int]"
-_LOWEST = -(1 << 62)
+_MIN_TIME = -(1 << 62)
 
 
 class UnlikeClipError(SourceError):
@@ -63,13 +62,13 @@ class UnlikeClipError(SourceError):
 
 @dataclasses.dataclass(frozen=True)
 class Clip:
-    """Some consecutive frames of a video, as a file.
+    """Consecutive frames of a video, as an mp4 file.
 
     Attributes:
-      data: The file.
+      data: The bytes of the file.
       first: The number of frames before the requested ones.
-      num_frames: The number of requested frames; None for all after the first.
-      name: Its name in errors.
+      num_frames: The number of requested frames; None for all frames from the first.
+      name: The name of the clip in errors.
     """
 
     data: bytes = dataclasses.field(repr=False)
@@ -79,7 +78,7 @@ class Clip:
 
     @functools.cached_property
     def video(self) -> VideoFile:
-        """The file, whose index is read once."""
+        """The mp4 file of the clip, whose index is cached."""
         return VideoFile(self.data, self.name)
 
     @property
@@ -87,20 +86,20 @@ class Clip:
         """The packets that the frames of the clip need.
 
         Raises:
-          SourceError: It is damaged, or has no such frames.
+          SourceError: The clip is damaged, or has too few frames.
         """
         span = self.video.span(self.first, self.first + _check_frames(self))
         return span._replace(is_file=True)
 
 
 class Span(NamedTuple):
-    """Some consecutive frames of a video, in their file; made by `VideoFile.span`.
+    """Consecutive frames of a video file, by the range of their packets; see `VideoFile.span`.
 
     Attributes:
       video: The file.
-      packets: The packets that the frames take, in the order of the file.
+      packets: The range of packets of the frames, in the order of the file.
       first: The packet of the first frame.
-      is_file: Whether the file has nothing else that is wanted: it is the file of a clip.
+      is_file: True if the file is a clip of only these frames.
     """
 
     video: VideoFile
@@ -139,9 +138,9 @@ class Span(NamedTuple):
         return float(int(packets.pts[self.first]) * info.time_base)
 
     def digest(self) -> int:
-        """Returns a CRC-32C of the packets, and of when each is shown after the first frame.
+        """Returns a CRC-32C of the packets and their display times relative to the first frame.
 
-        It is the same in whichever file they are.
+        It does not depend on the file.
 
         Raises:
           SourceError: The file cannot be read.
@@ -159,18 +158,18 @@ class Span(NamedTuple):
 class VideoFile:
     """A video file: mp4 or mov. Its first video stream is read, packet by packet.
 
-    What is in memory at a time is one clip, and some 50 bytes for each packet of the file. Nothing
-    stays open. If the file was cut, its frames up to there can be read.
+    It needs memory for one clip, and about 50 bytes for each packet of the file. No file stays
+    open. The complete frames of a truncated file can be read.
 
     Args:
-      video: The path, here or in a store; or the bytes.
-      name: Its name in errors.
+      video: The path, local or in an object store; or the bytes.
+      name: The name of the file in errors.
 
     Attributes:
       name: See above.
 
     Raises:
-      SourceError: It is no such file, or damaged. So do all methods.
+      SourceError: The file is no mp4 or mov file, or is damaged. So do all methods.
     """
 
     def __init__(self, video: PathLike | bytes, name: str | None = None) -> None:
@@ -198,7 +197,7 @@ class VideoFile:
     def clip(self, begin: int, end: int) -> Clip:
         """Returns the frames from `begin` to before `end`.
 
-        If that takes all packets, it is the whole file as it is: with its sound, for example.
+        If they take all packets, the clip is a copy of the file, including its audio.
 
         Raises:
           SourceError: There are no such frames.
@@ -210,7 +209,7 @@ class VideoFile:
                 return Clip(file.read(), begin, end - begin)
         output = io.BytesIO()
         with _new_file(output, self) as mux:
-            mux(span, -int(packets.pts[span.rows].min()), _LOWEST)
+            mux(span, -int(packets.pts[span.rows].min()), _MIN_TIME)
         before = packets.pts[span.rows] < packets.pts[span.first]
         return Clip(output.getvalue(), int(before.sum()), end - begin)
 
@@ -231,7 +230,7 @@ class VideoFile:
             return Span(self, range(*packets.range_of(begin, end)), int(packets.frames[begin]))
 
     def packets(self, begin: int, end: int) -> list[bytes]:
-        """Returns the packets that the frames from `begin` to before `end` are made of.
+        """Returns the packets of the frames from `begin` to before `end`.
 
         Raises:
           SourceError: There are no such frames.
@@ -239,7 +238,7 @@ class VideoFile:
         return list(self.stored(self.span(begin, end).packets))
 
     def stored(self, packets: range) -> Iterator[bytes]:
-        """Yields consecutive packets, by their numbers; see `runs`."""
+        """Yields the bytes of consecutive packets, by their numbers; see `runs`."""
         for data, sizes in self.runs(packets):
             begin = 0
             for size in sizes:
@@ -250,7 +249,7 @@ class VideoFile:
         """Yields consecutive packets: contiguous bytes in the file, and the size of each.
 
         Raises:
-          SourceError: They are not there: the file has changed.
+          SourceError: Packets are missing, as the file has changed.
         """
         _, all_packets = self.index()
         rows = slice(packets.start, packets.stop)
@@ -269,7 +268,7 @@ class VideoFile:
 
     @property
     def size(self) -> int:
-        """The bytes of all packets."""
+        """The number of bytes of all packets."""
         return int(self.index()[1].size.sum())
 
     def copy_to(self, target: BinaryIO) -> None:
@@ -297,18 +296,18 @@ class VideoFile:
 
 
 def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
-    """Cuts a clip to some of its frames, and to the packets that they need, without decoding.
+    """Cuts a clip to some of its frames, without decoding.
 
-    It begins with the keyframe that the first of them needs, so `first` may be more than 0.
+    The result begins with the keyframe of the first frame, so `first` may be more than 0.
 
     Args:
       clip: The clip.
-      begin: The first frame to keep, counted from the first wanted one: a step of the episode.
+      begin: The first frame to keep, counted from the first requested one (step 0).
       end: The frame after the last one to keep.
 
     Raises:
       SourceError: The clip is damaged, or has no such frames.
-      ValueError: `begin` and `end` are no range of the wanted frames.
+      ValueError: `begin` and `end` are no range of the requested frames.
     """
     num_frames = _check_frames(clip)
     if not 0 <= begin < end <= num_frames:
@@ -317,15 +316,14 @@ def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
 
 
 def split_clip(clip: Clip, num_frames: int) -> tuple[Clip, Clip | None]:
-    """Splits a clip into its first wanted frames and all frames after them, without decoding.
+    """Splits a clip into its first requested frames and all later frames, without decoding.
 
-    The second clip begins with the keyframe that its first wanted frame needs. It is None, and the
-    first clip is the given one, if no frame comes after them, if the first frames need some of
-    those, or if there is sound.
+    The second clip begins with the keyframe of its first frame. If there is no later frame, if the
+    first frames depend on later ones, or if the clip has audio, returns the clip and None.
 
     Args:
       clip: The clip.
-      num_frames: The number of frames of the first one.
+      num_frames: The number of frames of the first part.
 
     Raises:
       SourceError: The clip is damaged, or has fewer frames.
@@ -340,13 +338,15 @@ def split_clip(clip: Clip, num_frames: int) -> tuple[Clip, Clip | None]:
 
 
 def whole_clip(head: bytes, tail: Clip) -> bytes:
-    """Returns the file of the clip that `split_clip` has split.
+    """Joins the two parts of `split_clip`; returns the bytes of the file.
 
     Raises:
-      SourceError: One is damaged, or they are none of one clip.
+      SourceError: A part is damaged, or they are not parts of one clip.
     """
     video, file = VideoFile(head, "clip"), io.BytesIO()
-    num_frames = video.info.num_frames - tail.first  # The tail repeats the others.
+    num_frames = (
+        video.info.num_frames - tail.first
+    )  # The second part repeats frames from its keyframe on.
     with VideoWriter(file) as writer:
         if num_frames:
             writer.add(video.span(0, num_frames))
@@ -355,12 +355,12 @@ def whole_clip(head: bytes, tail: Clip) -> bytes:
 
 
 def packets_of(clip: Clip) -> list[bytes]:
-    """Returns the packets that the wanted frames of a clip are made of, in the order of the file.
+    """Returns the packets of the requested frames of a clip, in the order of the file.
 
-    They are the same in whichever file the frames are, unless they were encoded again.
+    Cutting and joining do not change them.
 
     Raises:
-      SourceError: It is damaged, or has no such frames.
+      SourceError: The clip is damaged, or has too few frames.
     """
     return [*clip.video.stored(clip.span.packets)]
 
@@ -370,7 +370,7 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
 
     Args:
       clips: The clips, in order.
-      path: The file to write, on this machine.
+      path: The local file to write.
 
     Returns:
       The time of the first requested frame of each clip, in seconds.
@@ -388,11 +388,11 @@ def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[floa
 class VideoWriter:
     """Joins clips to one mp4 file without decoding; a context manager.
 
-    The packets are the same, and the clips follow each other in time. If they are all packets of
-    one file, at the same times, it is copied.
+    The packets do not change, and the clips follow each other in time. If the clips are one
+    complete file, it is copied.
 
     Args:
-      path: The file to write, on this machine; or what takes its bytes.
+      path: The local file to write; or a buffer.
     """
 
     def __init__(self, path: str | os.PathLike[str] | io.BytesIO) -> None:
@@ -404,8 +404,8 @@ class VideoWriter:
             self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first: VideoInfo | None = None
         self._mux: _Mux | None = None
-        self._end, self._last = 0, _LOWEST  # In units of the time base.
-        self._waiting: Span | None = None  # The first packets of a file, none of them written yet.
+        self._end, self._last = 0, _MIN_TIME  # In units of the time base.
+        self._pending: Span | None = None  # Packets from the start of a file, not written yet.
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -416,18 +416,18 @@ class VideoWriter:
     def close(self) -> None:
         """Completes the file."""
         with self._stack:
-            if self._waiting is not None and self._waiting.is_whole:
-                self._waiting.video.copy_to(self._file)
+            if self._pending is not None and self._pending.is_whole:
+                self._pending.video.copy_to(self._file)
             else:
-                self._write_waiting()
+                self._write_pending()
 
     def add(self, frames: Clip | Span) -> float:
         """Adds a clip, or frames of a file; returns the time of its first frame in seconds.
 
         Raises:
-          UnlikeClipError: It has another codec, size, time base or configuration of the decoder
-            than the first one: one file cannot hold both. The writer is as it was before.
-          SourceError: It is damaged.
+          UnlikeClipError: The clip has another codec, size, time base or decoder configuration
+            than the first one. The writer does not change.
+          SourceError: The clip is damaged.
         """
         span = span_of(frames)
         info, packets = span.video.index()
@@ -441,18 +441,18 @@ class VideoWriter:
             )
         pts, duration = packets.pts[span.rows], packets.duration[span.rows]
         shift = self._end - int(pts.min())
-        waiting = self._waiting or span._replace(packets=range(0))
-        follows = waiting.video is span.video and waiting.packets.stop == span.packets.start
-        if follows and not shift and self._mux is None:
-            self._waiting = waiting._replace(packets=range(span.packets.stop))
+        pending = self._pending or span._replace(packets=range(0))
+        is_next = pending.video is span.video and pending.packets.stop == span.packets.start
+        if is_next and not shift and self._mux is None:
+            self._pending = pending._replace(packets=range(span.packets.stop))
         else:
-            self._write_waiting()
+            self._write_pending()
             self._write(span, shift)
         self._end = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
 
-    def _write_waiting(self) -> None:
-        span, self._waiting = self._waiting, None
+    def _write_pending(self) -> None:
+        span, self._pending = self._pending, None
         if span is not None:
             self._write(span, 0)
 
@@ -463,10 +463,10 @@ class VideoWriter:
 
 
 def span_of(frames: Clip | Span) -> Span:
-    """Returns all packets of a clip.
+    """Returns the span of all packets of a clip.
 
     Raises:
-      SourceError: It is damaged, or has no such frames.
+      SourceError: The clip is damaged, or has too few frames.
     """
     if isinstance(frames, Span):
         return frames
@@ -479,7 +479,7 @@ def _check_frames(clip: Clip) -> int:
     """Checks that the file of a clip has its frames; returns their number.
 
     Raises:
-      SourceError: It has not, or is damaged.
+      SourceError: The clip is damaged, or has too few frames.
     """
     video, num_frames = clip.video, clip.video.info.num_frames
     end = num_frames if clip.num_frames is None else clip.first + clip.num_frames
@@ -498,28 +498,28 @@ def mux_options(time_base: Fraction) -> dict[str, str]:
     Args:
       time_base: The unit of time stamps, in seconds.
     """
-    # A rate of bits would be that of the file that the first packets came from.
+    # A bit rate (btrt) would be copied from the file of the first packets.
     scale = str(time_base.denominator)
     return {"fflags": "+bitexact", "video_track_timescale": scale, "write_btrt": "0"}
 
 
 @contextlib.contextmanager
-def _new_file(file: BinaryIO, like: VideoFile) -> Iterator[_Mux]:
+def _new_file(file: BinaryIO, template_file: VideoFile) -> Iterator[_Mux]:
     """Yields the muxer of a new mp4 file.
 
     Args:
       file: The file.
-      like: A file with a stream of the kind that it has.
+      template_file: A video file with the stream parameters of the new file.
     """
     av = import_extra("av")
     with contextlib.ExitStack() as stack:
-        with like.stream() as template:
+        with template_file.stream() as template:
             base = Fraction(template.time_base)
             options = mux_options(base)
             container = stack.enter_context(av.open(file, "w", format="mp4", options=options))
             stream = container.add_stream_from_template(template, opaque=True)
         container.start_encoding()
-        assert stream.time_base == base  # Setting the time base on each packet would take time.
+        assert stream.time_base == base  # Setting the time base on each packet is slow.
 
         def mux(span: Span, shift: int, last: int) -> int:
             _, packets = span.video.index()

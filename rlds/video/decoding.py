@@ -1,4 +1,4 @@
-"""Frames out of clips: as few are decoded as the packets allow."""
+"""Random access to the frames of video files: decodes from the nearest keyframe."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rlds_ecosystem.files.stores import PathLike, open_binary
 
 __all__ = ["ClipIndex", "ClipReader"]
 
-# Decoders that can skip frames that no other frame refers to.
-_CAN_SKIP = ("h264", "hevc")
+# Decoders that can skip frames that no other frame depends on.
+_SKIPPING_DECODERS = ("h264", "hevc")
 
 _local = threading.local()
 
@@ -43,7 +43,7 @@ class ClipIndex(NamedTuple):
         """Returns the index of a video file.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The video is damaged.
         """
         info, packets = video.index()
         if (packets.pos < 0).any():
@@ -52,7 +52,7 @@ class ClipIndex(NamedTuple):
         if (np.diff(times) == 0).any():
             raise SourceError("two frames have the same time stamp", file=video.name)
         keys = np.flatnonzero(packets.is_key)
-        # The keyframe that is shown last before a frame.
+        # The last keyframe that is displayed before each frame.
         rows = np.searchsorted(packets.pts[keys], times, side="right") - 1
         first = np.where(rows < 0, len(packets), keys[rows]) if len(keys) else rows
         return cls(info, packets, first)
@@ -66,19 +66,19 @@ class ClipIndex(NamedTuple):
 class ClipReader:
     """Reads any frames of a video file.
 
-    It goes to the keyframe before them and decodes from there on. Frames that follow those that
-    were read last are decoded without going back. Close it, or use it as a context manager.
+    It seeks to the keyframe before a frame and decodes from there. Sequential reads continue
+    without seeking. Close it, or use it as a context manager.
 
     Args:
-      video: The bytes of the file, or its path.
-      name: Its name in errors.
-      index: Its index, if that is known already.
+      video: The bytes or the path of the file.
+      name: The name of the file in errors.
+      index: The index of the file, if known.
 
     Attributes:
-      index: Its index.
+      index: The index of the file.
 
     Raises:
-      SourceError: It is damaged.
+      SourceError: The video is damaged.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class ClipReader:
         self._file: BinaryIO = io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
         self._times = self.index.packets.pts[self.index.packets.frames]
         self._decoder: Any = None
-        # The packet to feed next, the frame to come out next, decoded frames
-        # that are ready, and whether the decoder is drained and must restart.
+        # The next packet to feed, the number of the next decoded frame, the decoded frames, and
+        # True if the decoder is drained and has to restart.
         self._packet, self._next = 0, len(self._times)
-        self._ready: collections.deque[Any] = collections.deque()
+        self._decoded_frames: collections.deque[Any] = collections.deque()
         self._is_drained = True
 
     def __enter__(self) -> ClipReader:
@@ -118,12 +118,12 @@ class ClipReader:
         """Returns the frames from `start` to before `stop`.
 
         Returns:
-          An array of shape `[stop - start, height, width, 3]`, uint8: RGB as FFmpeg converts it
-          without further words. Gray of more than 8 bits is uint16, with one channel, as it is.
+          An array of shape `[stop - start, height, width, 3]`, uint8: RGB in FFmpeg's default
+          conversion. Gray of more than 8 bits is unconverted uint16, with one channel.
 
         Raises:
           IndexError: There are no such frames.
-          SourceError: They are damaged.
+          SourceError: A frame is damaged.
         """
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"frames {start} to {stop}, but {self._name} has {len(self)}")
@@ -141,70 +141,70 @@ class ClipReader:
 
         Args:
           numbers: The numbers of the frames, ascending.
-          images: An array for each, of the shape and the dtype that `info` has, or of the dtype of
-            `values`.
-          values: The value of each code that a pixel may be, if pixels are codes. Larger codes have
-            the last value.
+          images: An array for each frame, with the shape and the dtype of `info`, or with the dtype
+            of `values`.
+          values: A lookup table of the values of pixels that are codes. Larger codes have the last
+            value.
 
         Raises:
           IndexError: There are no such frames.
-          SourceError: They are damaged.
+          SourceError: A frame is damaged.
         """
         if not len(numbers):
             return
         if numbers[0] < 0 or numbers[-1] >= len(self):
             raise IndexError(f"frames {numbers}, but {self._name} has {len(self)}")
         with video_errors(self._name):
-            for frame, image in zip(self._decoded(numbers), images, strict=True):
+            for frame, image in zip(self._decode(numbers), images, strict=True):
                 _convert(frame, image, self.info.dtype, values)
 
-    def _decoded(self, numbers: Sequence[int]) -> Iterator[Any]:
-        """Yields some frames."""
+    def _decode(self, numbers: Sequence[int]) -> Iterator[Any]:
+        """Yields decoded frames, by their numbers."""
         frames, keys = self.index.packets.frames, self.index.keys
-        # Only sequential readers let the decoder run ahead.
+        # Only sequential reads let the decoder run ahead.
         is_in_order = numbers[0] in (0, self._next)
         for at, frame in enumerate(numbers):
             key = keys[frame]
             if self._is_drained or not (key < self._packet and self._next <= frame):
-                self._begin(key, frame)
+                self._seek(key, frame)
             following = numbers[at + 1 :][:1]
-            goes_on = is_in_order or any(
+            is_continued = is_in_order or any(
                 after == frame + 1 or keys[after] <= frames[frame] for after in following
             )
-            yield self._find(frame, goes_on)
+            yield self._decode_until(frame, is_continued)
 
-    def _find(self, number: int, goes_on: bool) -> Any:
+    def _decode_until(self, number: int, is_continued: bool) -> Any:
         """Decodes up to a frame; drains the decoder if no later frame is requested."""
         last = self.index.packets.frames[number]
         while self._next <= number:
-            while not self._ready:
-                self._feed(number, drain=not goes_on and self._packet > last)
-            frame = self._ready.popleft()
-            shown = int(np.searchsorted(self._times, frame.pts))
-            if shown < self._next:  # It is shown before the keyframe.
+            while not self._decoded_frames:
+                self._feed(number, drain=not is_continued and self._packet > last)
+            frame = self._decoded_frames.popleft()
+            frame_number = int(np.searchsorted(self._times, frame.pts))
+            if frame_number < self._next:  # It is displayed before the keyframe.
                 continue
-            self._next = shown + 1
-            is_sound = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
-            if shown == number and is_sound:
+            self._next = frame_number + 1
+            is_intact = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
+            if frame_number == number and is_intact:
                 return frame
-            if shown >= number:
+            if frame_number >= number:
                 break
         raise SourceError("the frame is damaged", file=self._name, row=number)
 
     def _feed(self, frame: int, *, drain: bool) -> None:
-        """Puts a packet into the decoder, and takes the frames that it has ready."""
+        """Feeds a packet to the decoder, and takes its decoded frames."""
         packets = self.index.packets
         data = None
         if not drain and self._packet < len(packets):
             data = self._read_packet(self._packet)
-            if self.info.decoder in _CAN_SKIP:
+            if self.info.decoder in _SKIPPING_DECODERS:
                 is_before = packets.pts[self._packet] < self._times[frame]
                 self._decoder.skip_frame = "NONREF" if is_before else "DEFAULT"
         elif self._is_drained:
             raise SourceError("the frame cannot be decoded", file=self._name, row=frame)
         self._is_drained = data is None
         self._packet += 1
-        self._ready.extend(self._decoder.decode(data))
+        self._decoded_frames.extend(self._decoder.decode(data))
 
     def _read_packet(self, index: int) -> Any:
         packets = self.index.packets
@@ -219,8 +219,8 @@ class ClipReader:
         packet.pts, packet.dts = int(packets.pts[index]), int(packets.dts[index])
         return packet
 
-    def _begin(self, key: int, frame: int) -> None:
-        """Goes to a keyframe."""
+    def _seek(self, key: int, frame: int) -> None:
+        """Restarts the decoder at a keyframe."""
         if key > self.index.packets.frames[frame]:
             raise SourceError("no keyframe comes before it", file=self._name, row=frame)
         if self._decoder is None:
@@ -231,13 +231,13 @@ class ClipReader:
             self._decoder.thread_count = 1
         else:
             self._decoder.flush_buffers()
-        self._ready.clear()
+        self._decoded_frames.clear()
         self._packet, self._is_drained = key, False
         self._next = int(np.searchsorted(self._times, self.index.packets.pts[key]))
 
 
 def _convert(frame: Any, image: np.ndarray, dtype: np.dtype, values: np.ndarray | None) -> None:
-    """Writes the pixels of a frame, or the values that they are codes of, into an array."""
+    """Writes the pixels of a frame, or the values of its codes, into an array."""
     height, width, channels = image.shape
     if channels == 3:
         frame = _to_rgb()(frame)
@@ -251,7 +251,7 @@ def _to_rgb() -> Callable[[Any], Any]:
     if not hasattr(_local, "to_rgb"):
         module = import_extra("av").video.reformatter
         reformat = module.VideoReformatter().reformat
-        # Decoder threads cost more than they save, and a forked process could not end them.
+        # Threads are slower here, and would hang in a forked process.
         options = {"threads": 1} if "threads" in (reformat.__doc__ or "") else {}
         _local.to_rgb = functools.partial(reformat, format="rgb24", **options)
     to_rgb: Callable[[Any], Any] = _local.to_rgb

@@ -1,4 +1,4 @@
-"""Video packets without a container: muxed into clips, extracted from clips, or encoded."""
+"""Raw video packets of encoders: muxed into clips, extracted from clips, or encoded."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ __all__ = [
     "stream_packets",
 ]
 
-# By codec: FFmpeg's format of raw packets, and the bitstream filter from mp4 to it.
-_STREAMS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
+# FFmpeg's formats of raw packets, and the bitstream filters from mp4, by codec.
+_RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 _FILTERS = {"h264": "h264_mp4toannexb"}
-_TICKS = 512  # Units of time in a frame, as FFmpeg has them.
-# Of videos for browsers.
-_FASTEST, _GOP = 1000, 60
+_TICKS_PER_FRAME = 512  # The time base of FFmpeg's muxer.
+# The largest frame rate and the keyframe interval of videos for browsers.
+_MAX_BROWSER_FPS, _BROWSER_GOP = 1000, 60
 
 
 def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float) -> Clip:
-    """Returns a clip of packets as encoders give them, one for each frame, in their order.
+    """Muxes raw packets of an encoder into a clip: one for each frame, in order.
 
     Args:
-      packets: In the form of a stream (Annex B of H.264, OBUs of AV1), in which each group of
-        pictures begins with what the decoder needs.
-      is_key: Whether a group begins with a packet.
+      packets: The packets of a raw stream (Annex B of H.264, OBUs of AV1), in which each group of
+        pictures begins with the decoder configuration.
+      is_key: True for the packets of keyframes.
       codec: "h264" or "av1".
       fps: The frame rate, in frames per second.
 
     Raises:
-      SourceError: They are no such packets.
+      SourceError: The packets are not valid.
     """
     output = io.BytesIO()
     with StreamWriter(output, codec, fps) as writer:
@@ -56,7 +56,7 @@ def clip_of(packets: Sequence[bytes], is_key: np.ndarray, codec: str, fps: float
 
 
 class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
-    """Puts packets into an mp4 file as encoders give them, see `clip_of`; a context manager.
+    """Muxes raw packets of an encoder into an mp4 file, see `clip_of`; a context manager.
 
     Args:
       target: The file, or its path.
@@ -73,7 +73,7 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
         movflags: str = "",
     ) -> None:
         self._av, self._codec = import_extra("av"), codec
-        self._base = 1 / (Fraction(fps).limit_denominator(1000) * _TICKS)
+        self._base = 1 / (Fraction(fps).limit_denominator(1000) * _TICKS_PER_FRAME)
         options = mux_options(self._base) | ({"movflags": movflags} if movflags else {})
         target = os.fspath(target) if isinstance(target, os.PathLike) else target
         self._file = self._av.open(target, "w", format="mp4", options=options)
@@ -84,25 +84,29 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
         self.close()
 
     def add(self, content: bytes, is_key: bool) -> None:
-        """Adds the packet of the next frame; decoding can begin with the first one.
+        """Adds the packet of the next frame; the first one must be a keyframe.
 
         Raises:
-          SourceError: It is no such packet.
+          SourceError: The packet is not valid.
         """
         with video_errors("video"):
             if self._track is None:  # The keyframe holds the decoder configuration.
-                with self._av.open(io.BytesIO(content), format=_STREAMS[self._codec]) as stream:
-                    [like] = stream.streams.video
-                    self._track = self._file.add_stream_from_template(like, opaque=True)
+                with self._av.open(io.BytesIO(content), format=_RAW_FORMATS[self._codec]) as stream:
+                    [template] = stream.streams.video
+                    self._track = self._file.add_stream_from_template(template, opaque=True)
             packet = self._av.Packet(content)
-            packet.stream, packet.time_base, packet.duration = self._track, self._base, _TICKS
-            packet.pts = packet.dts = self._number * _TICKS
+            packet.stream, packet.time_base, packet.duration = (
+                self._track,
+                self._base,
+                _TICKS_PER_FRAME,
+            )
+            packet.pts = packet.dts = self._number * _TICKS_PER_FRAME
             packet.is_keyframe = is_key
             self._file.mux(packet)
         self._number += 1
 
     def close(self) -> None:
-        """Completes the file; further calls do no harm."""
+        """Completes the file; may be called again."""
         self._file.close()
 
 
@@ -125,9 +129,9 @@ class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]
         frames_per_second: float = 30,
         crf: int = 23,
     ) -> None:
-        fps = min(frames_per_second, _FASTEST)
-        self._video = Video("h264", crf, fps=fps, gop=_GOP, preset="medium", delays=True)
-        # To have its head in front, the file is opened again.
+        fps = min(frames_per_second, _MAX_BROWSER_FPS)
+        self._video = Video("h264", crf, fps=fps, gop=_BROWSER_GOP, preset="medium", delays=True)
+        # Moving the header to the front requires opening the file again.
         movflags = "+faststart" if isinstance(target, str | os.PathLike) else ""
         self._file = StreamWriter(target, "h264", fps, movflags)
         self._encoder: FrameEncoder | None = None
@@ -145,7 +149,7 @@ class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]
             self._file.add(packet, is_key)
 
     def close(self) -> None:
-        """Finishes the file; further calls do no harm."""
+        """Completes the file; may be called again."""
         if self._encoder is not None:
             self._write(self._encoder.close())
             self._encoder = None
@@ -156,13 +160,13 @@ class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]
 
 
 def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
-    """Returns the packets of the wanted frames of a clip as encoders give them, see `clip_of`.
+    """Returns the raw packets of the requested frames of a clip, the inverse of `clip_of`.
 
     Returns:
-      The packets, and whether a group of pictures begins with each.
+      The packets, and a mask of keyframes.
 
     Raises:
-      SourceError: It is damaged, does not begin with a key, or has frames in another order.
+      SourceError: The clip is damaged, does not begin with a keyframe, or has reordered frames.
     """
     av = import_extra("av")
     video = clip.video
@@ -183,7 +187,7 @@ def encoded(frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]) 
     """Encodes frames to a clip.
 
     Args:
-      frames: One after the other, uint8 of the shape.
+      frames: The frames in order, uint8 of the shape.
       video: The encoding.
       shape: `(height, width, 3)`.
     """
@@ -200,17 +204,16 @@ def _encode(
 
 
 def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[bytes], np.ndarray]:
-    """Returns a packet for each wanted frame of a clip, and whether a group begins with it.
+    """Returns a raw packet for each requested frame of a clip, and a mask of keyframes.
 
-    They are the packets of the clip if its first wanted frame is a key; otherwise the frames are
-    encoded again.
+    If the first requested frame is no keyframe, the frames are encoded again.
 
     Args:
       clip: The clip, with the number of its frames.
       described: The description of the encoding, see `Video.described`.
 
     Raises:
-      SourceError: It is damaged, or has fewer frames.
+      SourceError: The clip is damaged, or has fewer frames.
     """
     try:
         packets, is_key = stream_packets(clip)
@@ -218,13 +221,13 @@ def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[by
         reader = ClipReader(clip.data, "clip")
         numbers = range(clip.first, clip.first + (clip.num_frames or 0))
         shape = tuple(int(size) for size in described["shape"])
-        packets, is_key = _encode(_decoded(reader, numbers, shape), _video(described), shape)
+        packets, is_key = _encode(_decode(reader, numbers, shape), _video(described), shape)
     if len(packets) != clip.num_frames:
         raise SourceError(f"{len(packets)} frames, expected {clip.num_frames}", file="clip")
     return packets, is_key
 
 
-def _decoded(
+def _decode(
     reader: ClipReader, numbers: Iterable[int], shape: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
     for frame in numbers:

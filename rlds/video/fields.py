@@ -1,4 +1,4 @@
-"""The fields that an episode has for the video of a camera."""
+"""The fields of an episode for the video clip of a camera."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 PER_METRE = {"m": 1.0, "mm": 1000.0}
-"""The units of depths, with how many of them are a metre."""
+"""Units of depth per metre, by the name of the unit."""
 
 DEPTHS_OF_CODES = "Depths of the codes of a video."
-"""The `doc` of fields whose values were decoded from codes."""
+"""The `doc` of depth fields that were decoded from quantised video."""
 
 
 def clip_fields(
     *, has_frames: bool = False, unit: str | None = None, codes: DepthCodes | None = None
 ) -> dict[str, Field]:
-    """Returns the fields of a camera.
+    """Returns the fields of the video clip of a camera.
 
     Args:
-      has_frames: Whether frames and steps do not match one to one.
-      unit: The unit of the depths that the pixels are, or stand for.
-      codes: The quantisation of depths, if the pixels are codes.
+      has_frames: True if frames and steps do not match one to one.
+      unit: The unit of depth, for depth video.
+      codes: The quantisation of depth, if the pixels are codes.
     """
     fields = {
         CLIP: Field(bytes, unit=unit, doc="A video file that plays alone.", codes=codes),
@@ -53,10 +53,10 @@ def clip_fields(
 
 
 def video_fields(cameras: Iterable[str]) -> dict[str, Field]:
-    """Returns the fields of an episode that hold its videos.
+    """Returns the fields of an episode for the clips of cameras.
 
     Args:
-      cameras: The paths of the fields of a step that they show.
+      cameras: The paths of the image fields of a step.
     """
     return {
         f"{VIDEO}/{camera}/{name}": field
@@ -71,8 +71,8 @@ def read_video(
     """Returns the values of the `video_fields` of a camera.
 
     Args:
-      file: The video.
-      camera: The path of the field of a step that it shows.
+      file: The video file.
+      camera: The path of the image field of a step.
       frames_of: Takes the times of the frames. Returns the frame of each step; -1 for none.
 
     Raises:
@@ -89,7 +89,7 @@ def read_video(
 
 
 def depths_of_codes(codes: DepthCodes | None, unit: str | None) -> np.ndarray | None:
-    """Returns the depth of each code, float32; None without a quantisation.
+    """Returns the lookup table of depths by code, float32; None without a quantisation.
 
     Args:
       codes: The quantisation.
@@ -106,8 +106,8 @@ def clip_values(clip: Clip, frames: np.ndarray | None = None) -> dict[str, Any]:
 
     Args:
       clip: The frames of the episode.
-      frames: The frame of each step, if they do not match one to one: 0 is `clip.first`, and
-        -1 stands for none.
+      frames: The frame of each step, counted from `clip.first`; -1 for none. None if frames and
+        steps match one to one.
     """
     values: dict[str, Any] = {CLIP: clip.data, FIRST: np.int64(clip.first)}
     if frames is not None:
@@ -117,7 +117,7 @@ def clip_values(clip: Clip, frames: np.ndarray | None = None) -> dict[str, Any]:
 
 
 def camera_path(path: str) -> str:
-    """Returns the path of a field, in which the fields of a clip are that of its camera.
+    """Returns the path of a field; the path of the image field for the fields of a clip.
 
     >>> camera_path("video/observation/top/clip"), camera_path("success")
     ('steps/observation/top', 'success')

@@ -1,4 +1,4 @@
-"""The packets of a video file: offsets, times and properties."""
+"""The packet index of a video file: offsets, time stamps and properties."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 _MAX_PIXELS = 1 << 26
-# The flags of entries in FFmpeg's index of packets.
-_KEY, _DISCARD = 1, 2
-_DEEP = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
+# Flags of the entries of FFmpeg's packet index.
+_KEY_FLAG, _DISCARD_FLAG = 1, 2
+_GRAY_BIT_DEPTHS = {"gray10le": 10, "gray12le": 12, "gray14le": 14, "gray16le": 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +43,12 @@ class VideoInfo:
       height: The height in pixels.
       fps: The frames per second.
       pix_fmt: The format of the pixels, by FFmpeg's name.
-      num_frames: The number of frames that are shown.
+      num_frames: The number of displayed frames.
       time_base: The unit of time stamps, in seconds.
-      has_audio: Whether there is sound.
+      has_audio: True if the file has audio.
       profile: The profile of the codec, if it has one.
       decoder: The name of the decoder.
-      extradata: The data that the decoder needs beside the packets.
+      extradata: The configuration of the decoder.
     """
 
     codec: str
@@ -66,15 +66,15 @@ class VideoInfo:
     @property
     def shape(self) -> tuple[int, int, int]:
         """The shape of a decoded frame; see `ClipReader`."""
-        return self.height, self.width, 1 if self.pix_fmt in _DEEP else 3
+        return self.height, self.width, 1 if self.pix_fmt in _GRAY_BIT_DEPTHS else 3
 
     @property
     def dtype(self) -> np.dtype:
         """The dtype of a decoded frame: uint16 for gray of more than 8 bits, else uint8."""
-        return np.dtype(np.uint16 if self.pix_fmt in _DEEP else np.uint8)
+        return np.dtype(np.uint16 if self.pix_fmt in _GRAY_BIT_DEPTHS else np.uint8)
 
     def can_follow(self, other: VideoInfo) -> bool:
-        """Whether one stream can hold the packets of both videos, with exact times."""
+        """Returns True if one stream can hold the packets of both videos, with exact times."""
         ours, theirs = (
             (info.codec, info.width, info.height, info.pix_fmt, info.extradata, info.time_base)
             for info in (self, other)
@@ -84,7 +84,7 @@ class VideoInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Packets:
-    """The packets of a video stream, in the order of the file, which is that of decoding.
+    """The packets of a video stream, in file order, which is decoding order.
 
     Attributes:
       pts: The presentation time of each, in units of `VideoInfo.time_base`.
@@ -92,9 +92,9 @@ class Packets:
       pos: The offset of each in the file, in bytes.
       size: The size of each, in bytes.
       duration: The duration of each, in units of `VideoInfo.time_base`.
-      is_key: Whether decoding can begin with it.
+      is_key: True for keyframes, at which decoding can begin.
       frames: The packet of each frame, in the order of presentation.
-      fault: The reason why packets are missing; empty if all are there.
+      fault: The reason why packets are missing; empty if the file is complete.
     """
 
     pts: np.ndarray
@@ -110,11 +110,11 @@ class Packets:
         return len(self.pts)
 
     def range_of(self, begin: int, end: int) -> tuple[int, int]:
-        """Returns the packets that consecutive frames take, as a range.
+        """Returns the range of packets of consecutive frames.
 
-        It begins with a keyframe that is shown no later than the first frame, so that none of them
-        depends on what comes before. It ends with the last one of them in the order of decoding:
-        others between may be shown later.
+        It begins with a keyframe that is displayed no later than the first frame, so that no frame
+        depends on earlier packets. It ends with the last packet of the frames in decoding order;
+        other packets of the range may be displayed later.
         """
         rows, keys = self.frames[begin:end], self._keys
         before = keys[: np.searchsorted(keys, rows.min(), "right")]
@@ -133,8 +133,8 @@ class Packets:
 def video_errors(name: str) -> Iterator[None]:
     """Converts any error of a video to a `SourceError`, see `source_errors`.
 
-    FFmpeg has the errors of the operating system for what is wrong with a file, too. What happens
-    when the file is read comes as what Python raised.
+    FFmpeg uses error codes of the operating system for damaged files, too. Errors of reading the
+    file are raised as Python errors.
     """
     av = import_extra("av")
     with source_errors(name):
@@ -152,15 +152,15 @@ def open_video(
     """Opens a video file.
 
     Args:
-      video: Its path, or its bytes.
-      name: Its name in errors.
+      video: The path or the bytes of the file.
+      name: The name of the file in errors.
 
     Yields:
-      The container and its first video stream, as PyAV has them; the number of bytes; and the facts
-      of its tables.
+      PyAV's container and first video stream; the number of bytes; and the properties of the
+      tables.
 
     Raises:
-      SourceError: It is no video in mp4 or mov, or it is damaged.
+      SourceError: The file is no mp4 or mov video, or is damaged.
     """
     av = import_extra("av")
     with contextlib.ExitStack() as stack:
@@ -177,7 +177,7 @@ def open_video(
             fault = "the video may switch streams, which needs PyAV 16: pip install -U av"
             raise SourceError(fault, file=name)
         file.seek(0)
-        # FFmpeg may not guess: files of other formats could make it open further files.
+        # The format is fixed: files of other formats could make FFmpeg open further files.
         container = stack.enter_context(av.open(file, format="mp4"))
         if not container.streams.video:
             raise SourceError("the file has no video", file=name)
@@ -199,14 +199,14 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
       container: The container.
       stream: The stream.
       size: The size of the file, in bytes.
-      tables: The facts of its tables: if these are in order, no packet is read.
+      tables: The properties of the tables: if packets are in order, none is read.
 
     Raises:
-      ValueError: There is none, or a packet has no time stamp or no place.
+      ValueError: There are no packets, or a packet has no time stamp or offset.
     """
-    listed = _listed(stream, size) if tables.are_in_order else None
+    listed = _rows_from_index(stream, size) if tables.are_in_order else None
     if listed is None:
-        listed = _demuxed(container, stream, size, tables.have_several_descriptions)
+        listed = _rows_from_demuxing(container, stream, size, tables.have_several_descriptions)
     rows, fault = listed
     if not len(rows):
         raise ValueError(fault or "no packets of video")
@@ -220,10 +220,10 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
 
 
-def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
-    """Returns the packet rows of FFmpeg's index, and the fault that ends them.
+def _rows_from_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
+    """Reads packet rows from FFmpeg's index, and the fault at their end.
 
-    None if there is no index.
+    Returns None without an index.
     """
     entries = [
         (each.timestamp, each.pos, each.size, each.flags)
@@ -231,35 +231,37 @@ def _listed(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     ]
     if not entries or not stream.duration:
         return None
-    times, begins, sizes, flags = np.array(entries, np.int64).T
-    lasts = np.diff(np.append(times, times[0] + stream.duration)).clip(0)
-    is_key, is_discard = flags & _KEY, (flags & _DISCARD) > 0
-    rows = np.column_stack([times, times, begins, sizes, is_key, is_discard, lasts])
-    is_there = (begins >= 0) & (begins <= size) & (sizes > 0) & (sizes <= size - begins)
+    times, offsets, sizes, flags = np.array(entries, np.int64).T
+    durations = np.diff(np.append(times, times[0] + stream.duration)).clip(0)
+    is_key, is_discard = flags & _KEY_FLAG, (flags & _DISCARD_FLAG) > 0
+    rows = np.column_stack([times, times, offsets, sizes, is_key, is_discard, durations])
+    is_there = (offsets >= 0) & (offsets <= size) & (sizes > 0) & (sizes <= size - offsets)
     num_complete = len(rows) if is_there.all() else int(np.argmin(is_there))
-    return rows[:num_complete], _missing(num_complete) if num_complete < len(rows) else ""
+    return rows[:num_complete], _incomplete(num_complete) if num_complete < len(rows) else ""
 
 
-def _missing(index: int) -> str:
+def _incomplete(index: int) -> str:
     return f"the video was cut: packet {index} is incomplete"
 
 
-def _demuxed(container: Any, stream: Any, size: int, has_several: bool) -> tuple[np.ndarray, str]:
-    """Returns the packet rows from demuxing, and the fault that ends them."""
+def _rows_from_demuxing(
+    container: Any, stream: Any, size: int, has_several_descriptions: bool
+) -> tuple[np.ndarray, str]:
+    """Reads packet rows by demuxing the file, and the fault at their end."""
     av = import_extra("av")
     rows: list[tuple[int, ...]] = []
     fault = ""
     try:
         for packet in container.demux(stream):
-            if not packet.size:  # The last packet is empty: it flushes.
+            if not packet.size:  # The last packet is an empty flush packet.
                 continue
             if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
-                fault = _missing(len(rows))
+                fault = _incomplete(len(rows))
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
                 raise ValueError(f"packet {len(rows)} has no time stamp or no position in the file")
-            # To ask takes as long as to read the packet.
-            if has_several and rows and packet.has_sidedata("new_extradata"):
+            # This check takes as long as reading the packet.
+            if has_several_descriptions and rows and packet.has_sidedata("new_extradata"):
                 raise ValueError(f"packet {len(rows)} begins another stream, which cannot be cut")
             rows.append(
                 (
@@ -277,12 +279,12 @@ def info_of(container: Any, stream: Any, num_frames: int) -> VideoInfo:
     context = stream.codec_context
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or 0
     return VideoInfo(
-        # The name of a context is that of the decoder.
+        # The context has the name of the decoder, not of the codec.
         codec=import_extra("av").Codec(context.name, "r").canonical_name,
         width=context.width,
         height=context.height,
         fps=Fraction(rate),
-        # PyAV 17 crashes if a format that is not known is asked for by `context.pix_fmt`.
+        # PyAV 17 crashes on `context.pix_fmt` of an unknown format.
         pix_fmt=context.format.name if context.format else "",
         num_frames=num_frames,
         time_base=Fraction(stream.time_base),

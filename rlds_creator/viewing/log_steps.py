@@ -17,7 +17,7 @@ import rlds
 from envlogger.reader import Reader
 from envlogger.step_data import StepData
 from rlds.sources.cameras import evenly
-from rlds.sources.source import OF_TRANSITIONS
+from rlds.sources.source import TRANSITION_FIELDS
 from rlds_creator.recorded import TIME
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import EpisodeSteps, num_curves
@@ -112,7 +112,7 @@ class LogSteps(EpisodeSteps):
         for path in paths:
             if path in self._leaf_keys:
                 keys = self._leaf_keys[path]
-                groups.setdefault(keys[0] in OF_TRANSITIONS, {})[path] = keys
+                groups.setdefault(keys[0] in TRANSITION_FIELDS, {})[path] = keys
         return [*groups.items()]
 
     def _flag(self, path: str, step: int) -> bool:
@@ -172,7 +172,7 @@ class LogSteps(EpisodeSteps):
 def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:
     timestep = record.timestep
     values = record.action, timestep.reward, timestep.discount, timestep.observation
-    named = dict(zip((*OF_TRANSITIONS, rlds.OBSERVATION), values))
+    named = dict(zip((*TRANSITION_FIELDS, rlds.OBSERVATION), values))
     return _walked({**named, "custom_data": record.custom_data}, ())
 
 

@@ -125,7 +125,7 @@ def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
 
 def cut_finely(monkeypatch: pytest.MonkeyPatch, number: int = 4) -> None:
     """Makes parts of so many episodes, so that there are several."""
-    for name in ("_EPISODES", "_EPISODES_OF_UNKNOWN_SIZE"):
+    for name in ("_MAX_EPISODES", "_MAX_UNKNOWN_EPISODES"):
         monkeypatch.setattr(parts, name, number)
 
 

@@ -15,7 +15,7 @@ from rlds.sources.source import ALL_ROWS, Can, SourceEpisode
 
 NUMBER = 70
 # So that few episodes are several parts, in each process that imports this.
-parts._EPISODES = 32
+parts._MAX_EPISODES = 32
 
 
 def write(folder: Path, number: int = NUMBER) -> Path:

@@ -288,7 +288,7 @@ def test_parts_are_read_in_windows(raw, tmp_path, monkeypatch):
     expected = conversions.contents(
         convert(ToySource(raw), name="toy", data_dir=tmp_path).data_path
     )
-    monkeypatch.setattr(export, "_WINDOW", 1500)  # An episode has some 500 bytes.
+    monkeypatch.setattr(export, "_WINDOW_BYTES", 1500)  # An episode has some 500 bytes.
     made = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
     assert conversions.contents(made.data_path) == expected
 

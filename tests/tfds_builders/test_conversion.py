@@ -111,7 +111,7 @@ def convert_to(directory, source, **kwargs):
 @pytest.mark.slow
 def test_memory_holds_one_large_episode(raw, tmp_path, monkeypatch):
     """An episode is given up before the next one is read."""
-    monkeypatch.setattr(episode_groups, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(episode_groups, "_MAX_GROUP_BYTES", 1000)
     columns, alive = [], []
 
     class Watched(Large):
@@ -184,7 +184,7 @@ def test_a_split_of_which_all_is_damaged(raw, tmp_path, monkeypatch):
 
 def test_an_episode_that_is_too_large(raw, tmp_path, monkeypatch):
     """The limit is 2 GB, but the test has less time."""
-    monkeypatch.setattr(encoding, "_MAX_SIZE", 2 * 10_000 * 8 + 1000)
+    monkeypatch.setattr(encoding, "_MAX_MESSAGE_BYTES", 2 * 10_000 * 8 + 1000)
     with pytest.raises(SourceError, match=r"toy.raw:1: 24\d,\d\d\d bytes, .* at most 161,000"):
         convert_to(tmp_path, Large(raw))
     with pytest.warns(UserWarning, match="6 episodes are damaged"):

@@ -41,8 +41,8 @@ __all__ = ["AgiBotSource"]
 
 _INFO, _OBSERVATIONS, _PROPRIO = "task_info", "observations", "proprio_stats"
 _FILE, _VIDEOS, _DEPTH = "proprio_stats.h5", {"videos": "images", "tactile": "tactile"}, "depth"
-_STATE, _KNOWN, _TIME = "state", "action_known", "timestamp"
-_RATE = 30
+_STATE, _ACTION_KNOWN, _TIMESTAMP = "state", "action_known", "timestamp"
+_RATE_HZ = 30
 _FILLS = ("zeros", "state")
 _IMAGE = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
 
@@ -208,7 +208,7 @@ class AgiBotSource(Hdf5EpisodesSource):
             description="Episodes of AgiBot World: a robot with two arms, at many tasks.",
             homepage="https://agibot-world.com",
             license="CC BY-NC-SA 4.0",
-            metadata={"agibot": {"control_frequency_hz": _RATE, "cameras": self._cameras}},
+            metadata={"agibot": {"control_frequency_hz": _RATE_HZ, "cameras": self._cameras}},
             options={"tasks": self._tasks, "fill": self._fill, "video": self.video},
             aliases=self.table.aliases,
         )
@@ -241,8 +241,8 @@ class _Proprio(EpisodeGroup):
         self._fills = fills
         stored = {path: array for path, array in self.arrays.items() if array.shape}
         self._rows_stored = {path: array.shape[0] for path, array in stored.items()}
-        states = [path for path in stored if path == _TIME or root_of(path) == _STATE]
-        states.sort(key=lambda path: path != _TIME)
+        states = [path for path in stored if path == _TIMESTAMP or root_of(path) == _STATE]
+        states.sort(key=lambda path: path != _TIMESTAMP)
         self.num_steps = next(filter(None, map(self._rows_stored.get, states)), 0)
         if not self.num_steps:
             raise self.error("no rows", _STATE)
@@ -269,7 +269,7 @@ class _Proprio(EpisodeGroup):
         if array.shape[0] > self.num_steps:
             raise self.error(f"{array.shape[0]} rows, but there are {self.num_steps} steps", path)
         recorded = Field(np.bool_, doc="Whether the action of this step was recorded.")
-        self.arrays[path.replace(rlds.ACTION, _KNOWN, 1)] = ComputedArray(
+        self.arrays[path.replace(rlds.ACTION, _ACTION_KNOWN, 1)] = ComputedArray(
             (self.num_steps,), lambda: recorded, lambda rows: self._is_recorded(path)[rows]
         )
         if array.shape[0] != self.num_steps:
@@ -278,7 +278,7 @@ class _Proprio(EpisodeGroup):
             )
 
     def _is_recorded(self, path: str) -> np.ndarray:
-        """Returns a mask of the steps whose action was recorded."""
+        """Returns a mask of the steps with a recorded action."""
         is_known = np.zeros(self.num_steps, np.bool_)
         is_known[self._steps_of(path)] = True
         return is_known

@@ -43,10 +43,10 @@ from rlds_ecosystem.files import stores
 __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 
 # The place of the sidecar in earlier releases.
-_OLDER_SIDECAR = "rlds"
+_LEGACY_SIDECAR = "rlds"
 
 _FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
-_RATE = 50.0  # Hz
+_RATE_HZ = 50.0  # Hz
 _ARM = (
     *("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"),
     "gripper",
@@ -141,7 +141,7 @@ class AlohaSource(Hdf5EpisodesSource):
         digest = None
         with contextlib.suppress(SourceError):  # Reading the episode raises the error.
             digest = sidecar_digest(self._file(self._episodes["train"][0]))
-        return StoredSidecar.in_folder(self._directory, _OLDER_SIDECAR, digest)
+        return StoredSidecar.in_folder(self._directory, _LEGACY_SIDECAR, digest)
 
     @functools.cached_property
     @override
@@ -152,7 +152,7 @@ class AlohaSource(Hdf5EpisodesSource):
             "joint_names": self._joint_names,
         }
         metadata = {
-            "control_frequency_hz": _RATE,
+            "control_frequency_hz": _RATE_HZ,
             "options": options,
             ATTRIBUTE_NAMES: list(self._attributes),
         }

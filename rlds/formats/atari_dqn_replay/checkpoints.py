@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _FILE_NAME = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
-_DEPTH = 3  # Depth of the search for checkpoint folders.
+_SEARCH_DEPTH = 3  # Depth of the search for checkpoint folders.
 
 # For each array: its rank, the kinds that its dtype may have, and these in words.
 ARRAYS = {
@@ -55,11 +55,11 @@ ARRAYS = {
     "terminal": (1, "ub", "uint8 of shape (rows,)"),
 }
 
-# Rows that are read at a time. Blocks begin at multiples of it wherever reading begins, so that
-# what is lost to damage is always the same.
-_BLOCK = 256
-_MAX_ROW = 1 << 22  # Bytes; more than a frame of any game.
-_MAX_SMALL = 1 << 10  # Elements of the arrays that are read as a whole.
+# Rows that are read together. Blocks always begin at multiples of it, so that damage always loses
+# the same rows.
+_BLOCK_ROWS = 256
+_MAX_ROW_BYTES = 1 << 22  # Bytes; more than a frame of any game.
+_MAX_SMALL_ELEMENTS = 1 << 10  # Elements of the arrays that are read as a whole.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +109,11 @@ def find_directories(path: epath.Path) -> list[epath.Path]:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
-    directories = _directories(path, _DEPTH)
+    directories = _directories(path, _SEARCH_DEPTH)
     if not directories:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has no files such as $store$_observation_ckpt.0.gz, nor has a "
-            f"folder up to {_DEPTH} levels below it."
+            f"folder up to {_SEARCH_DEPTH} levels below it."
         )
     return directories
 
@@ -255,7 +255,7 @@ def read_blocks(
 def _read_segment(
     arrays: Sequence[Array], begin: int, end: int, first: int, recorded: int
 ) -> Iterator[Block]:
-    low = max(first // _BLOCK * _BLOCK, begin)
+    low = max(first // _BLOCK_ROWS * _BLOCK_ROWS, begin)
     with contextlib.ExitStack() as stack:
         streams = []
         for array in arrays:
@@ -266,7 +266,7 @@ def _read_segment(
                 stream.skip(low * array.row_size)
             streams.append(stream)
         while low < end:
-            high = min(low // _BLOCK * _BLOCK + _BLOCK, end)
+            high = min(low // _BLOCK_ROWS * _BLOCK_ROWS + _BLOCK_ROWS, end)
             with _errors_at(low):
                 rows = [
                     _read_rows(stream, array, low, high) for stream, array in zip(streams, arrays)
@@ -327,10 +327,10 @@ def _read_description(file: epath.Path, label: str, name: str) -> Array:
     if len(shape) != rank or not fits or 0 in shape[1:]:
         raise SourceError(f"{dtype} of shape {shape}, expected {in_words}", file=label)
     array = Array(file, label, shape, dtype)
-    if array.row_size > _MAX_ROW:
+    if array.row_size > _MAX_ROW_BYTES:
         raise SourceError(
-            f"{dtype} of shape {shape}: rows of {array.row_size:,} bytes, expected {_MAX_ROW:,} at "
-            "most",
+            f"{dtype} of shape {shape}: rows of {array.row_size:,} bytes, expected "
+            f"{_MAX_ROW_BYTES:,} at most",
             file=label,
         )
     check_declared(shape[0] * array.row_size, file.stat().length, file=label)
@@ -355,7 +355,7 @@ def _read_small(file: epath.Path, label: str) -> np.ndarray:
     with ByteStream(file, label, compressed=True) as stream:
         shape, dtype, *_ = _read_header(stream)
         size = math.prod(shape)
-        if dtype.kind not in "iu" or size > _MAX_SMALL:
+        if dtype.kind not in "iu" or size > _MAX_SMALL_ELEMENTS:
             raise SourceError(f"{dtype} of shape {shape}, expected a few integers", file=label)
         data = stream.read(size * dtype.itemsize)
         if len(data) < size * dtype.itemsize or stream.read(1):

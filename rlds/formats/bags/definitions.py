@@ -1,4 +1,4 @@
-"""Decoders of messages, made from the definitions of their types.
+"""Decoders of ROS and Protobuf messages, compiled from their type definitions.
 
 Definitions are parsed by `rosbags`. The decoders of ROS are our own: those of `rosbags` are Python
 code that it makes of the names in a file and runs, and they lose which dtype a number has.
@@ -24,11 +24,11 @@ Decoder: TypeAlias = Callable[[Data], Any]
 _Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
 
 _SEPARATOR = "=" * 80 + "\n"
-_TIMES = {
+_TIME_TYPES = {
     "builtin_interfaces/msg/Time": ("uint32", "uint32"),
     "builtin_interfaces/msg/Duration": ("int32", "int32"),
 }
-_CODES = {
+_FORMAT_CODES = {
     **{"bool": "?", "byte": "B", "char": "B", "octet": "B", "int8": "b", "uint8": "B"},
     **{"int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q"},
     **{"float32": "f", "float64": "d"},
@@ -166,8 +166,10 @@ class _Compiler:
             fields = [it for it in fields if it[0] != "structure_needs_at_least_one_member"]
             # C++ knows no empty struct.
             return fields or ([] if self._is_ros1 else [("", (1, ("uint8", 0)))])
-        if name in _TIMES:
-            return [(part, (1, (kind, 0))) for part, kind in zip(("sec", "nanosec"), _TIMES[name])]
+        if name in _TIME_TYPES:
+            return [
+                (part, (1, (kind, 0))) for part, kind in zip(("sec", "nanosec"), _TIME_TYPES[name])
+            ]
         raise UnknownTypeError(f"the definition of {name} is missing")
 
     def _any(self, desc: Any) -> tuple[_Reader, int]:
@@ -261,9 +263,9 @@ class _Compiler:
 
 def _code(name: str) -> str:
     """Returns the code of a type of numbers, in the module struct and in NumPy."""
-    if name not in _CODES:
+    if name not in _FORMAT_CODES:
         raise UnknownTypeError(f"values of type {name} are not decoded")
-    return _CODES[name]
+    return _FORMAT_CODES[name]
 
 
 def _protobuf_decoder(channel: Channel) -> Decoder:

@@ -140,7 +140,7 @@ class McapExport(Export):
         }
         for row, time in enumerate(self._times(columns, episode.num_steps)):
             for path, topic in topics.items():
-                if row < last or path in self._sidecar.whole:
+                if row < last or path in self._sidecar.final_row_places:
                     topic.write(columns[path][row], time, row)
             for topic, packets in videos.values():
                 if row < len(packets):

@@ -1,4 +1,4 @@
-"""MCAP files, read by the library mcap; of an incomplete file the complete records."""
+"""Reader of MCAP files, by the library mcap; reads the complete records of truncated files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["MAGIC", "attachment", "messages", "metadata"]
 
 MAGIC = b"\x89MCAP0\r\n"
 
-# The code of a record and its length come before its content.
-_HEAD = struct.Struct("<BQ")
-_HEAD_SIZE = _HEAD.size
-# Records with messages, or that messages need.
-_WANTED = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
-# The library reads no other value as "none".
+# The header of a record: its type and length.
+_RECORD_HEADER = struct.Struct("<BQ")
+_RECORD_HEADER_SIZE = _RECORD_HEADER.size
+# The types of records that are needed to read messages.
+_NEEDED_RECORDS = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
+# The library treats other values as "none".
 _COMPRESSIONS = ("", "none", "zstd", "lz4")
 
 
@@ -93,7 +93,7 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
         yield from _records_between(file, flaws, position, offset, chunks)
         position = max(position, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= begin:
-            file.seek(offset + _HEAD_SIZE)
+            file.seek(offset + _RECORD_HEADER_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
     yield from _records_between(file, flaws, position, file.size, chunks)
 
@@ -108,14 +108,16 @@ def _records_between(
     kinds = import_extra("mcap.records")
     stream = import_extra("mcap.data_stream").ReadDataStream(file)
     codes = import_extra("mcap.opcode").Opcode
-    types = {code: getattr(kinds, code.name.title()) for code in codes if code.name in _WANTED}
+    types = {
+        code: getattr(kinds, code.name.title()) for code in codes if code.name in _NEEDED_RECORDS
+    }
     try:
         while at < end:
             file.seek(at)
-            code, size = _HEAD.unpack(file.read(_HEAD_SIZE))
+            code, size = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER_SIZE))
             if code in (codes.DATA_END, codes.FOOTER):
                 return
-            start, at = at, at + _HEAD_SIZE + size
+            start, at = at, at + _RECORD_HEADER_SIZE + size
             if at > end:
                 raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
             if code in types and start not in indexed:
@@ -130,7 +132,7 @@ def _records_between(
 
 
 def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
-    """Yields all records but the last one, which is the footer, or may have been cut."""
+    """Yields all records except the last one: the footer, or a truncated record."""
     file.seek(0)
     reader = import_extra("mcap.stream_reader").StreamReader(file, emit_chunks=True)
     try:
@@ -163,7 +165,7 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
 
 
 def _summary(file: _File) -> Any:
-    """Returns the summary at the end of a file; None if there is none, as it was cut."""
+    """Returns the summary at the end of a file; None for a truncated file."""
     with contextlib.suppress(SourceError), source_errors(file.name):
         file.seek(0)
         return import_extra("mcap.reader").make_reader(file).get_summary()

@@ -1,4 +1,4 @@
-"""Messages, channels and flaws of recorded files, for all formats of bags."""
+"""Messages, channels and faults of recording files, for all formats of bags."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ from rlds_ecosystem.model.nests import conflicts
 
 __all__ = ["Overview", "picked_of", "propose"]
 
-# The limit of the bytes of recordings that are read for a proposal.
+# The limit of bytes of recordings that are read for a proposal.
 _MAX_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
-_MARKS = "/episode"  # See `envlogger.StreamRecorder`.
-# Types of messages that are of little use in steps: the tree of frames, logs, clocks.
-_OTHER_TYPES = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
-# Endings of the topics of cameras.
-_OF_IMAGES = ("compressed", "image", "image_raw", "image_rect")
+_MARKER_TOPIC = "/episode"  # See `envlogger.StreamRecorder`.
+# Types of messages that are not useful in steps: transforms, logs, clocks.
+_IGNORED_TYPES = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
+# The last parts of the topics of cameras.
+_IMAGE_TOPIC_SUFFIXES = ("compressed", "image", "image_raw", "image_rect")
 
 
 @dataclasses.dataclass
@@ -162,7 +162,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     """
     picked: dict[str, FieldReader] = {}
     for topic, seen in sorted(overview.topics.items()):
-        if not plain_type(seen.channel.type).startswith(_OTHER_TYPES) and topic != _MARKS:
+        if not plain_type(seen.channel.type).startswith(_IGNORED_TYPES) and topic != _MARKER_TOPIC:
             for item in _useful(_fields_of(topic, seen), seen):
                 if not conflicts(picked, item.config.field):
                     picked[item.config.field] = item
@@ -182,9 +182,9 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
         is_often = seen.rate >= 0.9 * overview.topics[clock].rate
         is_command = is_often and path.split("/")[0] == rlds.ACTION
         fields.append(dataclasses.replace(item.config, policy="first" if is_command else "hold"))
-    marks = overview.topics.get(_MARKS)
+    marks = overview.topics.get(_MARKER_TOPIC)
     is_marked = marks is not None and plain_type(marks.channel.type) == "std_msgs/msg/Bool"
-    episodes = EpisodesBy("marker", _MARKS) if is_marked else EpisodesBy()
+    episodes = EpisodesBy("marker", _MARKER_TOPIC) if is_marked else EpisodesBy()
     return BagConfig(Clock(clock), tuple(fields), episodes)
 
 
@@ -224,7 +224,7 @@ def _useful(fields: Iterable[FieldOf], stats: _Topic) -> Iterator[FieldReader]:
 def _fields_of(topic: str, stats: _Topic) -> list[FieldOf]:
     """Returns the candidate fields of a topic; some may be empty."""
     parts = topic.strip("/").split("/")
-    while len(parts) > 1 and parts[-1] in _OF_IMAGES:
+    while len(parts) > 1 and parts[-1] in _IMAGE_TOPIC_SUFFIXES:
         parts.pop()
     name = _legible("_".join(parts))
     if any(word in _kind_of(stats) for word in ("Image", "Video")):

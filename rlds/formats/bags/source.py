@@ -55,10 +55,10 @@ from rlds_ecosystem.model.nests import nest, root_of
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
 TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
-# Folders of recordings that are compared after each read; of more, only the folder above them.
-_MAX_FOLDERS = 64
-# Messages before the first step in which to search for a keyframe of video.
-_BEFORE_KEYFRAME = (30, 300, 1 << 40)
+# Limit of the folders whose files are compared after each read; of more, only their parent is.
+_MAX_COMPARED_FOLDERS = 64
+# Numbers of messages before the first step that are searched for a keyframe.
+_KEYFRAME_SEARCH_MESSAGES = (30, 300, 1 << 40)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +66,13 @@ class _Steps:
     """The steps of an episode.
 
     Attributes:
-      recording: The recording that they are of.
+      recording: The recording.
       index: The index of the recording.
-      tracks: The messages in the episode, by field.
-      times: The times of the steps that are kept.
-      messages: The rows of the tracks that these steps have, by field.
-      num_dropped: Steps that lack the value of some field.
-      why_none: The reason why no step is kept.
+      tracks: The messages of the episode, by field.
+      times: The times of the steps.
+      messages: The rows of the tracks for each step, by field.
+      num_dropped: The number of dropped steps, which lack the value of a field.
+      why_none: The reason why there are no steps.
     """
 
     recording: BagRecording
@@ -85,7 +85,7 @@ class _Steps:
 
 
 class BagSource(Source):
-    """Recordings, from whose messages a configuration makes steps; see the classes below."""
+    """Robot recordings (MCAP, ROS bags), resampled to steps by a configuration."""
 
     family: ClassVar[Family]
 
@@ -104,7 +104,7 @@ class BagSource(Source):
         self._video, self._quality = video, quality
         self._recordings = find_recordings(path, self.family)
         folders = {os.path.dirname(file) for it in self._recordings for file in it.files}
-        self.opened = Files(path, *sorted(folders)[:_MAX_FOLDERS], may_grow=True)
+        self.opened = Files(path, *sorted(folders)[:_MAX_COMPARED_FOLDERS], may_grow=True)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
         self._leaves_out = damaged_chunks == "leave_out"
@@ -144,7 +144,7 @@ class BagSource(Source):
     # --- Topics and episodes
 
     def _look(self, config: BagConfig | None) -> Overview:
-        """Looks at recordings until all that is requested was seen."""
+        """Scans recordings until each requested field has a message."""
         overview = Overview()
         fields = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
@@ -160,7 +160,7 @@ class BagSource(Source):
     def _adjusted(
         self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
     ) -> BagConfig:
-        """Returns a configuration with the options that were given separately."""
+        """Applies the options `rate`, `policy` and `max_age` to a configuration."""
         for name, value in (("rate", rate), ("max_age", max_age)):
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
@@ -209,7 +209,7 @@ class BagSource(Source):
 
     @property
     def _videos(self) -> list[str]:
-        """Returns the camera fields that are video packets, which become fields of the episode."""
+        """The camera fields with video packets, which become fields of the episode."""
         return [path for path, picked in self._picked.items() if picked.kind == "video"]
 
     def _episode_fields(self) -> Mapping[str, Any]:
@@ -269,11 +269,11 @@ class BagSource(Source):
         return len(self._recordings) if self._stored else len(self._all_spans())
 
     def stored_file(self, index: int) -> epath.Path:
-        """Returns the file of an episode that was exported."""
+        """Returns the file of an exported episode."""
         return self._recordings[index].files[0]
 
     def _all_spans(self) -> list[tuple[int, EpisodeSpan]]:
-        """Returns the episodes, with the numbers of their recordings; may read all of them."""
+        """Returns the spans of all episodes, with the numbers of their recordings."""
         if self._spans is None:
             spans: list[tuple[int, EpisodeSpan]] = []
             for recording_index, recording in enumerate(self._recordings):
@@ -281,7 +281,7 @@ class BagSource(Source):
                     index = make_index(recording, self.config, {})
                     records = recording.metadata()
                     new = spans_of(index, self.config.episodes, records)
-                    # A recorder may have been killed as soon as the last one had begun.
+                    # A recorder may have been killed at the beginning of the last episode.
                     if len(new) > 1 and not new[-1].has_end:
                         times = self._steps_in(recording_index, new[-1]).times
                         new = new if len(times) else new[:-1]
@@ -443,7 +443,7 @@ class BagSource(Source):
         of_steps, file = steps.messages[path], steps.recording.files[0]
         first, last = int(of_steps.min()), int(of_steps.max())
         codec = self._picked[path].field.doc
-        for before in _BEFORE_KEYFRAME:
+        for before in _KEYFRAME_SEARCH_MESSAGES:
             begin = max(first - before, 0)
             packets = self._fetched(steps, {path: np.arange(begin, last + 1)})[path]
             with source_errors(file, field=path):

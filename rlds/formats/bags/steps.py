@@ -1,4 +1,4 @@
-"""The bounds of episodes and steps, and the messages whose values each step has."""
+"""Resampling of bags: episode bounds, step times, and the messages of each step."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
     "window_of",
 ]
 
-# Stamps of a topic that go back by more, in the order in which they were logged, are of two runs.
-_MAX_BACK = 10**9
+# Stamps of a topic that decrease by more, in the order of logging, come from two runs.
+_MAX_BACKWARD_NS = 10**9
 _MAX_STEPS = 10_000_000
 
 
@@ -74,7 +74,7 @@ def spans_of(
         ]
         return sorted(spans, key=lambda span: span.begin)
     logged, pauses = index.clock.logged, np.diff(index.clock.stamps)
-    cuts = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACK)) + 1
+    cuts = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACKWARD_NS)) + 1
     times = [0, *logged[cuts].tolist(), LAST_TIME]
     return [EpisodeSpan(*times) for times in itertools.pairwise(times)] if len(logged) else []
 
@@ -109,7 +109,7 @@ def step_times(
 
 
 def _check_runs(stamps: Any, topic: str) -> None:
-    if len(stamps) > 1 and (back := int(np.diff(stamps).min())) < -_MAX_BACK:
+    if len(stamps) > 1 and (back := int(np.diff(stamps).min())) < -_MAX_BACKWARD_NS:
         raise ValueError(
             f"the stamps of {topic} go back by {-back / 1e9:.3f} s: the clock was set back, or a "
             'simulation restarted. Split there with episodes.by = "gap", or use '
@@ -118,7 +118,7 @@ def _check_runs(stamps: Any, topic: str) -> None:
 
 
 def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
-    """Returns which messages of a track each step has.
+    """Returns the message of a track for each step.
 
     Args:
       track: The track, ordered by stamps.

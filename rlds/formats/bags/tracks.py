@@ -1,4 +1,4 @@
-"""The messages of a recording by field.
+"""Tracks: time stamps and values of the messages of a bag, by field.
 
 A recording is read once: numbers are kept, of all else (images) the times only. What an episode
 needs of that is read again when it is known which steps it has. So memory holds an episode, not a
@@ -156,7 +156,7 @@ def _stamp(message: Message, decoded: Any, config: FieldOf | Clock) -> int:
 
 
 def _begins(value: Any, config: EpisodesBy) -> bool | None:
-    """Whether a marker message begins an episode; None if it is no marker."""
+    """Returns True if a marker message begins an episode; None if it is no marker."""
     value = value.item() if isinstance(value, np.generic) else value
     if config.start is not None and value == config.start:
         return True
@@ -174,7 +174,7 @@ def read_values(
     tracks: Mapping[str, Track],
     numbers: Mapping[str, Collection[int]],
 ) -> dict[str, dict[int, Any]]:
-    """Reads messages again whose values the index does not keep, each once.
+    """Reads messages again whose values are not in the index, each once.
 
     Args:
       recording: The recording.

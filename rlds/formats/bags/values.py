@@ -1,4 +1,4 @@
-"""Values of messages: numbers by path or by name, text, images."""
+"""Field readers of bag messages: numbers by path or by name, text, images."""
 
 from __future__ import annotations
 

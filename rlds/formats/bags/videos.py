@@ -1,4 +1,4 @@
-"""Packets of video in messages, as clips that play alone; nothing is decoded."""
+"""Clips of the video packets in bag messages, without decoding."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlds_ecosystem import import_extra
 
 __all__ = ["clip_of", "is_keyframe"]
 
-_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
+_NAL_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
 _CODECS = ("h264", "hevc")
-_FPS = 30  # Of which nobody asks: the messages have times.
+_FPS = 30  # Not used: the messages have times.
 
 
 def is_keyframe(packet: bytes, codec: str) -> bool:
-    """Whether decoding can begin with a packet in Annex B.
+    """Returns True if decoding can begin with a packet (Annex B).
 
     Raises:
       ValueError: The codec is none of those whose packets are known.
     """
     if codec not in _CODECS:
         raise ValueError(f"cannot cut packets of {codec}; use the path 'data' for their bytes")
-    for start in _START.finditer(packet):
+    for start in _NAL_START.finditer(packet):
         header = start[1][0]
         if header & 31 == 5 if codec == "h264" else 16 <= header >> 1 & 63 <= 21:
             return True
@@ -34,7 +34,7 @@ def is_keyframe(packet: bytes, codec: str) -> bool:
 
 
 def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
-    """Returns an mp4 file of packets, each of which is a frame, in the order of time.
+    """Muxes packets, one for each frame in the order of time, into an mp4 file.
 
     Raises:
       ValueError: They are not as many frames.

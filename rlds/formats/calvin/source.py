@@ -49,11 +49,11 @@ from rlds_ecosystem.model.nests import nest
 __all__ = ["CalvinSource"]
 
 _SPLITS = ("training", "validation")
-_ENDS = "ep_start_end_ids.npy"
+_BOUNDS = "ep_start_end_ids.npy"
 _SCENES = "scene_info.npy"
 _ANNOTATIONS = "auto_lang_ann.npy"
 # Texts that are kept unchanged.
-_TEXTS = ("statistics.yaml", ".hydra/merged_config.yaml")
+_TEXT_FILES = ("statistics.yaml", ".hydra/merged_config.yaml")
 # The largest dataset has 2.4 million.
 _MAX_STEPS = 1 << 23
 _STEP = re.compile(r"episode_(\d+)\.npz")
@@ -117,7 +117,7 @@ class CalvinSource(Source):
         self._action, self._annotations = action, annotations
         folders = _find_splits(path)
         if not folders:
-            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_ENDS}, in it or in {_SPLITS}.")
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_BOUNDS}, in it or in {_SPLITS}.")
         self._splits = {name: _Split(directory, annotations) for name, directory in folders.items()}
         self.splits = list(self._splits)
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
@@ -282,24 +282,24 @@ class _Split:
 
     def __init__(self, directory: epath.Path, annotations: str) -> None:
         self._directory, self._annotations_file = directory, directory / annotations / _ANNOTATIONS
-        ends = read_npy(directory / _ENDS)
+        ends = read_npy(directory / _BOUNDS)
         if getattr(ends, "dtype", np.dtype("O")).kind not in "iu" or ends.shape[1:] != (2,):
-            raise SourceError("expected two integers for each range", file=directory / _ENDS)
+            raise SourceError("expected two integers for each range", file=directory / _BOUNDS)
         if not len(ends):
-            raise SourceError("expected at least one range", file=directory / _ENDS)
+            raise SourceError("expected at least one range", file=directory / _BOUNDS)
         self.ranges = [(int(first), int(last)) for first, last in ends]
         before = -1
         for row, (first, last) in enumerate(sorted(self.ranges)):
             if first <= before or last < first:
                 why = "overlaps another range" if last >= first else "ends before it begins"
                 fault = f"the range {first} to {last} {why}"
-                raise SourceError(fault, file=directory / _ENDS, row=row)
+                raise SourceError(fault, file=directory / _BOUNDS, row=row)
             before = last
         if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
-            raise SourceError(f"{total:,} steps", file=directory / _ENDS)
+            raise SourceError(f"{total:,} steps", file=directory / _BOUNDS)
         self._width = self._find_width()
         self._scenes = self._read_scenes()
-        texts = {name: self._text(name) for name in _TEXTS}
+        texts = {name: self._text(name) for name in _TEXT_FILES}
         self.metadata: dict[str, Any] = {"scene_info": self._scenes, **texts}
         self._read_annotations()
 
@@ -371,7 +371,7 @@ class _Split:
     def inputs(self) -> Iterator[str]:
         """Yields the files that are read."""
         directory = os.fspath(self._directory)
-        names = (_ENDS, _SCENES, *_TEXTS)
+        names = (_BOUNDS, _SCENES, *_TEXT_FILES)
         for file in (*(self._directory / name for name in names), self._annotations_file):
             if file.exists():
                 yield os.fspath(file)
@@ -383,7 +383,7 @@ class _Split:
         """Yields annotations and steps outside all ranges."""
         for row in np.flatnonzero(self._range_of < 0).tolist():
             begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
-            fault = f"the window from {begin} to {end - 1} is outside all ranges of {_ENDS}"
+            fault = f"the window from {begin} to {end - 1} is outside all ranges of {_BOUNDS}"
             yield SourceError(fault, file=self._annotations_file, row=row)
         numbers = set()
         for entry in stores.list_directory(self._directory):
@@ -392,7 +392,9 @@ class _Split:
         for first, last in self.ranges:
             numbers.difference_update(range(first, last + 1))
         for number in sorted(numbers):
-            yield SourceError(f"the step is outside all ranges of {_ENDS}", file=self.step(number))
+            yield SourceError(
+                f"the step is outside all ranges of {_BOUNDS}", file=self.step(number)
+            )
 
 
 def _annotations_of(
@@ -418,10 +420,10 @@ def _annotations_of(
 def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     """Returns the folders of splits by name."""
     root = stores.as_path(path)
-    if is_there(root / _ENDS):
+    if is_there(root / _BOUNDS):
         return {root.name if root.name in _SPLITS else "training": root}
     folders = {name: root / name for name in _SPLITS if is_there(root / name)}
-    return folders if any(is_there(folder / _ENDS) for folder in folders.values()) else {}
+    return folders if any(is_there(folder / _BOUNDS) for folder in folders.values()) else {}
 
 
 def _shapes_of(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:

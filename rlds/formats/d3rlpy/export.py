@@ -20,10 +20,10 @@ from rlds.sources.source import Place, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
-    as_it_was,
     check_arrays,
     is_array,
     sidecar_placements,
+    unchanged_placements,
 )
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, root_of
 
@@ -93,7 +93,7 @@ class D3rlpyExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
-            return as_it_was(self.episodes)
+            return unchanged_placements(self.episodes)
         placements = sidecar_placements(self._sidecar)
         if rlds.REWARD not in self._sidecar.places:
             why = "no reward is a number; d3rlpy gets zeros"
@@ -108,7 +108,7 @@ class D3rlpyExport(Export):
     def write(self, path: Path) -> None:
         with new_file(path) as (file, check), PartFiles() as parts:
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
-            layout = self._sidecar or Sidecar.of_dataset(self.episodes, self.format)
+            layout = self._sidecar or Sidecar.metadata_only(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, layout)
             count = 0
             for each in self.each_or_stored():

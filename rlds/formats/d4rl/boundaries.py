@@ -19,7 +19,7 @@ BOUNDARY_RULES = ("flags", "timeouts", "infos_index", "observation_jump", "lengt
 
 @dataclasses.dataclass(frozen=True)
 class Boundary:
-    """Rules of which each ends episodes.
+    """Rules for the ends of episodes, combined by union.
 
     Attributes:
       rules: The rules, some of `BOUNDARY_RULES`.

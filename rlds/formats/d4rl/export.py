@@ -40,19 +40,19 @@ from rlds.sources.writing import (
     check_arrays,
     is_array,
     sidecar_placements,
-    without_transitions,
+    transition_needed,
 )
 from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
 
 __all__ = ["D4rlExport"]
 
-# Other arrays that a file may have.
-_OTHERS = (REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS)
-_CHUNK_BYTES, _COPIED_BYTES = 1 << 18, 1 << 24
+# Optional arrays of a file.
+_OPTIONAL_ARRAYS = (REWARDS, TERMINALS, TIMEOUTS, NEXT_OBSERVATIONS)
+_CHUNK_BYTES, _COPY_BYTES = 1 << 18, 1 << 24
 
 
 class D4rlExport(Export):
-    """Writes a file of D4RL: arrays with the rows of all episodes, one after the other.
+    """Writes a D4RL file: arrays with the concatenated rows of all episodes.
 
     The observation and the action are one array each; other numbers of steps are arrays in `infos`,
     but for those that D4RL has elsewhere. `terminals` and `timeouts` mark the last rows, unless the
@@ -117,7 +117,7 @@ class D4rlExport(Export):
     @override
     def why_unsupported(self, outline: Outline) -> str:
         num_transitions = outline.num_steps - outline.final_observation_known
-        return without_transitions(num_transitions, self.format)
+        return transition_needed(num_transitions, self.format)
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -175,9 +175,9 @@ class D4rlExport(Export):
         rows = lengths.num_steps - lengths.final_observation_known
         begin = int(rows[: first.index].sum())
         with parts.at(first.source).read() as part:
-            for name in dict.fromkeys([*self._arrays, *_OTHERS]):
+            for name in dict.fromkeys([*self._arrays, *_OPTIONAL_ARRAYS]):
                 if name in part:
-                    size = max(1, _COPIED_BYTES // max(1, part[name][:1].nbytes))
+                    size = max(1, _COPY_BYTES // max(1, part[name][:1].nbytes))
                     for row in range(begin, begin + num_rows, size):
                         _append(file, name, part[name][row : min(row + size, begin + num_rows)])
 

@@ -1,4 +1,4 @@
-"""HDF5 files whose arrays share the axis of rows, in which an episode is a run of rows."""
+"""HDF5 files with concatenated episodes: each episode is a range of rows of all arrays."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ FIELDS = {
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 # Arrays in each file of D4RL and of d4rl-pybullet.
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
-# Windows into the arrays, which D4RL has for files that are too large to load.
-_VIRTUAL = "virtual"
+# The group of virtual datasets of D4RL, for files that are too large to load.
+_VIRTUAL_GROUP = "virtual"
 # The metadata key for the arrays and attributes of a file outside its rows.
 METADATA_KEY, VECTORS = "hdf5", "vectors"
 # The rows after the last one of each episode, in a file that an export wrote.
@@ -134,7 +134,7 @@ def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
     """Yields the members of a file, without array windows and additions of an export."""
     yield "/", file
     for name in file:
-        if name not in (_VIRTUAL, SIDECAR_GROUP):
+        if name not in (_VIRTUAL_GROUP, SIDECAR_GROUP):
             item = hdf5.member(file, name, str(name))
             yield name, item
             if not is_array(item):
@@ -265,7 +265,7 @@ class RowReader:
 
 
 class Hdf5RowsSource(RowsSource):
-    """An HDF5 file with an array per field, in which an episode is a run of rows.
+    """An HDF5 file with an array per field; an episode is a range of rows.
 
     Derived classes set `_contents`, the flags `_terminals`, and `_ends`, the row after the last one
     of each episode. `_stem` begins the keys of the episodes.

@@ -66,9 +66,9 @@ _CITATION = """@misc{fu2020d4rl,
   archivePrefix={arXiv},
   primaryClass={cs.LG}
 }"""
-_TAKEN = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
-# An ant makes less than this in a step, in metres; a reset takes it farther, in most cases.
-_POSITION_JUMP = 1.0
+_RESERVED_FIELDS = (*FIELDS.values(), rlds.DISCOUNT, *rlds.STEP_FLAGS)
+# The limit of the movement of an ant in a step, in metres; most resets exceed it.
+_POSITION_JUMP_M = 1.0
 
 
 class _NextObservations(NamedTuple):
@@ -171,7 +171,7 @@ class D4rlSource(Hdf5RowsSource):
         self._time_limit = time_limit
         self._marked = np.zeros(self._contents.num_rows, bool)
         if jump is None and self._family in ("antmaze", "maze2d"):
-            jump = _POSITION_JUMP
+            jump = _POSITION_JUMP_M
         self.boundary = Boundary(self._rules(boundary), length, jump)
         if boundary is not None or not self._take_exported_ends():
             self._find_episodes()
@@ -191,7 +191,7 @@ class D4rlSource(Hdf5RowsSource):
             contents = read_contents(self._file, file)
         arrays = contents.arrays
         for name in arrays:
-            if root_of(name) in _TAKEN:
+            if root_of(name) in _RESERVED_FIELDS:
                 raise self._file.error("another field has this name", name)
         following = arrays.get(NEXT_OBSERVATIONS)
         if following not in (None, arrays[OBSERVATIONS]):

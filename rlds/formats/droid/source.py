@@ -34,9 +34,9 @@ __all__ = ["DroidSource"]
 _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
 _ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
-_RATE = 15
+_RATE_HZ = 15
 # Levels of folders between the one that is opened and those of episodes.
-_LEVELS = 6
+_MAX_LEVELS = 6
 
 _POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
 _FLANGE = "of the flange of the wrist, not of the tool, in the frame of the base"
@@ -92,7 +92,7 @@ class DroidSource(Hdf5EpisodesSource):
     ) -> None:
         self.video = video
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
-        folders = sorted(_walk(root, _LEVELS), key=lambda it: natural_order(os.fspath(it)))
+        folders = sorted(_walk(root, _MAX_LEVELS), key=lambda it: natural_order(os.fspath(it)))
         if not folders:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
         uuids = [_uuid_of(folder) for folder in folders]
@@ -143,7 +143,7 @@ class DroidSource(Hdf5EpisodesSource):
             description="Raw episodes of DROID.",
             homepage="https://droid-dataset.github.io",
             license="CC BY 4.0",
-            metadata={"droid": {"control_frequency_hz": _RATE, "cameras": cameras}},
+            metadata={"droid": {"control_frequency_hz": _RATE_HZ, "cameras": cameras}},
             options={"video": self.video},
             aliases=self.table.aliases,
         )

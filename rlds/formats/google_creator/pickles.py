@@ -15,8 +15,8 @@ from envlogger.step_data import StepData
 
 __all__ = ["NAMES"]
 
-# The most values that a spec may describe, as placeholders are made of it.
-_MOST_VALUES = 1 << 24
+# The limit of the values of a spec, as placeholders are allocated for it.
+_MAX_VALUES = 1 << 24
 
 
 def _step_type_of_name(kind: Any, name: Any) -> dm_env.StepType:
@@ -33,8 +33,8 @@ def _text() -> str:
 
 def _array(kind: type[specs.Array], shape: Any, dtype: Any, *arguments: Any) -> specs.Array:
     """Makes a spec of a class from its pickled state."""
-    if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MOST_VALUES:
-        limit = f"at most {_MOST_VALUES:,} values"
+    if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MAX_VALUES:
+        limit = f"at most {_MAX_VALUES:,} values"
         raise ValueError(f"a spec of shape {shape!r:.100}, expected {limit}")
     if kind is specs.StringArray:
         return specs.StringArray(shape, str if dtype is _text else bytes, *arguments)

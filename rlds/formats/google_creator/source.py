@@ -1,4 +1,4 @@
-"""Downloads of RLDS Creator, the web tool with which people record and annotate episodes.
+"""Downloads of Google's RLDS Creator, a web tool to record and annotate episodes.
 
 A download is a directory, or a zip file of one, with a pickle `<index>.pkl` for each episode: a
 dict with the `steps` in the order of the environment (see `envlogger.StepData`), the `metadata` of
@@ -63,11 +63,11 @@ _IMAGE, _KEYS, _INFO = "image", "keys", "info"
 _TAGS, _NOTES = "tags", "notes"
 _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 # Numbers whose type depends on Python, not on the environment.
-_NUMBERS = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
+_NUMBER_DTYPES = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
-# Protobuf reads the features of a dataset that are nested a little deeper, but not much.
-_MOST_NESTED = 25
-# No episode of a dataset can be as large.
+# The limit of nested features; Protobuf cannot read much deeper nesting.
+_MAX_NESTING = 25
+# The limit of the size of an episode.
 _MAX_BYTES = 1 << 32
 
 
@@ -283,7 +283,7 @@ class RldsCreatorSource(Source):
             for field, value in recorded.items()
             if value is not None and field not in (_TAGS, _NOTES)
         }
-        for field, dtype in _NUMBERS.items():
+        for field, dtype in _NUMBER_DTYPES.items():
             if field in metadata:
                 metadata[field] = dtype(metadata[field])
         if not self._strip:
@@ -296,9 +296,9 @@ def _check_names(value: Any, *path: str) -> None:
     """Raises a ValueError unless all fields have names, and are not nested too deeply."""
     if not isinstance(value, Mapping):
         return
-    if len(path) > _MOST_NESTED:
+    if len(path) > _MAX_NESTING:
         where = "/".join(path[:3])
-        raise ValueError(f"{where}/... is nested more than {_MOST_NESTED} deep")
+        raise ValueError(f"{where}/... is nested more than {_MAX_NESTING} deep")
     for name, child in value.items():
         if not isinstance(name, str):
             where = "/".join(path) or "the custom data of a step"

@@ -128,7 +128,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image, by its name."""
+    """Returns True if a file is an image, by its name."""
     return name.lower().endswith((".png", ".jpg", ".jpeg"))
 
 

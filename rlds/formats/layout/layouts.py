@@ -1,4 +1,4 @@
-"""Layouts: descriptions in YAML of the arrays in somebody's files. docs/layouts.md has the keys."""
+"""Layouts: YAML descriptions of the arrays in custom files; see docs/layouts.md."""
 
 from __future__ import annotations
 

@@ -34,9 +34,11 @@ _FLAGS = re.compile(
     r"\w*(done|dones|terminal|terminals|terminated|timeouts?|truncated|truncations?|ends?)\Z"
 )
 _EPISODE = re.compile(r"\w*(episode|traj|demo)\w*")
-_PLAIN = re.compile(r"(?!(true|false|yes|no|on|off|null)\Z)[A-Za-z_][\w./-]*\Z", re.IGNORECASE)
+_PLAIN_SCALAR = re.compile(
+    r"(?!(true|false|yes|no|on|off|null)\Z)[A-Za-z_][\w./-]*\Z", re.IGNORECASE
+)
 _RESERVED = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
-_MOST_FIELDS, _MOST_ROWS = 200, 1 << 24
+_MAX_FIELDS, _MAX_ROWS = 200, 1 << 24
 
 
 class _Content(NamedTuple):
@@ -113,7 +115,7 @@ class _Proposal:
         self._content, self._arrays = content, content.arrays
         self._fields: dict[str, Field] = {}
         self._unreadable: list[str] = []
-        for name in [*self._arrays][:_MOST_FIELDS]:
+        for name in [*self._arrays][:_MAX_FIELDS]:
             try:
                 self._fields[name] = self._arrays[name].field()
             except SourceError:
@@ -160,7 +162,7 @@ class _Proposal:
         for name, field in self._fields.items():
             length = self._arrays[name].length
             is_integer = not field.shape and field.column_dtype.kind in "iu"
-            if not is_integer or not length or length > min(rows, _MOST_ROWS):
+            if not is_integer or not length or length > min(rows, _MAX_ROWS):
                 continue
             values = self._arrays[name].rows(0, length).astype(np.int64)
             key = ""
@@ -178,7 +180,7 @@ class _Proposal:
         """Describes an array of flags; returns an empty text for other arrays."""
         field, length = self._fields[name], self._arrays[name].length or 0
         is_scalar = field.shape in ((), (1,)) and field.column_dtype.kind in "biuf"
-        if not is_scalar or not _FLAGS.match(_last(name)) or length > _MOST_ROWS:
+        if not is_scalar or not _FLAGS.match(_last(name)) or length > _MAX_ROWS:
             return ""
         values = self._arrays[name].rows(0, length)
         if not np.all((values == 0) | (values == 1)):
@@ -232,4 +234,4 @@ def _free(path: str, used: dict[str, str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if _PLAIN.match(name) else json.dumps(name)
+    return name if _PLAIN_SCALAR.match(name) else json.dumps(name)

@@ -1,4 +1,4 @@
-"""Clips of episodes as video features of LeRobot: their packets are in files of many episodes."""
+"""Video features of LeRobot exports, from the clips of episodes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["Cameras", "clip_statistics", "described"]
 
-# LeRobot finds a frame by its time, which may be off by so much.
-_TOLERANCE = 1e-4
-# Decoding takes longer than all else: statistics of videos are of fewer frames than of images.
-_MOST_FRAMES, _FEWEST_KEYS = 10, 4
+# The time tolerance of frames in LeRobot, in seconds.
+_TIME_TOLERANCE_S = 1e-4
+# Limits of the frames that are decoded for the statistics of a video, as decoding is slow.
+_MAX_SAMPLED_FRAMES, _MIN_KEYFRAMES = 10, 4
 
 
 class Cameras:
-    """The video features of the cameras whose clips episodes have.
+    """The video features of the cameras of episodes with clips.
 
     Args:
       fields: The fields of episodes, by path.
-      sidecar: The paths of cameras that get no feature.
+      sidecar: The paths of cameras whose clips are in the sidecar.
       taken: The names of other features.
       fps: The rows per second.
 
     Attributes:
       names: The names of features, by the path of the camera: `video/observation/top`.
-      described: The entries of `info.json` that are known by now, by feature.
+      described: The entries of `info.json` by feature, after its first clip.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Cameras:
 
     @property
     def depths(self) -> dict[str, np.ndarray | None]:
-        """The depth of each code, by feature; None if its pixels are no codes."""
+        """The lookup table of depths, by feature; None if the pixels are no codes."""
         return {name: depths_of_codes(f.codes, f.unit) for name, f in self._depths.items()}
 
     @property
@@ -97,7 +97,7 @@ class Cameras:
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             clip = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
             self._check(clip, name)
-            cut[name], _ = split_clip(clip, num_rows)  # Readers count the frames.
+            cut[name], _ = split_clip(clip, num_rows)  # Readers rely on the number of frames.
         return cut
 
     def _check(self, clip: Clip, name: str) -> None:
@@ -106,9 +106,9 @@ class Cameras:
         times = video.times[clip.first : clip.first + clip.num_frames]
         if len(times) < clip.num_frames:
             raise ValueError(f"{where}: {len(times)} frames for {clip.num_frames} rows")
-        off = np.abs(times - times[0] - np.arange(clip.num_frames) / self._fps)
-        if (off > _TOLERANCE).any():
-            frame = int(np.argmax(off > _TOLERANCE))
+        time_errors = np.abs(times - times[0] - np.arange(clip.num_frames) / self._fps)
+        if (time_errors > _TIME_TOLERANCE_S).any():
+            frame = int(np.argmax(time_errors > _TIME_TOLERANCE_S))
             raise ValueError(
                 f"{where}: frame {frame} is shown after {times[frame] - times[0]:.4f} s, expected "
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
@@ -158,14 +158,14 @@ def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
     }
 
 
-def _sampled(clip: Clip) -> list[int]:
-    """Returns the frames for statistics: keyframes, which decode alone, if the clip has enough."""
+def _frames_to_sample(clip: Clip) -> list[int]:
+    """Returns the frames for statistics: only keyframes, if the clip has enough."""
     assert clip.num_frames is not None
     _, packets = clip.video.index()
     is_key = packets.is_key[packets.frames][clip.first : clip.first + clip.num_frames]
     keys = np.flatnonzero(is_key).tolist()
-    frames = keys if len(keys) >= _FEWEST_KEYS else sampled_frames(clip.num_frames)
-    return frames[:: max(1, len(frames) // _MOST_FRAMES)]
+    frames = keys if len(keys) >= _MIN_KEYFRAMES else sampled_frames(clip.num_frames)
+    return frames[:: max(1, len(frames) // _MAX_SAMPLED_FRAMES)]
 
 
 def clip_statistics(
@@ -177,13 +177,13 @@ def clip_statistics(
 
     Args:
       clips: The clips.
-      depths: The depth of each code that pixels are, by feature.
-      encoded: Features that were encoded here, of which as many frames are looked at as of images.
+      depths: The lookup tables of depths, by feature.
+      encoded: Features that this export encodes, which get as many frames as images.
     """
 
     def of(name: str, clip: Clip) -> Statistics:
         assert clip.num_frames is not None
-        frames = sampled_frames(clip.num_frames) if name in encoded else _sampled(clip)
+        frames = sampled_frames(clip.num_frames) if name in encoded else _frames_to_sample(clip)
         with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
             return of_images(images, depths[name])

@@ -1,4 +1,4 @@
-"""Columns of data files as fields of steps: which field a column is, and its values."""
+"""Conversion of columns of LeRobot data files to fields of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data files of LeRobot datasets: their columns, for the rows of an episode."""
+"""Readers of the data files of LeRobot datasets: columns of the rows of an episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.layout import INFO, LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import encoded_schema
-from rlds.formats.lerobot.tables import numbers_in
+from rlds.formats.lerobot.tables import flat_numbers
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds_ecosystem.model.columns import objects
 
@@ -26,13 +26,13 @@ __all__ = ["PATH", "DataFiles"]
 PATH = "/path"
 
 _EPISODE_INDEX, _FRAME_INDEX = "episode_index", "frame_index"
-_MAX_OPEN = 8
+_MAX_OPEN_FILES = 8
 
 
 class DataFiles:
     """Reads columns of the rows of an episode, and checks their episode and frame numbers.
 
-    The first data file that can be read decides what the columns are.
+    The first readable data file determines the columns.
 
     Args:
       root: The folder of the dataset.
@@ -41,8 +41,8 @@ class DataFiles:
 
     Attributes:
       columns: The columns, by name.
-      schema: The schema of the files, as `encoded_schema` returns it. (A pickle of one of Arrow
-        forgets what the elements of lists are called.)
+      schema: The schema of the files, encoded by `encoded_schema`. (Pickling an Arrow schema loses
+        the names of list elements.)
 
     Raises:
       SourceError: No file can be read.
@@ -58,16 +58,16 @@ class DataFiles:
         self.columns, self.schema = self._first_columns(table)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}, "_known": None}
+        return {**self.__dict__, "_opened": {}, "_cached": None}
 
     def _first_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
         damage: SourceError | None = None
-        tried: set[str] = set()
+        tested_files: set[str] = set()
         for position in range(len(table.indices)):
             try:
                 row = table.row(position)
-                if row.file not in tried:
-                    tried.add(row.file)
+                if row.file not in tested_files:
+                    tested_files.add(row.file)
                     with source_errors(self._root / row.file, episode=row.key):
                         rows = ParquetRows(self._root / row.file)
                         return self._columns_of(rows), encoded_schema(rows.schema)
@@ -97,7 +97,7 @@ class DataFiles:
     def read(
         self, row: EpisodeRow, names: Collection[str], span: range | None = None
     ) -> dict[str, np.ndarray]:
-        """Returns columns by name; of images the names of the files, too, with `PATH`.
+        """Returns columns by name; for images also the file names, with the suffix `PATH`.
 
         Args:
           row: The episode.
@@ -108,7 +108,7 @@ class DataFiles:
           SourceError: They are damaged, or not those of the episode.
         """
         span = range(row.length) if span is None else span
-        columns_to_read = _with_numbers(names)
+        columns_to_read = _with_key_columns(names)
         table = self._read_table(row, columns_to_read, span)
         columns = self._values(row, columns_to_read, span, table)
         self._check_numbers(row, span, columns)
@@ -119,7 +119,7 @@ class DataFiles:
     ) -> tuple[Any, dict[str, np.ndarray]]:
         """Returns columns as stored, in a table of Arrow, and decoded values of some.
 
-        What is decoded with the rows is kept for the next episode.
+        Decoded rows of following episodes are cached.
 
         Args:
           row: The episode.
@@ -129,21 +129,24 @@ class DataFiles:
         Raises:
           SourceError: They are damaged, or not those of the episode.
         """
-        key_columns, cached = [*_with_numbers(names), "", *_with_numbers(values)], self._cached
+        key_columns, cached = (
+            [*_with_key_columns(names), "", *_with_key_columns(values)],
+            self._cached,
+        )
         end = row.begin + row.length
         if (
             cached is None
             or cached[:2] != (row.file, key_columns)
             or not (cached[2] <= row.begin and end <= cached[2] + cached[3].num_rows)
         ):
-            ahead = self._read_ahead(row, _with_numbers(names), _with_numbers(values))
+            ahead = self._read_ahead(row, _with_key_columns(names), _with_key_columns(values))
             cached = self._cached = row.file, key_columns, row.begin, *ahead
         begin = row.begin - cached[2]
         columns = {name: column[begin : begin + row.length] for name, column in cached[4].items()}
         self._check_numbers(row, range(row.length), columns)
         return cached[3].slice(begin, row.length), columns
 
-    def together(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
+    def stored_rows(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
         """Returns the stored rows of an episode and of the following episodes, as an Arrow table.
 
         Args:
@@ -156,9 +159,9 @@ class DataFiles:
         span = range(int(lengths.sum()))
         table = self._read_table(row, [*self.columns], span)
         expected = row.index + np.repeat(np.arange(len(lengths)), lengths)
-        if not np.array_equal(numbers_in(table[_EPISODE_INDEX]), expected):
+        if not np.array_equal(flat_numbers(table[_EPISODE_INDEX]), expected):
             fault = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
-            raise self._damage(row, span, _EPISODE_INDEX, fault)
+            raise self._damage_error(row, span, _EPISODE_INDEX, fault)
         return table
 
     def _read_ahead(
@@ -176,7 +179,7 @@ class DataFiles:
     ) -> dict[str, np.ndarray]:
         values: dict[str, np.ndarray] = {}
         for name in names:
-            damage = partial(self._damage, row, span, name)
+            damage = partial(self._damage_error, row, span, name)
             values[name] = values_of(self.columns[name], table[name], damage)
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
@@ -187,7 +190,7 @@ class DataFiles:
         """Checks that rows belong to an episode.
 
         Raises:
-          SourceError: They are not.
+          SourceError: Rows are shifted or missing.
         """
         frames = read[_FRAME_INDEX]
         numbers = {
@@ -199,9 +202,9 @@ class DataFiles:
             if len(wrong):
                 at = int(wrong[0])
                 fault = f"{read[name][at]}, expected {expected[at]}: rows are shifted or missing"
-                raise self._damage(row, span, name, fault, at)
+                raise self._damage_error(row, span, name, fault, at)
 
-    def _damage(
+    def _damage_error(
         self, episode: EpisodeRow, span: range, field: str, fault: str, row: int | None = None
     ) -> SourceError:
         row_of_file = None if row is None else episode.begin + span.start + row
@@ -222,7 +225,7 @@ class DataFiles:
                 fault = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
                 raise SourceError(fault, file=file)
             table = rows.read(row.begin + span.start, row.begin + span.stop, ahead=ahead)
-        while len(self._opened) >= _MAX_OPEN:
+        while len(self._opened) >= _MAX_OPEN_FILES:
             self._opened.pop(next(iter(self._opened)), None)
         self._opened[key] = rows
         return table
@@ -235,6 +238,6 @@ class DataFiles:
             raise SourceError(fault, file=rows.path, field=name)
 
 
-def _with_numbers(names: Collection[str]) -> list[str]:
+def _with_key_columns(names: Collection[str]) -> list[str]:
     """Returns names of columns with the number columns that identify the rows of an episode."""
     return [*dict.fromkeys([*names, _EPISODE_INDEX, _FRAME_INDEX])]

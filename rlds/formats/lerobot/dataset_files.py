@@ -1,4 +1,4 @@
-"""Writes the files of a LeRobot dataset, episode by episode: version 3.0 or 2.1."""
+"""Writers of the files of LeRobot datasets, episode by episode: versions 3.0 and 2.1."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from rlds.formats.lerobot.feature_statistics import (
     Statistics,
     Total,
     of_columns,
-    with_numbers,
+    with_new_statistics,
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.tables import (
     TableFiles,
     column_array,
-    is_of_numbers,
-    numbers_in,
-    size_of,
+    flat_numbers,
+    is_numeric,
+    table_bytes,
     tasks_table,
-    with_items,
+    with_item_names,
 )
 from rlds.sources.text_tables import TextTable, renumbered
-from rlds.sources.writing import Workers, one_by_one
+from rlds.sources.writing import Workers, map_serially
 from rlds.video.container import Clip, Span, VideoWriter, span_of
 from rlds_ecosystem import import_extra
 
 __all__ = [
     "DATASET_FILES",
     "PATHS",
-    "Before",
     "DatasetFiles",
+    "DatasetState",
     "EpisodesOfPart",
     "Frames",
     "NewEpisode",
@@ -54,10 +54,10 @@ __all__ = [
 Version: TypeAlias = Literal["v3.0", "v2.1"]
 Frames: TypeAlias = Clip | Span
 
-# The sizes of files in LeRobot, in MB.
-_SIZES = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
+# The default size limits of files in LeRobot, in MB.
+_DEFAULT_SIZES_MB = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
 # Entries of `info.json` in one version only.
-_OF_VERSIONS = {"total_videos", "total_chunks", *_SIZES}
+_VERSION_ENTRIES = {"total_videos", "total_chunks", *_DEFAULT_SIZES_MB}
 PATHS: Mapping[Version, tuple[str, str]] = {
     "v3.0": (
         "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -68,25 +68,25 @@ PATHS: Mapping[Version, tuple[str, str]] = {
         "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
     ),
 }
-"""The templates of the names of data files, and of videos, as LeRobot has them."""
+"""LeRobot's templates of the names of data files and of videos."""
 
-# Rows of the table of episodes to write together, and rows to read.
-_EPISODES_AT_ONCE, _ROWS_AT_ONCE = 100, 8192
+# The number of table rows that are written together, and of data rows that are read together.
+_EPISODES_PER_WRITE, _ROWS_PER_READ = 100, 8192
 _MEGABYTE = 1 << 20
 # The time tolerance of frames in LeRobot, in seconds.
-_TOLERANCE = 1e-4
+_TIME_TOLERANCE_S = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
-class Before:
-    """The content of a dataset that episodes are appended to, in files of their own (3.0).
+class DatasetState:
+    """The state of a dataset to which episodes are appended, in new files (3.0).
 
     Attributes:
       num_episodes: The number of episodes.
       num_rows: The number of rows.
       num_files: The number of files of each kind, or more.
-      tasks: The texts of its tasks, in order.
-      total: The statistics of its features.
+      tasks: The texts of the tasks, in order.
+      total: The statistics of the features.
       info: The content of `info.json`.
     """
 
@@ -103,19 +103,17 @@ class NewEpisode:
     """An episode to be written.
 
     Attributes:
-      columns: The columns of the features, as arrays of NumPy, or of Arrow as they are in tables.
-        Those that number rows, episodes and tasks are made when it is written; so are times, if
-        there are none.
+      columns: The columns of the features, as NumPy or Arrow arrays. The numbers of rows, episodes
+        and tasks are added on writing, as are missing time stamps.
       tasks: The text of the task of each row.
       statistics: The statistics of the features.
-      clips: The frames of the video features: clips, or where they are in files.
-      cells: Further columns of the table of episodes.
-      numbers: The columns of numbers of tasks, beside `task_index`: they become those that the
-        texts of `known_tasks` have here.
+      clips: The frames of the video features: clips, or spans of video files.
+      cells: Further cells of the table of episodes.
+      numbers: The columns with numbers of tasks, besides `task_index`, which are renumbered.
       known_tasks: The texts of tasks by these numbers.
-      values: The columns of numbers among those of Arrow, as arrays of NumPy.
-      extras: The contents of its further files, by name.
-      is_staged: Whether it comes from a part of what is written.
+      values: The numeric columns among the Arrow columns, as NumPy arrays.
+      extras: The contents of additional files, by name.
+      is_staged: True if the episode comes from a staged part.
     """
 
     columns: Mapping[str, Any]
@@ -135,10 +133,10 @@ class EpisodesOfPart:
     """Consecutive episodes of a staged part, to be copied unchanged (3.0).
 
     Attributes:
-      table: Their rows.
-      entries: Their rows in the table of episodes.
-      known_tasks: The texts of tasks by the numbers that they have there.
-      extras: The contents of the further files of each, by name.
+      table: The data rows.
+      entries: The rows of the table of episodes.
+      known_tasks: The texts of tasks by their numbers in the part.
+      extras: The contents of the additional files of each episode, by name.
     """
 
     table: Any
@@ -148,20 +146,19 @@ class EpisodesOfPart:
 
 
 class DatasetFiles(abc.ABC):
-    """The files of a dataset that is being written; as a context manager, it closes them.
+    """Writes the files of a LeRobot dataset; a context manager, which closes them.
 
     Args:
       directory: The folder of the dataset, which exists.
-      info: The entries of `info.json`: `features`, of videos and of those that all datasets have,
-        too, `fps`, and others. What is counted is made when it is written.
+      info: The entries of `info.json`: all `features`, `fps`, and others. Counts are added.
       schema: The schema of the rows.
       split: The name of the split.
-      tasks: The texts of tasks, as far as they are known, in order.
+      tasks: The texts of known tasks, in order.
       episode_schema: The types of further columns of the table of episodes (3.0), if known.
-      before: The existing content of the dataset, elsewhere.
-      keeps_clips: Whether a clip with more frames than rows stays a file of its own (3.0).
-      is_part: Whether it is a part of what is written: its table has sizes of the episodes, too.
-      has_tables: Whether tables of episodes are written; otherwise `table_rows` returns them.
+      before: The state of the existing dataset, whose files are elsewhere.
+      keeps_clips: True to keep a clip with more frames than rows in its own file (3.0).
+      is_part: True for a part of a conversion: its table also has the sizes of episodes.
+      has_tables: False to return the rows of the table of episodes by `table_rows`.
       workers: See `Export`.
     """
 
@@ -173,15 +170,15 @@ class DatasetFiles(abc.ABC):
         split: str,
         tasks: Sequence[str] = (),
         episode_schema: Any = None,
-        before: Before | None = None,
+        before: DatasetState | None = None,
         keeps_clips: bool = False,
         is_part: bool = False,
         has_tables: bool = True,
-        workers: Workers = one_by_one,
+        workers: Workers = map_serially,
     ) -> None:
-        before = before or Before()
+        before = before or DatasetState()
         self._directory, self._schema, self._split = directory, schema, split
-        self._info: dict[str, Any] = {"chunks_size": 1000, **_SIZES, **info}
+        self._info: dict[str, Any] = {"chunks_size": 1000, **_DEFAULT_SIZES_MB, **info}
         self._episode_schema = episode_schema
         self._data_path, self._video_path = PATHS[self.version]
         self._cameras = [n for n, entry in info["features"].items() if entry["dtype"] == "video"]
@@ -195,7 +192,7 @@ class DatasetFiles(abc.ABC):
         self._first_file, self._total = before.num_files, copy.deepcopy(before.total)
         self._keeps_clips, self._workers = keeps_clips, workers
         self._is_part, self._has_tables = is_part, has_tables
-        # Of the table of episodes, not yet written.
+        # Pending rows of the table of episodes.
         self._rows: list[dict[str, Any]] = []
         self._statistics: list[Mapping[str, Statistics]] = []
         self._stack = contextlib.ExitStack()
@@ -212,17 +209,17 @@ class DatasetFiles(abc.ABC):
         arrow = import_extra("pyarrow")
         num_rows = len(rows.tasks)
         frames = np.arange(num_rows)
-        counted: dict[str, np.ndarray] = {
+        number_columns: dict[str, np.ndarray] = {
             "episode_index": np.full(num_rows, self._num_episodes),
             "index": self._num_rows + frames,
             "task_index": np.array([self._task(text) for text in rows.tasks]),
             **self._renumbered(rows),
         }
         if "timestamp" not in rows.columns:
-            counted["timestamp"] = (frames / self._fps).astype(np.float32)
-            counted["frame_index"] = frames
+            number_columns["timestamp"] = (frames / self._fps).astype(np.float32)
+            number_columns["frame_index"] = frames
         schema, arrays = self._schema, []
-        columns, values = {**rows.columns, **counted}, dict(rows.values)
+        columns, values = {**rows.columns, **number_columns}, dict(rows.values)
         for field in schema:
             column = columns[field.name]
             if isinstance(column, np.ndarray):
@@ -230,7 +227,7 @@ class DatasetFiles(abc.ABC):
                 column = column_array(column, field.type)
             arrays.append(column)
         table = arrow.table(arrays, schema=schema)
-        statistics = {**rows.statistics, **of_columns(counted)}
+        statistics = {**rows.statistics, **of_columns(number_columns)}
         entry = {
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),
@@ -240,7 +237,7 @@ class DatasetFiles(abc.ABC):
         self._write(table, entry, dataclasses.replace(rows, statistics=statistics, values=values))
         self._rows.append(entry)
         self._statistics.append(statistics)
-        if self._has_tables and len(self._rows) == _EPISODES_AT_ONCE:
+        if self._has_tables and len(self._rows) == _EPISODES_PER_WRITE:
             self._write_episodes()
         self._write_extras(rows.extras)
         self._num_episodes += 1
@@ -254,7 +251,7 @@ class DatasetFiles(abc.ABC):
             write_below(folder, name, data)
 
     def _task(self, text: str) -> int:
-        """The number of a task."""
+        """Returns the number of a task; adds new tasks."""
         if text not in self._tasks:
             self._tasks[text] = len(self._texts)
             self._texts.append(text)
@@ -279,11 +276,11 @@ class DatasetFiles(abc.ABC):
                 "numbers, pass task_columns=[] (-O task_columns=[])"
             ) from error
 
-    def finish(self, features: Mapping[str, Mapping[str, Any]]) -> Before:
+    def finish(self, features: Mapping[str, Mapping[str, Any]]) -> DatasetState:
         """Completes the files; returns the new content of the dataset.
 
         Args:
-          features: The entries of `info.json` that are known by now, by feature.
+          features: Changes to the entries of `info.json`, by feature.
         """
         self._write_episodes()
         self._finish()
@@ -300,16 +297,16 @@ class DatasetFiles(abc.ABC):
             "chunks_size": stored["chunks_size"],
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
-            **self._of_version(),
+            **self._version_entries(),
             "data_path": self._data_path,
             "video_path": self._video_path if self._cameras else None,
             "features": {
                 name: {**old, **features.get(name, {})} for name, old in stored["features"].items()
             },
         }
-        info |= {name: stored[name] for name in stored if name not in {*info, *_OF_VERSIONS}}
+        info |= {name: stored[name] for name in stored if name not in {*info, *_VERSION_ENTRIES}}
         write_json(self._directory / layout.INFO, info)
-        return Before(
+        return DatasetState(
             self._num_episodes,
             self._num_rows,
             self._first_file + 1,  # When appending to existing files, one episode is written.
@@ -332,9 +329,9 @@ class DatasetFiles(abc.ABC):
     def planners(self) -> Mapping[str, Any]:
         """Returns the planners that assign the episodes of parts to files.
 
-        Its method `plan` takes what parts say of an episode, and returns whether it begins a file.
-        Of version 3.0, there is one for each video feature, by name, whose method `add` writes
-        frames, and one for rows, at "".
+        The method `plan` of a planner takes sizes of an episode, and returns True if the episode
+        begins a file. Version 3.0 has a planner for each video feature, by name, whose method
+        `add` writes frames, and one for data files, at "".
         """
 
     def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
@@ -373,7 +370,7 @@ class DatasetFiles(abc.ABC):
     def _take(
         self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
-        """Adds the rows, in the way of the version."""
+        """Adds the table rows, for the version."""
 
     @abc.abstractmethod
     def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
@@ -388,12 +385,12 @@ class DatasetFiles(abc.ABC):
         """Completes all files but `info.json`."""
 
     @abc.abstractmethod
-    def _of_version(self) -> dict[str, Any]:
-        """Returns the entries that `info.json` has in this version only."""
+    def _version_entries(self) -> dict[str, Any]:
+        """Returns the entries of `info.json` that only this version has."""
 
 
 class _Files30(DatasetFiles):
-    """Many episodes in a file, and tables of all else."""
+    """Version 3.0: many episodes in a file, and Parquet tables."""
 
     version: Version = "v3.0"
 
@@ -402,11 +399,13 @@ class _Files30(DatasetFiles):
         start, info = (self._directory, self._first_file), self._info
         max_megabytes, per_chunk = info["data_files_size_in_mb"], info["chunks_size"]
         self._data, self._episodes = (
-            TableFiles(*start, template, most_megabytes=max_megabytes, files_per_chunk=per_chunk)
+            TableFiles(
+                *start, template, max_megabytes_per_file=max_megabytes, files_per_chunk=per_chunk
+            )
             for template in (self._data_path, layout.EPISODES)
         )
         self._videos = {
-            name: _VideoFiles(*start, name, info, keeps_clips=self._keeps_clips)
+            name: _VideoFilesWriter(*start, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
         self._num_files = 0  # Files of rows that other processes have written.
@@ -417,7 +416,7 @@ class _Files30(DatasetFiles):
 
     def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
         self._total.add(rows.statistics, rows.values)
-        size = size_of(table)
+        size = table_bytes(table)
         entry["data/chunk_index"], entry["data/file_index"] = self._data.add(table, size)
         entry["dataset_from_index"] = self._num_rows
         entry["dataset_to_index"] = self._num_rows + table.num_rows
@@ -448,10 +447,10 @@ class _Files30(DatasetFiles):
         return arrow.table(columns)
 
     def _write_table(self, table: Any) -> None:
-        numbers = self._episodes.file_for(size_of(table))
+        numbers = self._episodes.file_for(table_bytes(table))
         for name, index in zip(("chunk", "file"), numbers):
             table = table.append_column(f"meta/episodes/{name}_index", [np.full(len(table), index)])
-        self._episodes.add(table, size_of(table))
+        self._episodes.add(table, table_bytes(table))
 
     def planners(self) -> Mapping[str, Any]:
         return {"": self._data, **self._videos}
@@ -460,21 +459,21 @@ class _Files30(DatasetFiles):
     def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
         arrow, episodes = import_extra("pyarrow"), stored.entries
         columns = dict(zip(stored.table.column_names, stored.table.columns))
-        numbers = [field.name for field in self._schema if is_of_numbers(field.type)]
-        values = {name: numbers_in(columns[name]) for name in numbers}
-        lengths, sizes = (numbers_in(episodes[name]) for name in ("length", layout.DATA_BYTES))
-        counted = {
+        numbers = [field.name for field in self._schema if is_numeric(field.type)]
+        values = {name: flat_numbers(columns[name]) for name in numbers}
+        lengths, sizes = (flat_numbers(episodes[name]) for name in ("length", layout.DATA_BYTES))
+        number_columns = {
             "episode_index": np.repeat(self._num_episodes + np.arange(len(episodes)), lengths),
             "index": self._num_rows + np.arange(len(stored.table)),
         }
         for name in ("task_index", *task_columns):
-            counted[name] = self._new_numbers(name, values[name], stored.known_tasks)
-        for name, new in counted.items():
+            number_columns[name] = self._new_numbers(name, values[name], stored.known_tasks)
+        for name, new in number_columns.items():
             if not np.array_equal(new, values[name]):
-                episodes = with_numbers(episodes, name, values[name], new)
+                episodes = with_new_statistics(episodes, name, values[name], new)
                 columns[name] = column_array(new, self._schema.field(name).type)
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
-        self._total.add_quantiles_of(episodes, values | counted)
+        self._total.add_quantiles_of(episodes, values | number_columns)
         location = self._data.add_several(table, lengths.tolist(), sizes.tolist())
         self._stored.append(self._placed(episodes, lengths, *location))
         for index, extras in enumerate(stored.extras):
@@ -497,7 +496,7 @@ class _Files30(DatasetFiles):
             **{name: episodes[name] for name in episodes.column_names if name.startswith("stats/")},
         }
         table = arrow.table(columns)
-        types = {field.name: with_items(field.type) for field in table.schema}
+        types = {field.name: with_item_names(field.type) for field in table.schema}
         return table.cast(arrow.schema({**types, **self._known_types(columns)}))
 
     def _known_types(self, names: Collection[str]) -> dict[str, Any]:
@@ -531,8 +530,8 @@ class _Files30(DatasetFiles):
                 episodes = episodes.append_column(column, [values])
         for name in statistics:
             episodes = episodes.append_column(name, table[name])
-        for begin in range(0, len(episodes), _EPISODES_AT_ONCE):
-            self._write_table(episodes.slice(begin, _EPISODES_AT_ONCE).combine_chunks())
+        for begin in range(0, len(episodes), _EPISODES_PER_WRITE):
+            self._write_table(episodes.slice(begin, _EPISODES_PER_WRITE).combine_chunks())
         self._num_files = len(table_rows)
 
     def _finish(self) -> None:
@@ -544,22 +543,24 @@ class _Files30(DatasetFiles):
         write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _select_quantiles(self) -> None:
-        """Computes the quantiles of all rows that the sketches have not determined."""
+        """Computes exact quantiles of all rows where the sketches have an error."""
         selections = self._total.selections()
-        select = _Select(self._directory, self._info["chunks_size"], copy.deepcopy(selections))
+        select = _QuantileReader(
+            self._directory, self._info["chunks_size"], copy.deepcopy(selections)
+        )
         num_files = self._num_files or self._data.num_files
         for _, merged in self._workers(select, range(num_files) if selections else ()):
             for name, of in merged.items():
                 selections[name].merge(of)
         self._total.select(selections)
 
-    def _of_version(self) -> dict[str, Any]:
-        return {name: self._info[name] for name in _SIZES}
+    def _version_entries(self) -> dict[str, Any]:
+        return {name: self._info[name] for name in _DEFAULT_SIZES_MB}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Select:
-    """Reads the numbers of data files again, to find their quantiles."""
+class _QuantileReader:
+    """The task of a worker: reads a data file again for exact quantiles."""
 
     directory: Path
     files_per_chunk: int
@@ -569,15 +570,15 @@ class _Select:
         chunk, file = divmod(number, self.files_per_chunk)
         path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
         rows, selections = ParquetRows(path, [*self.selections]), copy.deepcopy(self.selections)
-        for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
-            table = rows.read(begin, min(begin + _ROWS_AT_ONCE, rows.num_rows))
+        for begin in range(0, rows.num_rows, _ROWS_PER_READ):
+            table = rows.read(begin, min(begin + _ROWS_PER_READ, rows.num_rows))
             for name, selection in selections.items():
-                selection.add(numbers_in(table[name]))
+                selection.add(flat_numbers(table[name]))
         return selections
 
 
-class _VideoFiles:
-    """Appends clips to the files of a video feature (3.0).
+class _VideoFilesWriter:
+    """Writes clips to the video files of a feature (3.0).
 
     Args:
       directory: The folder of the dataset.
@@ -587,7 +588,7 @@ class _VideoFiles:
       keeps_clips: See `DatasetFiles`.
 
     Attributes:
-      last_size: The size of the frames that were added last, in bytes.
+      last_size: The size of the last added clip, in bytes.
     """
 
     def __init__(
@@ -608,44 +609,48 @@ class _VideoFiles:
         self._placed: tuple[Callable[[], Span], int] | None = None
 
     def _starts_file(self, span: Span, num_rows: int) -> bool:
-        """Whether frames need a new file, as they cannot follow the last frames in theirs."""
-        if (last := self._last) is None or self._is_own(span, num_rows) or self._is_own(*last):
+        """Returns True if frames need a new file, as they cannot follow the last frames."""
+        if (
+            (last := self._last) is None
+            or self._needs_own_file(span, num_rows)
+            or self._needs_own_file(*last)
+        ):
             return True
         # LeRobot locates a frame by counting the frames before it.
-        is_uneven = abs(last[0].seconds - len(last[0].packets) / self._fps) > _TOLERANCE
+        is_uneven = abs(last[0].seconds - len(last[0].packets) / self._fps) > _TIME_TOLERANCE_S
         return is_uneven or not span.video.info.can_follow(last[0].video.info)
 
-    def _is_own(self, span: Span, num_rows: int) -> bool:
+    def _needs_own_file(self, span: Span, num_rows: int) -> bool:
         info = span.video.info
         has_more = self._keeps_clips and info.num_frames != num_rows
         return span.is_file and (has_more or info.has_audio)
 
     def plan(self, size: int, num_rows: int, frames: Callable[[], Span], follow: bool) -> bool:
-        """Places frames of a part, which are to be added later; returns whether they begin a file.
+        """Plans the file of staged frames; returns True if they begin a file.
 
         Args:
-          size: Their size in bytes.
+          size: The size of the frames in bytes.
           num_rows: The number of rows of their episode.
-          frames: Returns them.
-          follow: Whether they follow those that were placed last in a file of the part.
+          frames: Returns the frames.
+          follow: True if they follow the last planned frames in a file of the part.
         """
-        starts = self._size + size >= self._max_bytes
+        is_new_file = self._size + size >= self._max_bytes
         if not follow:
             self._last = self._placed and (self._placed[0](), self._placed[1])
-            starts |= self._starts_file(frames(), num_rows)
+            is_new_file |= self._starts_file(frames(), num_rows)
         self._placed = frames, num_rows
-        self._size = size + (0 if starts else self._size)
-        return starts
+        self._size = size + (0 if is_new_file else self._size)
+        return is_new_file
 
     def add(
         self, clip: Frames, num_rows: int, *, is_staged: bool = False
     ) -> tuple[int, int, float]:
-        """Writes a clip; returns its chunk, its file, and when its first frame is shown.
+        """Writes a clip; returns its chunk, its file, and the time of its first frame.
 
         Args:
           clip: The clip.
           num_rows: The number of rows of its episode.
-          is_staged: Whether it is in a part of what is written, whose files become others.
+          is_staged: True if the clip is in a staged part.
         """
         span = clip if isinstance(clip, Span) else clip.span
         # A file that is at least half full is copied unchanged.
@@ -662,7 +667,7 @@ class _VideoFiles:
                 video_key=self._name, chunk_index=chunk, file_index=file
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self._is_own(span, num_rows):
+            if self._needs_own_file(span, num_rows):
                 return chunk, file, span.copy_file(path)
             self._writer = VideoWriter(path)
         return chunk, file, self._writer.add(span)
@@ -675,7 +680,7 @@ class _VideoFiles:
 
 
 class _Files21(DatasetFiles):
-    """A file for each episode, and lines of JSON."""
+    """Version 2.1: a file for each episode, and tables in JSON Lines."""
 
     version: Version = "v2.1"
 
@@ -693,7 +698,7 @@ class _Files21(DatasetFiles):
         self._rows, self._statistics = [], []
 
     def planners(self) -> Mapping[str, Any]:
-        return {"": _Several()}
+        return {"": _EpisodeBatches()}
 
     def table_rows(self) -> Any:
         return self._rows, self._statistics
@@ -727,22 +732,22 @@ class _Files21(DatasetFiles):
             line = {"task_index": index, "task": text}
             _add_line(self._directory / layout.TASKS_JSONL, line)
 
-    def _of_version(self) -> dict[str, Any]:
+    def _version_entries(self) -> dict[str, Any]:
         return {
             "total_videos": self._num_episodes * len(self._cameras),
             "total_chunks": -(-self._num_episodes // self._info["chunks_size"]),
         }
 
 
-class _Several:
-    """Plans writing of episodes with their own files (2.1): many episodes in one call."""
+class _EpisodeBatches:
+    """Plans batches of episodes, each with its own files (2.1), for one call of a worker."""
 
     def __init__(self) -> None:
         self._number = 0
 
     def plan(self, *_: Any) -> bool:
         self._number += 1
-        return self._number % _EPISODES_AT_ONCE == 1
+        return self._number % _EPISODES_PER_WRITE == 1
 
 
 DATASET_FILES: Mapping[Version, type[DatasetFiles]] = {"v3.0": _Files30, "v2.1": _Files21}
@@ -753,7 +758,7 @@ def write_below(folder: Path, name: str, data: bytes) -> None:
     """Writes a file of the dataset.
 
     Raises:
-      ValueError: The name, which others may have chosen, is that of a file elsewhere.
+      ValueError: The untrusted name refers to a file outside the folder.
     """
     check_is_below(name)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -761,10 +766,10 @@ def write_below(folder: Path, name: str, data: bytes) -> None:
 
 
 def check_is_below(name: str) -> None:
-    """Checks that the path of a file stays below the dataset: metadata is untrusted.
+    """Checks that an untrusted path of a file stays below the dataset.
 
     Raises:
-      ValueError: It can be.
+      ValueError: The path leaves the dataset.
     """
     if not name or ".." in name.split("/") or name.startswith("/") or {"\\", "\0", ":"} & {*name}:
         raise ValueError(f"{name!r} is not the name of a file below the dataset")
@@ -789,7 +794,7 @@ def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
 
 
 def _columns_of(episodes: Sequence[Mapping[str, Statistics]]) -> dict[str, Any]:
-    """The columns of the table of episodes (3.0) that hold their statistics."""
+    """Returns the columns of statistics of the table of episodes (3.0)."""
     kinds = dict.fromkeys((name, kind) for each in episodes for name in each for kind in each[name])
     columns: dict[str, Any] = {}
     for name, kind in kinds:

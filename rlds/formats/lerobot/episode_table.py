@@ -31,14 +31,13 @@ __all__ = ["EpisodeMetadata", "EpisodeRow", "VideoSpan", "episodes_of_tasks"]
 _INDEX, _LENGTH, _TASKS = "episode_index", "length", "tasks"
 _DATA_FILE = ("data/chunk_index", "data/file_index")
 _FROM, _TO = "dataset_from_index", "dataset_to_index"
-# The location of an episode in the table: the file, and the row (3.0), or
-# with which byte the line begins (2.x).
-_FILE, _PLACE = "file of the table", "place in the file"
+# The location of an episode in the table: the file, and its row (3.0) or byte offset (2.x).
+_FILE, _ROW_OR_OFFSET = "file of the table", "place in the file"
 # The first row of an episode in its data file.
-_BEGIN = "first row"
-_MAX, _FAR = 1 << 62, 1e18
-# Reading several rows of a wide table takes little more time than reading one.
-_ROWS_AT_ONCE = 64
+_FIRST_ROW = "first row"
+_MAX_NUMBER, _NO_NEXT_S = 1 << 62, 1e18
+# Rows of a wide table that are read together, which takes little more time than reading one.
+_ROWS_PER_READ = 64
 
 
 def episodes_of_tasks(root: epath.Path) -> Mapping[str, int]:
@@ -80,15 +79,15 @@ class VideoSpan:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeRow:
-    """The index, length and file locations of an episode, which a reader needs.
+    """The index, length and file locations of an episode, from the LeRobot episode table.
 
     Attributes:
-      index: Its `episode_index`.
-      length: Its number of rows.
-      file: The file with its rows, below the dataset.
-      begin: The first of them in the file.
+      index: The `episode_index`.
+      length: The number of rows.
+      file: The data file, below the dataset.
+      begin: The first row in the file.
       is_whole_file: True if the file has no other rows (2.x).
-      videos: The locations of its frames, by the names of video features.
+      videos: The locations of the frames, by the names of video features.
       is_complete: False if a recorder has noted that its last step is missing.
     """
 
@@ -115,8 +114,8 @@ class EpisodeMetadata:
 
     Attributes:
       indices: The `episode_index` of all episodes, in order.
-      lengths: The number of rows of each, 0 if it is not known.
-      lost: The errors of episodes that are missing in the table, by their `episode_index`.
+      lengths: The number of rows of each episode, 0 if unknown.
+      lost: The errors of episodes without a row in the table, by their `episode_index`.
       schema: The schema of the table (3.0), as `encoded_schema` returns it.
       is_sound: True if `row` raises no error for any episode.
 
@@ -136,11 +135,11 @@ class EpisodeMetadata:
             order = np.argsort(indices, kind="stable")
             self._columns = {name: column[order] for name, column in self._columns.items()}
             indices = self._columns[_INDEX]
-        again = np.flatnonzero(indices[1:] == indices[:-1]) + 1
-        if len(again):
-            file = self._files[self._columns[_FILE][again[0]]]
+        duplicates = np.flatnonzero(indices[1:] == indices[:-1]) + 1
+        if len(duplicates):
+            file = self._files[self._columns[_FILE][duplicates[0]]]
             raise SourceError(
-                f"episode {indices[again[0]]} has a second row", file=file, field=_INDEX
+                f"episode {indices[duplicates[0]]} has a second row", file=file, field=_INDEX
             )
         self.lost = self._find_lost()
         self.indices, self.lengths = indices, self._columns[_LENGTH]
@@ -169,14 +168,14 @@ class EpisodeMetadata:
         index, length, begin = cells[_INDEX], cells[_LENGTH], cells.get(_FROM, 0)
         fault = ""
         for name, value in () if self.is_sound else cells.items():
-            if not 0 <= value < _MAX:
+            if not 0 <= value < _MAX_NUMBER:
                 fault = f"{name}: {value!r:.100}, expected a number"
         if cells.get(_TO, length) != begin + length:
             fault = f"{_TO}: {cells[_TO]}, but {_FROM} is {begin} and the length {length}"
         if fault:
             file = self._files[cells[_FILE]]
             raise SourceError(
-                fault, file=file, row=cells[_PLACE], episode=layout.episode_key(index)
+                fault, file=file, row=cells[_ROW_OR_OFFSET], episode=layout.episode_key(index)
             )
         videos = {}
         for name in self._info.videos:
@@ -184,13 +183,13 @@ class EpisodeMetadata:
                 cells.get(column) for column in layout.video_columns(name)
             )
             file = self._info.video_file(index, name, chunk or 0, file_index or 0)
-            is_whole_file = bool(cells.get(_alone(name), True))
-            after = cells.get(_next(name), _FAR)
+            is_whole_file = bool(cells.get(_single_episode_column(name), True))
+            after = cells.get(_next_start_column(name), _NO_NEXT_S)
             videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, after)
         file = self._info.data_file(index, *(cells.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
         is_complete = bool(cells.get(COMPLETE, True))
-        begin = cells.get(_BEGIN, 0)
+        begin = cells.get(_FIRST_ROW, 0)
         return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
 
     def full_row(self, position: int) -> dict[str, Any]:
@@ -199,22 +198,22 @@ class EpisodeMetadata:
         Numbers of statistics may be in an array.
         """
         cells = self._cells(position)
-        file, at = self._files[cells[_FILE]], cells[_PLACE]
+        file, at = self._files[cells[_FILE]], cells[_ROW_OR_OFFSET]
         if not self._info.is_v3:
             return {**_line_at(file, at), **self._statistics(cells[_INDEX])}
-        begin, cached = at - at % _ROWS_AT_ONCE, self._cached
+        begin, cached = at - at % _ROWS_PER_READ, self._cached
         if cached is None or cached[:2] != (file, begin):
             rows, self._rows = self._rows, None  # Another thread makes its own.
             if rows is None or rows.path != file:
                 rows = ParquetRows(file)
-            end = min(begin + _ROWS_AT_ONCE, rows.num_rows)
+            end = min(begin + _ROWS_PER_READ, rows.num_rows)
             with source_errors(file, row=at):
-                cached = file, begin, _values_in(rows.read(begin, end))
+                cached = file, begin, _decoded_columns(rows.read(begin, end))
             self._rows, self._cached = rows, cached
         return {name: column[at - begin] for name, column in cached[2].items()}
 
-    def together(self, span: range) -> Iterator[tuple[range, Any]]:
-        """Yields the table rows of episodes (3.0): together for those in the same files.
+    def rows_by_file(self, span: range) -> Iterator[tuple[range, Any]]:
+        """Yields ranges of episodes in the same files, each with its rows of the table (3.0).
 
         Args:
           span: The positions in `indices`, of a sound table that has them in order.
@@ -224,7 +223,7 @@ class EpisodeMetadata:
         ends = [*(np.flatnonzero(differ) + 1).tolist(), len(span)]
         for begin, end in zip([0, *ends], ends):
             some = span[begin:end]
-            file, first = (self._columns[name][some.start] for name in (_FILE, _PLACE))
+            file, first = (self._columns[name][some.start] for name in (_FILE, _ROW_OR_OFFSET))
             yield some, ParquetRows(self._files[file]).read(int(first), int(first) + len(some))
 
     def column(self, name: str) -> np.ndarray:
@@ -237,7 +236,9 @@ class EpisodeMetadata:
 
     def _has_sound_numbers(self) -> bool:
         columns = self._columns
-        are_numbers = [((column >= 0) & (column < _MAX)).all() for column in columns.values()]
+        are_numbers = [
+            ((column >= 0) & (column < _MAX_NUMBER)).all() for column in columns.values()
+        ]
         ends = columns.get(_FROM, 0) + columns[_LENGTH]
         return all(are_numbers) and bool((columns.get(_TO, ends) == ends).all())
 
@@ -274,14 +275,14 @@ class EpisodeMetadata:
         rows: dict[Any, tuple[Any, ...]] = {}
         for row_index, (offset, raw) in enumerate(read_lines(file)):
             index, length = raw.get(_INDEX), raw.get(_LENGTH)
-            if not all(type(n) is int and 0 <= n < _MAX for n in (index, length)):
+            if not all(type(n) is int and 0 <= n < _MAX_NUMBER for n in (index, length)):
                 fault = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
                 raise SourceError(fault, file=file, row=row_index)
             if index in rows:
                 raise SourceError(f"episode {index} has a second line", file=file, row=row_index)
             rows[index] = (index, length, 0, offset)
         table = np.array([*rows.values()], np.int64).reshape(-1, 4)
-        return dict(zip((_INDEX, _LENGTH, _FILE, _PLACE), table.T))
+        return dict(zip((_INDEX, _LENGTH, _FILE, _ROW_OR_OFFSET), table.T))
 
     def _read_tables(self) -> dict[str, np.ndarray]:
         """Reads the numbers of version 3.0."""
@@ -308,7 +309,7 @@ class EpisodeMetadata:
                 continue
             self.schema = self.schema or encoded_schema(rows.schema)
             part[_FILE] = np.full(rows.num_rows, len(self._files))
-            part[_PLACE] = np.arange(rows.num_rows)
+            part[_ROW_OR_OFFSET] = np.arange(rows.num_rows)
             self._files.append(rows.path)
             parts.append(part)
         if not parts:
@@ -321,32 +322,34 @@ class EpisodeMetadata:
         if len(parts) > 1:
             columns = {name: np.concatenate([part[name] for part in parts]) for name in columns}
         # Row offsets count over all data files; the least offset in a file is its first row.
-        _, groups = _numbered(*(columns[name] for name in _DATA_FILE))
-        firsts = np.full(len(groups), _MAX)
+        _, groups = _group_equal_rows(*(columns[name] for name in _DATA_FILE))
+        firsts = np.full(len(groups), _MAX_NUMBER)
         np.minimum.at(firsts, groups, columns[_FROM])
-        columns[_BEGIN] = columns[_FROM] - firsts[groups]
+        columns[_FIRST_ROW] = columns[_FROM] - firsts[groups]
         for video in self._info.videos:
-            _, groups = _numbered(*(columns[name] for name in layout.video_columns(video)[:2]))
-            columns[_alone(video)] = np.bincount(groups)[groups] == 1
+            _, groups = _group_equal_rows(
+                *(columns[name] for name in layout.video_columns(video)[:2])
+            )
+            columns[_single_episode_column(video)] = np.bincount(groups)[groups] == 1
             begins = columns[layout.video_columns(video)[2]]
             order = np.lexsort((begins, groups))
-            after = np.append(begins[order][1:], _FAR)
-            after[np.diff(groups[order], append=-1) != 0] = _FAR
-            columns[_next(video)] = np.empty_like(after)
-            columns[_next(video)][order] = after
+            after = np.append(begins[order][1:], _NO_NEXT_S)
+            after[np.diff(groups[order], append=-1) != 0] = _NO_NEXT_S
+            columns[_next_start_column(video)] = np.empty_like(after)
+            columns[_next_start_column(video)][order] = after
         return columns
 
     def _find_lost(self) -> dict[int, SourceError]:
         """Returns errors of episodes that have rows but no table row: an interrupted recording.
 
         Returns:
-          The errors, by `episode_index`; by an unused number if that is not known.
+          The errors, by `episode_index`; by an unused number if the index is unknown.
         """
         table = layout.EPISODES_FOLDER if self._info.is_v3 else layout.EPISODES_JSONL
         listed = self._columns[_INDEX]
         paths = [self._columns[name] for name in _DATA_FILE if name in self._columns]
         is_of_many = "{episode" not in self._info.data_path
-        firsts, groups = _numbered(*(paths if is_of_many else [listed]))
+        firsts, groups = _group_equal_rows(*(paths if is_of_many else [listed]))
         totals = np.zeros(len(firsts), np.int64)
         np.add.at(totals, groups, self._columns[_LENGTH])
         num_named: collections.Counter[str] = collections.Counter()
@@ -372,27 +375,27 @@ class EpisodeMetadata:
                 indices = np.setdiff1d(column[column >= 0], listed).tolist()
             except SourceError as error:
                 if named:
-                    continue  # So are the episodes that are named.
+                    continue  # The error of the listed episodes shows it.
                 fault = f"{table} does not name the file, and {error.what}"
             fault = "; ".join([fault, *map(str, self._unreadable)])
-            for index in indices or [_free_index({*listed.tolist(), *lost})]:
+            for index in indices or [_unused_index({*listed.tolist(), *lost})]:
                 lost[index] = SourceError(fault, file=file)
         if self._unreadable and not lost:
-            lost[_free_index({*listed.tolist()})] = self._unreadable[0]
+            lost[_unused_index({*listed.tolist()})] = self._unreadable[0]
         return lost
 
 
-def _alone(video: str) -> str:
+def _single_episode_column(video: str) -> str:
     """Returns the name of the column that marks episodes alone in their video file."""
     return f"videos/{video}/alone"
 
 
-def _next(video: str) -> str:
+def _next_start_column(video: str) -> str:
     """Returns the column with the start of the next episode in a video file."""
     return f"videos/{video}/next"
 
 
-def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _group_equal_rows(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Groups equal rows: returns the first row of each group, and the group of each row."""
     rows = np.stack(columns)
     is_new = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
@@ -402,7 +405,7 @@ def _numbered(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return begins[firsts], np.repeat(groups, np.diff(begins, append=rows.shape[1]))
 
 
-def _free_index(taken: set[int]) -> int:
+def _unused_index(taken: set[int]) -> int:
     return next(index for index in itertools.count(len(taken)) if index not in taken)
 
 
@@ -413,8 +416,8 @@ def _line_at(file: stores.PathLike, offset: int) -> dict[str, Any]:
         return line
 
 
-def _values_in(table: Any) -> dict[str, Any]:
-    """Returns table columns by name: statistics of one shape as arrays, others as lists."""
+def _decoded_columns(table: Any) -> dict[str, Any]:
+    """Decodes table columns: statistics of equal shape to arrays, others to lists."""
     values: dict[str, Any] = {}
     for name in table.column_names:
         if name.startswith("stats/"):

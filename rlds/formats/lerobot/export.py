@@ -25,7 +25,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
 from rlds.sources.restored import RestoredSource
 from rlds.sources.source import Outline, Place, SourceEpisode
-from rlds.sources.writing import Export, Placement, without_transitions
+from rlds.sources.writing import Export, Placement, transition_needed
 from rlds.video import VIDEO
 from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
@@ -152,7 +152,7 @@ class LeRobotExport(Export):
     @override
     def why_unsupported(self, outline: Outline) -> str:
         num_transitions = outline.num_steps - outline.final_observation_known
-        return without_transitions(num_transitions, "LeRobot")
+        return transition_needed(num_transitions, "LeRobot")
 
     @override
     def read_options(self) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""The statistics of features, as LeRobot has them: of each episode, and of all.
+"""Feature statistics of LeRobot datasets (`stats.json`): of each episode, and of all episodes.
 
-Numbers have them along the last dimension; the others count as rows. Images have them for each
-channel, of pixels between 0 and 1, and not of all frames. The quantiles of an episode are exact,
-where LeRobot takes them from histograms; so are those of all rows, of numbers.
+Numeric features have statistics along the last dimension; the others count as rows. Images have
+statistics for each channel, of pixels between 0 and 1, from sampled frames. Quantiles of numbers
+are exact, whereas LeRobot computes those of an episode from histograms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlds.formats.lerobot.parquet_rows import as_numpy
-from rlds.formats.lerobot.tables import column_array, list_of, numbers_in
+from rlds.formats.lerobot.tables import column_array, flat_numbers, list_of
 from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "sampled_frames",
     "shaped_like",
     "statistics_in",
-    "with_numbers",
+    "with_new_statistics",
 ]
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
@@ -42,21 +42,22 @@ MOMENTS = ("min", "max", "mean", "std", "count")
 KINDS = {*MOMENTS, *QUANTILES}
 """The names of the arrays of a feature."""
 
-# The number of sampled frames of an episode, and the size of sampled images.
-_MIN_FRAMES, _MAX_FRAMES, _POWER = 100, 10_000, 0.75
-_LARGE, _SMALL = 300, 150
-# Of more columns no quantiles of all episodes are computed: each takes 64 kB and more.
-_MOST_QUANTILES = 4096
-# The number of episodes, and bytes of rows, to add together.
-_EPISODES_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
-# The largest column whose statistics are computed together with other columns.
-_SMALL_COLUMN = 1 << 14
+# Limits of the sampled frames of an episode; sides of images above which, and to which, they are
+# downsampled.
+_MIN_SAMPLES, _MAX_SAMPLES, _EXPONENT = 100, 10_000, 0.75
+_MAX_IMAGE_SIDE, _SAMPLED_SIDE = 300, 150
+# Features with more columns get no quantiles of all episodes: a column takes 64 kB or more.
+_MAX_QUANTILE_COLUMNS = 4096
+# The number of episodes whose moments are merged together, and the limit of bytes of pending rows.
+_EPISODES_PER_MERGE, _MAX_PENDING_BYTES = 100, 1 << 20
+# The largest column that is concatenated with others to compute their statistics together.
+_MAX_BATCHED = 1 << 14
 # Bisection steps in the search for a quantile of images.
-_HALVINGS = 40
+_BISECTION_STEPS = 40
 
 
 def of_column(column: np.ndarray) -> Statistics:
-    """Returns the statistics of a feature of numbers in an episode.
+    """Returns the statistics of a numeric feature in an episode.
 
     Args:
       column: The rows, at least one.
@@ -67,26 +68,26 @@ def of_column(column: np.ndarray) -> Statistics:
     """
     elements = _elements(column)
     ordered = np.sort(elements, axis=1).T
-    with np.errstate(all="ignore"):  # There may be infinite numbers, and NaN.
+    with np.errstate(all="ignore"):  # Values may be infinite or NaN.
         moments = {"mean": elements.mean(1), "std": elements.std(1)}
     kinds = {"min": ordered[0], "max": ordered[-1], **moments, "count": np.array([len(column)])}
     if np.isnan(ordered[-1]).any():
         kinds["min"] = np.where(np.isnan(ordered[-1]), np.nan, ordered[0])
-    return kinds | {name: ordered[_rank(share, len(ordered))] for name, share in QUANTILES.items()}
+    return kinds | {name: ordered[_rank(level, len(ordered))] for name, level in QUANTILES.items()}
 
 
 def _elements(column: np.ndarray) -> np.ndarray:
-    """Returns the values of each element of a feature, in one piece.
+    """Returns the values of each element of a feature, contiguous in memory.
 
-    So they are added in the same order, whichever elements are beside them.
+    So sums do not depend on the other elements.
     """
     rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1)
     return np.ascontiguousarray(rows.T, np.float64)
 
 
 def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
-    """Returns the statistics of features of numbers in an episode, those of small ones together."""
-    small = {name: _elements(it) for name, it in columns.items() if it.size <= _SMALL_COLUMN}
+    """Returns the statistics of numeric features in an episode; small features share a pass."""
+    small = {name: _elements(it) for name, it in columns.items() if it.size <= _MAX_BATCHED}
     features = {name: of_column(it) for name, it in columns.items() if name not in small}
     for num_rows in {it.shape[1] for it in small.values()}:
         names = [name for name, it in small.items() if it.shape[1] == num_rows]
@@ -99,7 +100,7 @@ def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
 
 
 def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
-    """Returns the statistics of a feature in the shape of other episodes, if they have one."""
+    """Returns the statistics of a feature in the shape of those of other episodes, if any."""
     if like is not None and like["mean"].shape == column.shape[1:]:
         column = column.reshape(len(column), -1)
     return of_column(column)
@@ -112,13 +113,13 @@ def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) ->
 
     Args:
       images: The sampled frames, at least one: arrays of height, width and channels.
-      values: The depth of each code that a pixel may be, ascending, if pixels are codes.
+      values: The lookup table of depths, ascending, if pixels are codes.
     """
     counts, scale, num_images = np.zeros((0, 0), np.int64), 1.0, 0
-    shrunk = map(_shrunk, images)
-    for image in shrunk:
+    downsampled = map(_downsampled, images)
+    for image in downsampled:
         if image.dtype.kind == "f":
-            return _of_depths([image, *shrunk])
+            return _of_depths([image, *downsampled])
         if not num_images:
             scale = 255.0 if image.dtype == np.uint8 else 1.0
             counts = np.zeros((image.shape[-1], np.iinfo(image.dtype).max + 1), np.int64)
@@ -132,7 +133,7 @@ def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) ->
     mean = counts @ values / num_pixels
     variance = [row @ (values - center) ** 2 / num_pixels for row, center in zip(counts, mean)]
     ranks = {"min": 0, "max": num_pixels - 1}
-    ranks |= {name: _rank(share, num_pixels) for name, share in QUANTILES.items()}
+    ranks |= {name: _rank(level, num_pixels) for name, level in QUANTILES.items()}
     kinds: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
     for name, rank in ranks.items():
         kinds[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
@@ -152,7 +153,10 @@ def sampled_frames(num_frames: int) -> list[int]:
     >>> len(sampled_frames(50)), len(sampled_frames(1000)), sampled_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
     """
-    num_sampled = max(min(_MIN_FRAMES, num_frames), min(int(num_frames**_POWER), _MAX_FRAMES))
+    num_sampled = max(
+        min(_MIN_SAMPLES, num_frames),
+        min(int(num_frames**_EXPONENT), _MAX_SAMPLES),
+    )
     frames: list[int] = np.round(np.linspace(0, num_frames - 1, num_sampled)).astype(int).tolist()
     return frames
 
@@ -161,7 +165,7 @@ def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
     """Returns the statistics in a table row of an episode, by feature.
 
     Args:
-      row: All that the table says of it: `stats/<feature>/<kind>`.
+      row: The cells of the row, such as `stats/<feature>/<kind>`.
     """
     features: dict[str, Statistics] = {}
     for key, value in row.items():
@@ -175,7 +179,7 @@ def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
 def shaped_like(
     features: Mapping[str, Statistics], like: Mapping[str, Statistics]
 ) -> dict[str, Statistics]:
-    """Returns statistics of the same kinds and shapes as in other episodes."""
+    """Returns statistics with the kinds and shapes of those of other episodes."""
     return {
         name: {
             kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
@@ -188,29 +192,29 @@ def shaped_like(
     }
 
 
-def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
+def with_new_statistics(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
     """Returns a table of episodes with new statistics of a renumbered column.
 
     Args:
       table: The table, see `statistics_in`, with the lengths of the episodes.
-      name: The name of the column, of whole numbers.
-      old: The numbers that it had in all rows.
+      name: The name of the column, of integers.
+      old: The old values in all rows.
       new: The new values.
     """
-    lengths = numbers_in(table["length"])
+    lengths = flat_numbers(table["length"])
     begins = np.cumsum(lengths) - lengths
     change = new.astype(np.float64) - old
     shift = change[begins]
-    has_some, stored = _arrays_in(table, name, (*MOMENTS, *QUANTILES))
+    is_present, stored = _kind_arrays(table, name, (*MOMENTS, *QUANTILES))
     kinds = {kind: np.zeros([len(table), 1], of.dtype) for kind, of in of_column(new[:1]).items()}
     is_shifted = np.zeros(len(table), bool)
     if stored:
         for kind, values in stored.items():
-            kinds[kind][has_some] = values
+            kinds[kind][is_present] = values
         is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
         # Sums of halves are exact; other sums depend on the order.
         is_exact = (shift == 0) | (2 * kinds["mean"][:, 0] % 1 == 0)
-        is_shifted &= has_some & is_exact
+        is_shifted &= is_present & is_exact
     for kind in kinds.keys() - {"std", "count"}:
         kinds[kind][is_shifted] += shift[is_shifted, None]
     for episode in np.flatnonzero(~is_shifted).tolist():
@@ -228,13 +232,13 @@ def with_numbers(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any
 
 
 def _features_in(table: Any) -> list[str]:
-    """The features that a table of episodes has statistics of."""
+    """Returns the features with statistics in a table of episodes."""
     end = f"/{MOMENTS[0]}"
     names = [key.removeprefix("stats/") for key in table.column_names if key.startswith("stats/")]
     return [name.removesuffix(end) for name in names if name.endswith(end)]
 
 
-def _arrays_in(
+def _kind_arrays(
     table: Any, name: str, kinds: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Returns a mask of the episodes with all these statistics, and the statistics as arrays."""
@@ -242,25 +246,25 @@ def _arrays_in(
     if not {*keys.values()} <= {*table.column_names}:
         return np.zeros(len(table), bool), {}
     columns = {kind: table[key].combine_chunks() for kind, key in keys.items()}
-    has_some = np.logical_and.reduce([as_numpy(of.is_valid()) for of in columns.values()])
-    if not has_some.any():
-        return has_some, {}
-    if not has_some.all():
-        columns = {kind: of.filter(has_some) for kind, of in columns.items()}
+    is_present = np.logical_and.reduce([as_numpy(of.is_valid()) for of in columns.values()])
+    if not is_present.any():
+        return is_present, {}
+    if not is_present.all():
+        columns = {kind: of.filter(is_present) for kind, of in columns.items()}
     shapes = {kind: np.shape(of[0].as_py()) for kind, of in columns.items()}
-    return has_some, {k: numbers_in(of).reshape(-1, *shapes[k]) for k, of in columns.items()}
+    return is_present, {k: flat_numbers(of).reshape(-1, *shapes[k]) for k, of in columns.items()}
 
 
 class Total:
     """The statistics of all episodes, by the names of features.
 
-    The quantiles of numbers are those of all rows: `QuantileSketch` has them but for a small error,
-    which `select` removes. Those of images are of distributions that go straight from quantile to
-    quantile of each episode.
+    Quantiles of numbers are those of all rows: `QuantileSketch` approximates them, and `select`
+    makes them exact. Quantiles of images are those of a mixture of piecewise linear distributions
+    between the quantiles of each episode.
 
     Args:
-      before: The statistics of existing episodes. Each needs `add_quantiles`, too, or there
-        are no quantiles.
+      before: The statistics of existing episodes. Each of these needs `add_quantiles`, too;
+        otherwise there are no quantiles.
     """
 
     def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
@@ -269,8 +273,8 @@ class Total:
         self._knots: dict[str, list[np.ndarray]] = {}
         self._counts: dict[str, list[int]] = {}
         self._exact: dict[str, np.ndarray] = {}
-        # Episodes that are added together, which takes less time, and rows of theirs.
-        self._waiting: list[Mapping[str, Statistics]] = []
+        # Episodes and rows that are merged together, which is faster.
+        self._pending: list[Mapping[str, Statistics]] = []
         self._rows: dict[str, list[np.ndarray]] = {}
         self._num_bytes = 0
 
@@ -278,16 +282,16 @@ class Total:
         """Adds an episode.
 
         Args:
-          episode: Its statistics.
-          rows: Its features of numbers.
+          episode: The statistics of the episode.
+          rows: The numeric features of the episode.
         """
-        self._waiting.append(episode)
-        if len(self._waiting) == _EPISODES_AT_ONCE:
-            self._add_waiting()
+        self._pending.append(episode)
+        if len(self._pending) == _EPISODES_PER_MERGE:
+            self._merge_pending()
         self.add_quantiles(episode, rows)
 
-    def _add_waiting(self) -> None:
-        episodes, self._waiting = self._waiting, []
+    def _merge_pending(self) -> None:
+        episodes, self._pending = self._pending, []
         for name in dict.fromkeys(name for episode in episodes for name in episode):
             several = [episode[name] for episode in episodes if name in episode]
             self._add_moments(
@@ -308,32 +312,32 @@ class Total:
           table: Columns of the table of episodes, `stats/<feature>/<kind>`.
         """
         for name in _features_in(table):
-            has_some, moments = _arrays_in(table, name, MOMENTS)
-            ends = np.append(0, np.cumsum(has_some))
-            for begin in range(0, len(table), _EPISODES_AT_ONCE):
-                chosen = slice(*ends[[begin, min(begin + _EPISODES_AT_ONCE, len(table))]])
+            is_present, moments = _kind_arrays(table, name, MOMENTS)
+            ends = np.append(0, np.cumsum(is_present))
+            for begin in range(0, len(table), _EPISODES_PER_MERGE):
+                chosen = slice(*ends[[begin, min(begin + _EPISODES_PER_MERGE, len(table))]])
                 if chosen.start < chosen.stop:
                     self._add_moments(name, {kind: it[chosen] for kind, it in moments.items()})
 
     def add_quantiles_of(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
-        """Adds the values of several episodes that only quantiles need.
+        """Adds data of several episodes for the quantiles.
 
         Args:
-          table: See `add_table`; with their lengths.
-          rows: The numbers of all their rows, by feature.
+          table: See `add_table`; with the lengths of the episodes.
+          rows: The numbers in all rows of the episodes, by feature.
         """
-        lengths = numbers_in(table["length"])
+        lengths = flat_numbers(table["length"])
         for name in _features_in(table):
-            has_some, kinds = _arrays_in(table, name, ("count", "min", *QUANTILES, "max"))
-            if not kinds or (size := kinds["min"][0].size) > _MOST_QUANTILES:
+            is_present, kinds = _kind_arrays(table, name, ("count", "min", *QUANTILES, "max"))
+            if not kinds or (size := kinds["min"][0].size) > _MAX_QUANTILE_COLUMNS:
                 continue
             counts, *knots = (of.reshape(len(of), -1) for of in kinds.values())
             values = rows.get(name)
-            if values is not None and not has_some.all():
-                values = values.reshape(lengths.sum(), -1)[np.repeat(has_some, lengths)]
+            if values is not None and not is_present.all():
+                values = values.reshape(lengths.sum(), -1)[np.repeat(is_present, lengths)]
             per_episode = counts.max(axis=1).tolist()
             self._add_quantiles(name, per_episode, size, values, functools.partial(np.stack, knots))
-        if self._num_bytes > _BYTES_AT_ONCE:
+        if self._num_bytes > _MAX_PENDING_BYTES:
             self._add_rows()
 
     def add_rows_of(self, other: Total) -> None:
@@ -350,14 +354,14 @@ class Total:
             self._knots.setdefault(name, []).extend(knots)
 
     def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
-        """Adds the values that only quantiles need; see `add`."""
+        """Adds data of an episode for the quantiles; see `add`."""
         for name, kinds in episode.items():
             size, count = kinds["mean"].size, int(kinds["count"].max())
-            if QUANTILES.keys() - kinds.keys() or size > _MOST_QUANTILES:
+            if QUANTILES.keys() - kinds.keys() or size > _MAX_QUANTILE_COLUMNS:
                 continue
             knots = functools.partial(_knots_of, kinds)
             self._add_quantiles(name, [count], size, rows.get(name), knots)
-        if self._num_bytes > _BYTES_AT_ONCE:
+        if self._num_bytes > _MAX_PENDING_BYTES:
             self._add_rows()
 
     def _add_quantiles(
@@ -395,8 +399,8 @@ class Total:
 
     @property
     def features(self) -> dict[str, Statistics]:
-        """The statistics, with the quantiles of features of which all episodes have some."""
-        self._add_waiting()
+        """The statistics, with the quantiles of features that have them in all episodes."""
+        self._merge_pending()
         self._add_rows()
         return {name: {**of, **self._quantiles(name)} for name, of in self._merged.items()}
 
@@ -405,7 +409,7 @@ class Total:
         if sum(counts) != merged["count"].max():
             return {}
         if name in self._knots:
-            values: Any = _mixed(np.concatenate(self._knots[name], axis=1), np.array(counts))
+            values: Any = _mixture(np.concatenate(self._knots[name], axis=1), np.array(counts))
         elif name in self._exact:
             values = self._exact[name]
         else:
@@ -415,39 +419,39 @@ class Total:
 
 
 class Selection:
-    """The values among which the quantiles of columns are, with how many are less.
+    """The candidate values of exact quantiles, with the number of smaller values.
 
     Args:
-      sketch: The quantiles of all values, but for an error that is known.
+      sketch: The approximate quantiles of all values, with a known error.
     """
 
     def __init__(self, sketch: QuantileSketch) -> None:
         self._last = sketch.count - 1
-        error, shares = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
+        error, levels = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
         with np.errstate(invalid="ignore"):  # There is no interpolation between infinite values.
-            low = np.stack(sketch.quantiles([*np.clip(shares - error, 0, 1)]))
-            self._high = np.stack(sketch.quantiles([*np.clip(shares + error, 0, 1)]))
+            low = np.stack(sketch.quantiles([*np.clip(levels - error, 0, 1)]))
+            self._high = np.stack(sketch.quantiles([*np.clip(levels + error, 0, 1)]))
         self._low = np.where(np.isnan(low), -np.inf, low)
         self._num_less, self._num_equal = np.zeros((2, *self._low.shape), np.int64)
-        self._between: list[list[list[np.ndarray]]]
-        self._between = [[[] for _ in of] for of in self._low]
+        self._candidates: list[list[list[np.ndarray]]]
+        self._candidates = [[[] for _ in of] for of in self._low]
 
     def add(self, rows: np.ndarray) -> None:
-        """Adds values, of which as many as there are columns are a row."""
+        """Adds the values of rows, flattened."""
         ordered = np.sort(rows.reshape(-1, self._low.shape[1]).astype(np.float64), axis=0)
         for cell in np.ndindex(*self._low.shape):
             column, (low, high) = ordered[:, cell[1]], (self._low[cell], self._high[cell])
             begin, middle = np.searchsorted(column, low), np.searchsorted(column, low, "right")
             self._num_less[cell] += begin
             self._num_equal[cell] += middle - begin
-            between = column[middle : np.searchsorted(column, high)]
-            self._between[cell[0]][cell[1]].append(between.copy())
+            candidates = column[middle : np.searchsorted(column, high)]
+            self._candidates[cell[0]][cell[1]].append(candidates.copy())
 
     def merge(self, other: Selection) -> None:
         """Merges a selection of the same sketch."""
         self._num_less += other._num_less
         self._num_equal += other._num_equal
-        for ours, theirs in zip(self._between, other._between):
+        for ours, theirs in zip(self._candidates, other._candidates):
             for values, other_values in zip(ours, theirs):
                 values.extend(other_values)
 
@@ -455,41 +459,41 @@ class Selection:
         """Returns the quantiles, as `np.quantile` has them: `[quantiles, columns]`."""
         result = np.empty(self._low.shape)
         for cell in np.ndindex(*result.shape):
-            share = [*QUANTILES.values()][cell[0]] * self._last
-            between = np.sort(np.concatenate(self._between[cell[0]][cell[1]]))
-            rank = int(share) - int(self._num_less[cell])
+            level = [*QUANTILES.values()][cell[0]] * self._last
+            candidates = np.sort(np.concatenate(self._candidates[cell[0]][cell[1]]))
+            rank = int(level) - int(self._num_less[cell])
             assert rank >= 0
             num_equal = int(self._num_equal[cell])
-            values = [self._low[cell], *between, self._high[cell]]
+            values = [self._low[cell], *candidates, self._high[cell]]
             ends = [max(at - num_equal + 1, 0) for at in (rank, rank + 1)]
             low, high = (values[min(end, len(values) - 1)] for end in ends)
             with np.errstate(invalid="ignore"):  # Of infinite values.
-                result[cell] = low + (share - int(share)) * (high - low) if low != high else low
+                result[cell] = low + (level - int(level)) * (high - low) if low != high else low
         return result
 
 
 def _knots_of(kinds: Statistics) -> np.ndarray:
-    """Returns the values between which the distribution of an episode is straight, see `_mixed`."""
+    """Returns the knots of the piecewise linear distribution of an episode: min, quantiles, max."""
     return np.stack([kinds[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")])
 
 
-def _mixed(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
-    """Returns the quantiles of a mixture of distributions that are straight between their own.
+def _mixture(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
+    """Returns the quantiles of a mixture of piecewise linear distributions.
 
     Args:
-      knots: The least value, the quantiles and the largest value: `[7, distributions, columns]`.
+      knots: The minima, quantiles and maxima, `[7, distributions, columns]`.
       weights: The weight of each distribution.
     """
     widths, parts = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
     weights = weights / weights.sum()
     quantiles = []
-    for share in QUANTILES.values():
+    for level in QUANTILES.values():
         low, high = knots[0].min(0), knots[-1].max(0)
-        for _ in range(_HALVINGS):
+        for _ in range(_BISECTION_STEPS):
             middle = (low + high) / 2
             with np.errstate(all="ignore"):
                 within = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
-            is_less = weights @ np.tensordot(parts, within.clip(0, 1), 1) < share
+            is_less = weights @ np.tensordot(parts, within.clip(0, 1), 1) < level
             low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
         quantiles.append(high)
     return quantiles
@@ -507,10 +511,10 @@ def _merged(kinds: Statistics) -> Statistics:
         np.ascontiguousarray(np.moveaxis(kinds[kind], 0, -1)) for kind in MOMENTS
     )
     count = counts.sum(-1)
-    shares = counts / count[..., None]
+    levels = counts / count[..., None]
     with np.errstate(invalid="ignore"):  # Of infinite values.
-        mean = (means * shares).sum(-1)
-        variance = ((stds**2 + (means - mean[..., None]) ** 2) * shares).sum(-1)
+        mean = (means * levels).sum(-1)
+        variance = ((stds**2 + (means - mean[..., None]) ** 2) * levels).sum(-1)
         return {
             "min": minima.min(-1),
             "max": maxima.max(-1),
@@ -520,15 +524,15 @@ def _merged(kinds: Statistics) -> Statistics:
         }
 
 
-def _rank(share: float, count: int) -> int:
+def _rank(level: float, count: int) -> int:
     """Returns the position of a quantile among the ordered values."""
-    return max(0, int(np.ceil(share * count)) - 1)
+    return max(0, int(np.ceil(level * count)) - 1)
 
 
-def _shrunk(image: np.ndarray) -> np.ndarray:
-    """Large images, with some of their rows and columns."""
+def _downsampled(image: np.ndarray) -> np.ndarray:
+    """Returns a large image with some of its rows and columns."""
     height, width = image.shape[:2]
-    if max(height, width) < _LARGE:
+    if max(height, width) < _MAX_IMAGE_SIDE:
         return image
-    step = int((width if width > height else height) / _SMALL)
+    step = int((width if width > height else height) / _SAMPLED_SIDE)
     return image[::step, ::step]

@@ -1,4 +1,4 @@
-"""The final files of a dataset written in parts: planned from tables, made by workers."""
+"""Joins the parts of a LeRobot export: plans the final files, which workers write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlds.formats.lerobot.dataset_files import Before, DatasetFiles, NewEpisode
+from rlds.formats.lerobot.dataset_files import DatasetFiles, DatasetState, NewEpisode
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.sources.restored import DescribedSource, RestoredSource
 from rlds.sources.source import AnySource, Place
@@ -19,10 +19,10 @@ __all__ = ["Rows", "are_staged", "base_of", "copied", "file_options", "write_sta
 
 
 class Rows(Protocol):
-    """Writes the rows of an export.
+    """Writes the rows of a LeRobot export.
 
     Attributes:
-      task_columns: The columns of numbers of tasks, beside `task_index`.
+      task_columns: The columns with numbers of tasks, besides `task_index`.
     """
 
     task_columns: Sequence[str]
@@ -31,7 +31,7 @@ class Rows(Protocol):
         """Opens the files of a dataset."""
 
     def copied(self, location: Place) -> NewEpisode:
-        """Returns an episode of a part."""
+        """Returns a staged episode."""
 
 
 @dataclasses.dataclass
@@ -40,8 +40,8 @@ class _Plan:
 
     Attributes:
       lengths: The number of rows of each episode.
-      begins: The number of rows before each.
-      files: The first episodes of the files of rows, at "", and of those of each video feature.
+      begins: The index of the first row of each episode.
+      files: The first episode of each data file, at "", and of each file of a video feature.
       tasks: The texts of the tasks, in order.
     """
 
@@ -53,12 +53,12 @@ class _Plan:
 
 @dataclasses.dataclass(frozen=True)
 class _FileWriter:
-    """Writes a file; given to each worker.
+    """The task of a worker: writes one final file of the dataset.
 
     Attributes:
-      export: The export, whose parts have all episodes.
+      export: The export, with all episodes staged.
       path: The folder of the dataset.
-      plan: The files.
+      plan: The plan of the files.
     """
 
     export: Any
@@ -66,14 +66,14 @@ class _FileWriter:
     plan: _Plan
 
     def __call__(self, task: tuple[str, int]) -> Any:
-        """Returns the table rows of its episodes.
+        """Writes a file; returns the table rows of its episodes.
 
         Args:
-          task: A video feature, or "" for rows; and which of its files.
+          task: A video feature, or "" for data files; and the number of the file.
         """
         (name, file_index), plan, rows = task, self.plan, self.export.rows
         begin, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
-        before = Before(begin, plan.begins[begin], file_index, plan.tasks)
+        before = DatasetState(begin, plan.begins[begin], file_index, plan.tasks)
         table_rows = []
         with rows.files(self.path, before=before, has_tables=False) as files:
             locations = map(self.export.staged.place, self.export.order[begin:end])
@@ -106,7 +106,7 @@ def _runs(locations: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
 
 
 def base_of(source: AnySource) -> LeRobotSource:
-    """Returns the source of a dataset that was opened, without its sidecar."""
+    """Returns the LeRobot source without its sidecar."""
     while not isinstance(source, LeRobotSource):
         assert isinstance(source, RestoredSource | DescribedSource)
         source = source.source if isinstance(source, RestoredSource) else source.bases[0]
@@ -114,12 +114,12 @@ def base_of(source: AnySource) -> LeRobotSource:
 
 
 def file_options(export: Export) -> dict[str, Any]:
-    """Returns the arguments of `DatasetFiles` that an export decides."""
+    """Returns the arguments of `DatasetFiles` that depend on the export."""
     return {"workers": export.workers, "is_part": export.is_part}
 
 
 def copied(location: Place, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
-    """Returns an episode of a part; see `LeRobotSource.stored_episode`."""
+    """Returns a staged episode in its stored form; see `LeRobotSource.stored_episode`."""
     base = base_of(location.source)
     rows = base.stored_episode(location.split, location.index, schema, is_checked=False)
     assert rows is not None
@@ -128,7 +128,7 @@ def copied(location: Place, schema: Any, task_columns: Sequence[str]) -> NewEpis
 
 
 def are_staged(export: Export) -> bool:
-    """Whether staged parts have all episodes."""
+    """Returns True if all episodes are staged."""
     if export.staged is None or export.order is None:
         return False
     return export.staged.indices >= {*export.order}
@@ -139,8 +139,8 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
 
     Args:
       export: The export.
-      files: The files of the dataset, without an episode.
-      path: Its folder.
+      files: The files of the dataset, without episodes.
+      path: The folder of the dataset.
     """
     assert export.staged is not None
     plan = _Plan([], [], {name: [] for name in files.planners()}, [*files.tasks])
@@ -148,7 +148,7 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
     for index in export.each_staged():
         location = export.staged.place(index)
         yield location
-        if location.source is not source:  # Episodes of a part are in order.
+        if location.source is not source:  # Episodes of a part come in order.
             source, base, before = location.source, base_of(location.source), dict[str, Any]()
             sizes, lengths, known_texts = base.sizes(), iter(base.lengths.tolist()), {*plan.tasks}
             plan.tasks += [text for text in base.texts.values() if text not in known_texts]

@@ -1,7 +1,6 @@
 """The features of a LeRobot dataset after an edit: kept, renamed and new ones.
 
-An edit gives fields other names, leaves some out, and adds others. What is left is a dataset of
-LeRobot as before, but for these features.
+An edit renames, removes and adds fields. Everything else of the LeRobot dataset stays unchanged.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _STEPS = f"{rlds.STEPS}/"
 
 @dataclasses.dataclass(frozen=True)
 class KeptFeatures:
-    """The features that episodes have.
+    """The features of a LeRobot dataset after an edit.
 
     Attributes:
-      paths: The path of each in a step, by name.
+      paths: The path of each feature in a step, by name.
       before: The old names of features, by their new names.
-      added: The others.
-      texts: Fields of steps that get into the column of language, by path: their styles.
-      names: The new names of features, by their old names; None if they are gone.
+      added: The added features.
+      texts: The styles of fields of steps for the language column, by path.
+      names: The new names of features, by their old names; None for removed ones.
     """
 
     paths: Mapping[str, str]

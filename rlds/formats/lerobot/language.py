@@ -38,7 +38,7 @@ PERSISTENT, EVENTS = "language_persistent", "language_events"
 # The group of step fields with a text of each style.
 LANGUAGE = "language"
 STYLES = ("subtask", "plan", "memory", "motion", "task_aug")
-_OF_EVENTS = ("interjection", "vqa", "trace", "tool_calls")
+_EVENT_STYLES = ("interjection", "vqa", "trace", "tool_calls")
 SUBTASK_INDEX, SUBTASKS = "subtask_index", "meta/subtasks.parquet"
 # The `Field.table` of numbers of subtasks.
 OF_SUBTASKS = "subtasks"
@@ -46,8 +46,8 @@ FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
 
 # The labels of steps that become texts, see `rlds.labels.labelled`.
 _LABEL = "label"
-# Times by other writers may differ a little from the times of rows.
-_TOLERANCE = 1e-4
+# The tolerance of times of other writers against the times of rows, in seconds.
+_TIME_TOLERANCE_S = 1e-4
 
 
 def arrow_type() -> Any:
@@ -71,7 +71,7 @@ def styles_of(columns: Collection[str]) -> list[str]:
     """Returns the styles of which steps have texts, by the names of columns."""
     styles = [
         *(STYLES if PERSISTENT in columns else ()),
-        *(_OF_EVENTS if EVENTS in columns else ()),
+        *(_EVENT_STYLES if EVENTS in columns else ()),
     ]
     return styles or (["subtask"] if SUBTASK_INDEX in columns else [])
 
@@ -102,13 +102,15 @@ def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, 
             stored = json.loads(text) or []
             for style in STYLES:
                 begins, texts = _in_order(stored, style)
-                text_of_row = np.searchsorted(begins, times[rows] + _TOLERANCE, side="right") - 1
+                text_of_row = (
+                    np.searchsorted(begins, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
+                )
                 by_style[style][rows] = np.array(["", *texts], object)[text_of_row + 1]
     if EVENTS in columns:
-        by_style |= {style: np.full(len(times), "", object) for style in _OF_EVENTS}
+        by_style |= {style: np.full(len(times), "", object) for style in _EVENT_STYLES}
         for row, text in enumerate(columns[EVENTS]):
             stored = json.loads(text) or []
-            for style in _OF_EVENTS if stored else ():
+            for style in _EVENT_STYLES if stored else ():
                 by_style[style][row] = "\n".join(_event(each, style) for each in stored).strip("\n")
     return by_style
 
@@ -147,15 +149,15 @@ def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]
     newest: dict[tuple[Any, ...], float] = {}
     rows = json.loads(stored) or []
     for row in rows:
-        if row["timestamp"] <= begin + _TOLERANCE:
+        if row["timestamp"] <= begin + _TIME_TOLERANCE_S:
             kind = _kind(row)
             newest[kind] = max(row["timestamp"], newest.get(kind, 0.0))
     for row in rows:
         time = row["timestamp"] - begin
         last = newest.get(_kind(row))
-        if time > _TOLERANCE or row["timestamp"] == last:
+        if time > _TIME_TOLERANCE_S or row["timestamp"] == last:
             remaining.append({**row, "timestamp": max(time, 0.0)})
-    return [row for row in remaining if row["timestamp"] <= length + _TOLERANCE]
+    return [row for row in remaining if row["timestamp"] <= length + _TIME_TOLERANCE_S]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:

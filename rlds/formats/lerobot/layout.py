@@ -47,9 +47,9 @@ __all__ = [
     "IMAGE_NAMES",
     "INFO",
     "LANGUAGE_INSTRUCTION",
+    "LEGACY_SIDECAR",
     "METADATA_KEY",
     "NUMBERS",
-    "OLDER_SIDECAR",
     "STATS",
     "TABLE",
     "TASK",
@@ -76,7 +76,7 @@ EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
 # The sidecar of earlier releases, and the place of the text of the task in it.
-OLDER_SIDECAR, TASK = "meta/rlds", "task"
+LEGACY_SIDECAR, TASK = "meta/rlds", "task"
 DIGEST = "meta/rlds.json"
 
 

@@ -1,4 +1,4 @@
-"""Writes episodes that came from LeRobot: the same rows and packets, in the current layout."""
+"""Exports of LeRobot episodes to LeRobot: the same rows and packets, in the current layout."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from rlds.sources import reading
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
+from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
 from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text, as_texts
@@ -205,7 +205,7 @@ class LeRobotRows:
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
-        sidecar = Sidecar.of_dataset(export.episodes, layout.METADATA_KEY)
+        sidecar = Sidecar.metadata_only(export.episodes, layout.METADATA_KEY)
         SidecarWriter.in_folder(path, sidecar).close()
         tasks = [] if export.is_part else list(self._tasks.values())
         if self._is_part and tasks:
@@ -223,7 +223,7 @@ class LeRobotRows:
                     is_stored = export.is_stored(export.number)
                     files.add(self._rows(episode, self._tasks, is_stored=is_stored))
             files.finish({})
-        write_below(path, layout.DIGEST, json.dumps({SAID: sidecar.digest}).encode())
+        write_below(path, layout.DIGEST, json.dumps({SIDECAR_KEY: sidecar.digest}).encode())
         for name, content in self._files.items():
             if name != layout.STATS or self._version == "v2.1":  # In 3.0 it is computed.
                 text = content.get("text", "")

@@ -1,4 +1,4 @@
-"""`meta/modality.json`, by which GR00T knows the parts of states and actions, cameras and texts."""
+"""`meta/modality.json` of GR00T: the parts of states and actions, cameras and texts."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from rlds_ecosystem.files import stores
 __all__ = ["ParquetRows", "as_numpy"]
 
 _BATCH_BYTES = 8 << 20
-_MAX_BATCH = 8192
-# Bytes that a file may decompress to, besides a hundred times its size: texts are short.
-_SMALL = 64 << 20
-# Without a buffer, all of a column in a row group is read at once.
+_MAX_BATCH_ROWS = 8192
+# A file may decompress to a hundred times its size plus this many bytes.
+_DECOMPRESSED_ALLOWANCE = 64 << 20
+# Without a buffer, a complete column of a row group is read into memory.
 _BUFFER_BYTES = 1 << 20
 
 
@@ -54,7 +54,9 @@ class ParquetRows:
             self.schema = self._file.schema_arrow
             self._metadata = self._file.metadata
         groups = [*map(self._metadata.row_group, range(self._metadata.num_row_groups))]
-        if (declared := sum(group.total_byte_size for group in groups)) > _SMALL + 100 * size:
+        if (
+            declared := sum(group.total_byte_size for group in groups)
+        ) > _DECOMPRESSED_ALLOWANCE + 100 * size:
             raise SourceError(
                 f"{declared:,} bytes are declared, but the file has {size:,}", file=self.path
             )
@@ -126,7 +128,7 @@ class ParquetRows:
         # Opening more row groups takes time before the first row, and few are needed.
         while group < end:
             yield from self._file.iter_batches(
-                batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH)),
+                batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH_ROWS)),
                 row_groups=range(group, min(group + num_groups, end)),
                 columns=self.columns,
                 use_threads=False,  # A forked process has no threads.

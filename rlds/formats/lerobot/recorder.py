@@ -1,4 +1,4 @@
-"""Records into a LeRobot dataset, version 3.0, which is complete after each episode."""
+"""Recorder of LeRobot datasets, version 3.0, which are complete after each episode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from envlogger.reader import Reader
 from envlogger.recovery import recover
 from envlogger.step_data import StepData
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.dataset_files import Before
+from rlds.formats.lerobot.dataset_files import DatasetState
 from rlds.formats.lerobot.feature_statistics import Total, statistics_in
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
@@ -48,15 +48,15 @@ from rlds_ecosystem.model.nests import at, leaves_at
 __all__ = ["LeRobotBackendWriter", "add_recordings", "recordings_in", "undone_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
-_JOURNAL = "appending.json"
+_JOURNAL_FILE = "appending.json"
 _TASK = "task"
-_THREAD = "envlogger-lerobot"
+_THREAD_NAME = "envlogger-lerobot"
 # The prefix of the name of a log whose episode is in the dataset.
-_ADDED = "added-"
+_ADDED_PREFIX = "added-"
 # A log has one episode, so its chunks may be small.
 _FLUSH_INTERVAL, _MAX_PENDING_BYTES = 0.5, 1 << 22
 # The metadata key of a log for the arguments of its recorder.
-_ARGUMENTS = "recording"
+_ARGUMENTS_KEY = "recording"
 
 
 class LeRobotBackendWriter(QueueingBackendWriter):
@@ -142,7 +142,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         self._done: Path | None = None
         self._old_tables: dict[str, bytes | None] | None = None
         self._was_reported = False
-        self._thread = DaemonThreads(1, _THREAD)
+        self._thread = DaemonThreads(1, _THREAD_NAME)
         self._adding: Future[None] = self._thread.submit(lambda: None)
         super().__init__(metadata=metadata, scheduler=scheduler)
 
@@ -168,7 +168,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         try:
             log = RiegeliBackendWriter(
                 folder,
-                metadata={**(self._metadata or {}), _ARGUMENTS: arguments},
+                metadata={**(self._metadata or {}), _ARGUMENTS_KEY: arguments},
                 flush_interval=_FLUSH_INTERVAL,
                 max_pending_bytes=_MAX_PENDING_BYTES,
                 sync=False,
@@ -305,7 +305,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 f"{COMPLETE!r} to mark it, because another program began the dataset",
                 stacklevel=3,
             )
-        if threading.current_thread().name == _THREAD:  # The garbage collector closes it here.
+        if threading.current_thread().name == _THREAD_NAME:  # The garbage collector closes it here.
             self._add(folder)
             return
         self._adding = self._thread.submit(self._add, folder)
@@ -332,13 +332,13 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         if not self._current.num_episodes:
             self._current = dataclasses.replace(self._current, info={"features": features})
 
-    def _read(self) -> Before:
+    def _read(self) -> DatasetState:
         """Returns the content of the dataset."""
         if not (self._root / layout.INFO).exists():
             if foreign := [path for path in self._root.iterdir() if path.name != FOLDER]:
                 fault = f"is not a LeRobot dataset, it has {foreign[0].name}: pass an empty folder"
                 raise StorageError(f"{self._root} {fault}")
-            return Before()
+            return DatasetState()
         source = LeRobotSource(self._root)
         info, texts = source.info.raw, source.texts
         if info["codebase_version"] != "v3.0" or info["fps"] != self._fps:
@@ -358,7 +358,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         positions = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
         per_chunk = source.info.chunks_size
         with source_errors(self._root / layout.STATS):
-            return Before(
+            return DatasetState(
                 num_episodes=int(info["total_episodes"]),
                 num_rows=int(info["total_frames"]),
                 num_files=max((c * per_chunk + f + 1 for c, f in positions), default=0),
@@ -390,8 +390,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 episode = dataclasses.replace(episode, metadata=metadata)
             self._add_episode(folder, episodes, episode)
             lengths.append(num_rows)
-        self._done = folder.rename(_with_kind(folder, _ADDED))
-        (self._own / _JOURNAL).unlink(missing_ok=True)
+        self._done = folder.rename(_with_kind(folder, _ADDED_PREFIX))
+        (self._own / _JOURNAL_FILE).unlink(missing_ok=True)
         return len(lengths), sum(lengths)
 
     def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
@@ -425,7 +425,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _begin(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
         """Writes the journal of an episode: files that come or go, and the count of episodes."""
         log = _with_kind(folder, RUNNING).name
-        write_at_once(self._own / _JOURNAL, json.dumps([num_episodes, log, *names]).encode())
+        write_at_once(self._own / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode())
 
     def _take_back(self) -> Path:
         """Takes the last episode out of the dataset again; returns its log."""
@@ -440,22 +440,24 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         log = self._done.rename(_with_kind(self._done, RUNNING))
         for name in self._added:
             _remove(self._root, name)
-        os.unlink(self._own / _JOURNAL)
+        os.unlink(self._own / _JOURNAL_FILE)
         self._old_tables, self._done, self._current = None, None, self._previous
         return log
 
     def _undo(self) -> None:
         """Completes the episode of a killed process, or removes it (crash recovery)."""
         is_counted, log, names = _journal(self._root)
-        running, added = (self._own / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED))
+        running, added = (
+            self._own / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED_PREFIX)
+        )
         for name in () if is_counted else names:
             _remove(self._root, name)
         if log and not is_counted and added.exists():
             added.rename(running)
         elif log and is_counted and running.exists():
             shutil.rmtree(running)
-        (self._own / _JOURNAL).unlink(missing_ok=True)
-        for done in self._own.glob(f"{_ADDED}*"):
+        (self._own / _JOURNAL_FILE).unlink(missing_ok=True)
+        for done in self._own.glob(f"{_ADDED_PREFIX}*"):
             shutil.rmtree(done)
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
@@ -506,7 +508,7 @@ def recordings_in(root: Path) -> list[Path]:
     folders = {*(root / FOLDER).glob(f"{RUNNING}*")}
     if log and is_counted:
         folders -= {root / FOLDER / log}
-    elif log and (added := root / FOLDER / log.replace(RUNNING, _ADDED)).exists():
+    elif log and (added := root / FOLDER / log.replace(RUNNING, _ADDED_PREFIX)).exists():
         folders.add(added)
     return sorted(folders)
 
@@ -544,7 +546,7 @@ def add_recordings(
                 yield log, (0, 0), "it has no step"
                 continue
             with Reader(copy) as reader:
-                stored = reader.metadata().get(_ARGUMENTS, {})
+                stored = reader.metadata().get(_ARGUMENTS_KEY, {})
             rate = fps or stored.get("fps")
             if rate is None:
                 yield log, (0, 0), "its frame rate is unknown; pass fps"
@@ -562,13 +564,13 @@ def add_recordings(
 
 def _journal(root: Path) -> tuple[bool, str, list[str]]:
     """Reads the journal of an episode: whether the tables count the episode, its log, its files."""
-    content = _content(root / FOLDER / _JOURNAL)
+    content = _content(root / FOLDER / _JOURNAL_FILE)
     if content is None:
         return False, "", []
     num_episodes, log, *names = json.loads(content)
     if Path(log).name != log or any(".." in Path(name).parts for name in names):
         raise StorageError(
-            f"{root / FOLDER / _JOURNAL} names files outside the dataset: {log}, {names}"
+            f"{root / FOLDER / _JOURNAL_FILE} names files outside the dataset: {log}, {names}"
         )
     info = _content(root / layout.INFO)
     return info is not None and json.loads(info)["total_episodes"] == num_episodes, log, names
@@ -576,7 +578,7 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
 
 def _with_kind(folder: Path, kind: str) -> Path:
     """Returns the name of the folder of a log in a state: running, or added."""
-    return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED))
+    return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED_PREFIX))
 
 
 def _content(path: Path) -> bytes | None:

@@ -1,8 +1,8 @@
 """Crash recovery of LeRobot datasets: from data that is provably complete.
 
-A recorder writes the rows of an episode, then its frames, camera by camera, then what the tables
-say of it; and the ends of the tables only when all is done. So an episode is there if its rows are,
-and as many frames of each camera, whatever the tables say. Those are written to a new dataset.
+A recorder writes the rows of an episode, then its frames, camera by camera, then its table rows;
+and the footers of the tables at the end. So an episode is complete if it has its rows, and as many
+frames of each camera, whatever the tables contain. Such episodes are written to a new dataset.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from rlds_ecosystem.video_codec import Video
 
 __all__ = ["Recovered", "is_dataset", "recover"]
 
-_IMAGES = "images"
+_IMAGES_FOLDER = "images"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Recovered:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the recovery changes the dataset."""
+        """True if the recovery changes the dataset."""
         return bool(self.faults or self.lost)
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a LeRobot dataset on this machine, or remains of one."""
+    """Returns True if a local folder has a LeRobot dataset, or remains of one."""
     root = Path(path)
     if not stores.is_local(path) or not root.is_dir():
         return False
@@ -105,21 +105,21 @@ def recover(
 ) -> Recovered:
     """Recovers a LeRobot dataset after its recorder was killed, or lost some of its files.
 
-    An episode is recovered if its rows are there, and as many frames of each camera. Packets of
-    video and rows stay as they are. What the tables say is read, or made anew from the rows. An
-    episode that `LeRobotBackendWriter` was recording is added from its log.
+    An episode is recovered if it has its rows, and as many frames of each camera. Video packets and
+    rows do not change. Table rows are read, or rebuilt from the data rows. An episode that
+    `LeRobotBackendWriter` was recording is added from its log.
 
     Args:
-      path: The dataset, on this machine: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder
-        must have ended.
-      to: The path of the recovered dataset: there must be nothing, or an empty folder.
-      in_place: Whether to put it in the place of the damaged one, which becomes `<name>.old`.
-      dry_run: Whether to write nothing, and only report what would be recovered.
+      path: The local dataset: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder must have
+        ended.
+      to: The path of the recovered dataset: missing, or an empty folder.
+      in_place: True to replace the damaged dataset, which becomes `<name>.old`.
+      dry_run: True to write nothing, and only report the result.
 
     Raises:
       ValueError: Not exactly one of `to`, `in_place` and `dry_run` is given; or `to` is in the
         dataset.
-      FileExistsError: There is something at `to`, or an older `<name>.old`.
+      FileExistsError: `to` exists, or an older `<name>.old`.
       SourceError: No episode can be recovered.
     """
     if (to is not None) + in_place + dry_run != 1:
@@ -129,16 +129,16 @@ def recover(
         raise ValueError(f"{target} is in the dataset {root}; pass a folder outside")
     with tempfile.TemporaryDirectory(prefix="rlds-recover-") as scratch:
         with source_errors(root):
-            remains = _Remains(root, Path(scratch))
+            damaged_dataset = _DamagedDataset(root, Path(scratch))
         if dry_run:
-            remains.add_recordings(Path(scratch) / "shown", is_new=True)
-        report = remains.report(path if to is None else to)
+            damaged_dataset.add_recordings(Path(scratch) / "shown", is_new=True)
+        report = damaged_dataset.report(path if to is None else to)
         if dry_run or (in_place and not report.is_changed):
             return report
         with replaced(root, keep_old=True) if to is None else made_at_once(to) as draft:
             draft.mkdir()
-            remains.write(draft)
-            report = remains.report(path if to is None else to)
+            damaged_dataset.write(draft)
+            report = damaged_dataset.report(path if to is None else to)
             if not report.num_episodes:
                 fault = "; ".join(["no episode can be recovered", *report.lost])
                 raise SourceError(fault, file=root)
@@ -148,16 +148,16 @@ def recover(
 
 @dataclasses.dataclass
 class _Episode:
-    """An episode whose rows exist.
+    """An episode of a damaged dataset with readable rows.
 
     Attributes:
-      index: Its `episode_index`.
-      file: The file that they can be read from.
-      begin: The first of them.
-      length: Their number.
-      row: Its metadata in the tables; empty if missing, or impossible.
-      tasks: The numbers of its tasks.
-      frames: Makes what is to be copied, by video feature.
+      index: The `episode_index`.
+      file: The readable data file.
+      begin: The first row in the file.
+      length: The number of rows.
+      row: The metadata in the tables; empty if missing or wrong.
+      tasks: The numbers of the tasks.
+      frames: Functions that return the frames to copy, by video feature.
     """
 
     index: int
@@ -169,38 +169,42 @@ class _Episode:
     frames: dict[str, Callable[[], Frames]] = dataclasses.field(default_factory=dict)
 
 
-class _Remains:
-    """The readable remains of a damaged dataset.
+class _DamagedDataset:
+    """The readable files of a damaged LeRobot dataset.
 
     Args:
-      root: Its folder.
+      root: The folder of the dataset.
       scratch: A folder for copies of files.
     """
 
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, scratch
         self._faults: list[str] = []
-        self._surplus: list[str] = []  # No fault alone: a recorder may keep a last frame.
+        self._extra_frames: list[
+            str
+        ] = []  # No fault by itself: recorders may write a further frame.
         self._lost: list[str] = []
         self._videos: dict[str, VideoFile | None] = {}
         self._opened: dict[str, ParquetRows] = {}
         self.recordings = recordings_in(root)
-        self._undone = undone_files(root)
+        self._unfinished_files = undone_files(root)
         self._tasks: dict[int, str] = {}
-        self._table_rows: dict[int, tuple[str, int]] = {}  # Of rows of the table of episodes.
+        self._table_rows: dict[
+            int, tuple[str, int]
+        ] = {}  # Locations of rows of the table of episodes.
         self._added = [0, 0]
         self.episodes: list[_Episode] = []
         self._info = self._read_info()
         raw = self._info.raw if self._info is not None else {}
         totals = [raw.get(name) for name in ("total_episodes", "total_frames")]
-        self._claimed = [total if type(total) is int else 0 for total in totals]
+        self._declared_counts = [total if type(total) is int else 0 for total in totals]
         if self._info is not None:
             self._entries = self._rows_of_table(self._info)
             self._schema, files = self._data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
             known_features = self._info.features
             self._columns = {f.name: column_of(f, known_features.get(f.name)) for f in self._schema}
-            self._episodes_in(files, self._info)
+            self._find_episodes(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
                 self._find_frames(self._info, name)
@@ -209,9 +213,14 @@ class _Remains:
 
     def report(self, path: str | os.PathLike[str]) -> Recovered:
         """Returns the result of the recovery so far."""
-        faults = tuple(dict.fromkeys([*self._faults, *(self._surplus if self._faults else ())]))
+        faults = tuple(
+            dict.fromkeys([*self._faults, *(self._extra_frames if self._faults else ())])
+        )
         recovered = [len(self.episodes), sum(episode.length for episode in self.episodes)]
-        (episodes, steps), (claimed, rows) = map(sum, zip(recovered, self._added)), self._claimed
+        (episodes, steps), (claimed, rows) = (
+            map(sum, zip(recovered, self._added)),
+            self._declared_counts,
+        )
         return Recovered(os.fspath(path), claimed, episodes, rows, steps, faults, (*self._lost,))
 
     # --- The existing files
@@ -221,7 +230,7 @@ class _Remains:
         if not file.exists() and not any(self._root.glob("data/chunk-*/*.parquet")):
             return None
         raw: Any = None
-        with self._noting(layout.INFO):
+        with self._fault_recorder(layout.INFO):
             raw = json.loads(read_bytes(epath.Path(file)))
         is_v3 = not (self._root / layout.EPISODES_JSONL).exists() and not any(
             self._root.glob("data/chunk-*/episode_*.parquet")
@@ -246,7 +255,7 @@ class _Remains:
         for file in self._files(layout.EPISODES_FOLDER):
             if (rows := self._parquet(file)) is None:
                 continue
-            with self._noting(file):
+            with self._fault_recorder(file):
                 rows.columns = [n for n in rows.schema.names if not n.startswith("stats/")]
                 for table_row, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
                     entries[_number(row, "episode_index")] = row
@@ -254,8 +263,8 @@ class _Remains:
         return entries
 
     def _parquet(self, name: str) -> ParquetRows | None:
-        """Returns a reader of a Parquet file; None if unreadable, which is noted as a fault."""
-        with self._noting(name):
+        """Returns a reader of a Parquet file; None if unreadable, which is recorded as a fault."""
+        with self._fault_recorder(name):
             with open(self._root / name, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
                 if file.read() != b"PAR1":
@@ -266,24 +275,24 @@ class _Remains:
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         file = self._root / name
         for line_index, line in enumerate(file.read_bytes().splitlines() if file.exists() else ()):
-            with self._noting(f"{name}, line {line_index + 1}"):
+            with self._fault_recorder(f"{name}, line {line_index + 1}"):
                 yield dict(json.loads(line))
 
     def _files(self, folder: str, suffix: str = ".parquet") -> list[str]:
         files = walk(epath.Path(self._root / folder), suffix)
         names = [os.path.relpath(file, self._root) for file in files]
-        return [name for name in names if name not in self._undone]
+        return [name for name in names if name not in self._unfinished_files]
 
     def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
-        """The files with rows, with a footer each, and their schema."""
+        """Returns the schema and the readers of the data files, completed if necessary."""
         files = {name: self._parquet(name) for name in self._files("data")}
         schemas = [rows.schema for rows in files.values() if rows is not None]
         schema = schemas[0] if schemas else data_schema(info.raw["features"])
         return schema, {
-            name: rows or self._finished(name, schema, info) for name, rows in files.items()
+            name: rows or self._completed_copy(name, schema, info) for name, rows in files.items()
         }
 
-    def _finished(self, name: str, schema: Any, info: Info) -> ParquetRows:
+    def _completed_copy(self, name: str, schema: Any, info: Info) -> ParquetRows:
         """Returns a reader of a file without a footer, from a completed copy."""
         file = self._scratch / name.replace("/", "-")
         data = (self._root / name).read_bytes()
@@ -296,12 +305,12 @@ class _Remains:
             self._lost.append(f"{name}: {num_left} bytes at its end are no complete rows")
         return ParquetRows(file)
 
-    def _episodes_in(self, files: Mapping[str, ParquetRows], info: Info) -> None:
+    def _find_episodes(self, files: Mapping[str, ParquetRows], info: Info) -> None:
         episodes: dict[int, _Episode] = {}
         entry: Mapping[str, Any]
         for name, rows in files.items():
             table = None
-            with self._noting(name, is_loss=True):
+            with self._fault_recorder(name, is_loss=True):
                 names = ["episode_index", "frame_index", *self._task_column]
                 table = ParquetRows(rows.path, names).read(0, rows.num_rows)
                 of, frames, *tasks = (as_numpy(column.combine_chunks()) for column in table.columns)
@@ -332,10 +341,10 @@ class _Remains:
         name = layout.TASKS if info.is_v3 else layout.TASKS_JSONL
         rows: list[Any] = [] if info.is_v3 else list(self._lines(name))
         if info.is_v3 and (table := self._parquet(name)) is not None:
-            with self._noting(name):
+            with self._fault_recorder(name):
                 rows = table.read(0, table.num_rows).to_pylist()
         if info.is_v3 and not rows and (self._root / name).exists():
-            table = self._finished(name, tasks_table([""]).schema, info)
+            table = self._completed_copy(name, tasks_table([""]).schema, info)
             rows = table.read(0, table.num_rows).to_pylist()
         self._tasks = {_number(row, "task_index"): str(task_text(row)) for row in rows}
         for episode in self.episodes:
@@ -352,7 +361,7 @@ class _Remains:
         """Returns an open video; None if it cannot be read."""
         if name not in self._videos:
             self._videos[name] = None
-            with self._noting(name):
+            with self._fault_recorder(name):
                 video = VideoFile(self._root / name)
                 video.index()
                 self._videos[name] = video
@@ -366,10 +375,10 @@ class _Remains:
         ends: dict[str, int] = {}
         starts: list[tuple[_Episode, str, float]] = []
         listed = {e.index: e for e in self.episodes if e.row or not info.is_v3}
-        waiting = [e for e in self.episodes if e.index not in listed]
+        unlisted = [e for e in self.episodes if e.index not in listed]
         rows = {
             index: self._entries[index]
-            for index in self._entries.keys() - {e.index for e in waiting}
+            for index in self._entries.keys() - {e.index for e in unlisted}
         }
         for index, row in (rows | {e.index: e.row for e in listed.values()}).items():
             file = info.video_file(index, camera, row.get(chunk) or 0, row.get(number) or 0)
@@ -384,56 +393,56 @@ class _Remains:
             more = video.info.num_frames - ends[file]
             first = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
             if more < 0 and not video.fault:
-                self._doubt(file, video.info.num_frames)
+                self._add_frame_mismatch(file, video.info.num_frames)
             elif video.info.num_frames - first >= episode.length:
                 episode.frames[camera] = _frames(video, first, episode.length)
             if more > 0 and not info.is_v3:
-                self._surplus.append(f"{file}: {more} more frames than rows")
+                self._extra_frames.append(f"{file}: {more} more frames than rows")
         if info.is_v3:
             following = max(rows, default=-1) + 1
-            in_order = [e for number, e in enumerate(waiting, following) if e.index == number]
+            in_order = [e for number, e in enumerate(unlisted, following) if e.index == number]
             self._find_in_order(info, camera, ends, in_order)
         for episode in self.episodes:
             if camera in episode.frames or (info.is_v3 and episode.row):
                 continue
-            if (clip := self._left_frames(info, camera, episode)) is not None:
+            if (clip := self._leftover_frames(info, camera, episode)) is not None:
                 episode.frames[camera] = clip
 
-    def _doubt(self, file: str, num_frames: int) -> None:
-        """Notes that no frame of a file is provably that of a row."""
+    def _add_frame_mismatch(self, file: str, num_frames: int) -> None:
+        """Records the fault that frames of a file cannot be assigned to rows."""
         self._faults.append(
             f"{file}: {num_frames} frames do not match the rows of its episodes, so their episodes "
             "are unknown"
         )
 
     def _find_in_order(
-        self, info: Info, camera: str, ends: Mapping[str, int], waiting: list[_Episode]
+        self, info: Info, camera: str, ends: Mapping[str, int], unlisted: list[_Episode]
     ) -> None:
-        """Finds the frames of episodes without table rows: they follow the frames of the others."""
-        files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._claimed[0]
+        """Finds the frames of episodes without table rows, after the frames of other episodes."""
+        files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._declared_counts[0]
         for file in files:
             video = self._video(file)
             if video is None:
                 break
             end, num_frames = ends.get(file, 0), video.info.num_frames
             first: list[tuple[_Episode, int]] = []
-            while waiting and waiting[0].length <= num_frames - end:
-                first.append((waiting.pop(0), end))
+            while unlisted and unlisted[0].length <= num_frames - end:
+                first.append((unlisted.pop(0), end))
                 end += first[-1][0].length
             # The remaining episodes have own video files, or images that are not encoded yet.
-            own = [self._left_frames(info, camera, episode) for episode in waiting]
-            late = [e for e, clip in zip(waiting, own) if clip is None and e.index < num_claimed]
+            own = [self._leftover_frames(info, camera, episode) for episode in unlisted]
+            late = [e for e, clip in zip(unlisted, own) if clip is None and e.index < num_claimed]
             # There may be frames between episodes, too: those of final observations, for example.
-            is_other = end < num_frames and bool(first or waiting)
+            is_other = end < num_frames and bool(first or unlisted)
             if (is_other or (late and file == files[-1])) and not video.fault:
-                self._doubt(file, num_frames)
+                self._add_frame_mismatch(file, num_frames)
                 break
             for episode, begin in first:
                 episode.frames[camera] = _frames(video, begin, episode.length)
             if video.fault:
                 break
 
-    def _left_frames(
+    def _leftover_frames(
         self, info: Info, camera: str, episode: _Episode
     ) -> Callable[[], Frames] | None:
         """The frames of an episode that were encoded, or are images, but are in no video yet."""
@@ -448,7 +457,7 @@ class _Remains:
         if len(clips) == 1:
             return clips[0]
         for mark in "" if clips else "-_":  # The latter is that of version 2.1.
-            folder = self._root / _IMAGES / camera / f"episode{mark}{episode.index:06d}"
+            folder = self._root / _IMAGES_FOLDER / camera / f"episode{mark}{episode.index:06d}"
             images = [folder / f"frame{mark}{row:06d}.png" for row in range(episode.length)]
             if all(image.exists() for image in images):
                 return functools.partial(_encoded, images, info.fps)
@@ -481,7 +490,7 @@ class _Remains:
                     f"{layout.INFO}: {name} is {info.raw.get(name)}, but {total} are complete"
                 )
         if info.is_v3 and (self._root / layout.STATS).exists():
-            with self._noting(layout.STATS):
+            with self._fault_recorder(layout.STATS):
                 json.loads(read_bytes(epath.Path(self._root / layout.STATS)))
 
     def _find_leftovers(self) -> None:
@@ -489,14 +498,14 @@ class _Remains:
         indices = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left over from a killed recorder")
-            is_running = name.startswith(_IMAGES) and int(name[-6:]) not in indices
+            is_running = name.startswith(_IMAGES_FOLDER) and int(name[-6:]) not in indices
             if is_running and (num_images := len([*(self._root / name).iterdir()])):
                 self._lost.append(
                     f"{name}: {num_images} images without rows, which were only in memory"
                 )
 
     @contextlib.contextmanager
-    def _noting(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
+    def _fault_recorder(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
         """Notes the faults of a file."""
         try:
             with source_errors(name):
@@ -552,14 +561,14 @@ class _Remains:
             files.finish({})
         small_files, left_out = other_files(epath.Path(self._root))
         for name in [*small_files, *left_out]:
-            if name not in (layout.STATS, *self._undone):
+            if name not in (layout.STATS, *self._unfinished_files):
                 (path / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(self._root / name, path / name)
-        for name in (*SIDECAR_FILES, layout.DIGEST, layout.OLDER_SIDECAR):
+        for name in (*SIDECAR_FILES, layout.DIGEST, layout.LEGACY_SIDECAR):
             if not (self._root / name).exists():
                 continue
             (path / name).parent.mkdir(exist_ok=True)
-            if [episode.index for episode in self.episodes] != [*range(self._claimed[0])]:
+            if [episode.index for episode in self.episodes] != [*range(self._declared_counts[0])]:
                 self._lost.append(f"{name}: it belongs to other episodes")
             elif (self._root / name).is_dir():
                 shutil.copytree(self._root / name, path / name)

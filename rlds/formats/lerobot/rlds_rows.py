@@ -1,4 +1,4 @@
-"""Any episodes as rows of LeRobot: a transition is a row."""
+"""Exports of any episodes to LeRobot: a transition becomes a row."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.restored import RestoredSource
-from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
+from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
 from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.view import stored_at, stored_names
@@ -71,11 +71,11 @@ from tfds_files.png import encode_png
 
 __all__ = ["RldsRows"]
 
-_FLAG = {"dtype": "bool", "shape": [1], "names": None}
+_FLAG_FEATURE = {"dtype": "bool", "shape": [1], "names": None}
 # The note on texts, if none is recognized as the task.
-_HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
+_TASK_HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
 # LeRobot 0.3 checks the distances of time stamps, which are of 32 bits.
-_TOLERANCE = 1e-4
+_TIME_TOLERANCE_S = 1e-4
 
 
 class RldsRows:
@@ -152,7 +152,7 @@ class RldsRows:
         )
         hints = {} if self._task else texts
         self._why = {
-            path: _HINT.format(path)
+            path: _TASK_HINT.format(path)
             for path, field in hints.items()
             if field.dtype == str and (path in fields or "/" not in path)
         }
@@ -164,7 +164,7 @@ class RldsRows:
         )
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
-        features |= {**dict.fromkeys(self._flags, _FLAG), **DEFAULT_COLUMNS}
+        features |= {**dict.fromkeys(self._flags, _FLAG_FEATURE), **DEFAULT_COLUMNS}
         features |= {PERSISTENT: FEATURE} if self._texts else {}
         self._schema = data_schema(features)
         self._encoded_features = {self._cameras.names[f"{VIDEO}/{path}"] for path in encoded}
@@ -216,7 +216,7 @@ class RldsRows:
                     files.add(self.new_episode(episode, {}, reused))
                     sidecar.add(episode)
             files.finish(self.described())
-        (path / DIGEST).write_text(json.dumps({SAID: self.sidecar.digest}))
+        (path / DIGEST).write_text(json.dumps({SIDECAR_KEY: self.sidecar.digest}))
 
     def _copies(self, location: Place) -> bool:
         """Whether an episode is stored as it would be written; keeps its rows if it is."""
@@ -394,7 +394,7 @@ class RldsRows:
     def _check_times(self, num_rows: int, where: str) -> None:
         fps = self._fps
         apart = np.diff((np.arange(num_rows) / fps).astype(np.float32))
-        if (abs(apart - 1 / fps) > _TOLERANCE).any():
+        if (abs(apart - 1 / fps) > _TIME_TOLERANCE_S).any():
             warnings.warn(
                 f"{where} lasts {num_rows / fps:.0f} seconds: its time stamps of 32 bits are too "
                 "coarse for LeRobot 0.3, which does not open such a dataset",

@@ -1,4 +1,4 @@
-"""The small files of LeRobot datasets: info.json, the tasks, and files beside the tables."""
+"""The small files of LeRobot datasets: info.json, the tasks, and additional files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = [
     "walk",
 ]
 
-_MAX_FILE = 1 << 28
-# The size limit of all other files in the metadata.
-_MAX_OTHERS = 1 << 25
+_MAX_FILE_BYTES = 1 << 28
+# The size limit of all additional files in the metadata.
+_MAX_OTHER_BYTES = 1 << 25
 
 
 def read_info(root: epath.Path) -> Info:
@@ -89,18 +89,17 @@ def read_subtasks(root: epath.Path) -> dict[int, str]:
 
 
 def task_text(row: Mapping[str, Any]) -> Any:
-    """Returns the text of a task; if the index had no name, pandas gave it one."""
+    """Returns the text of a task, also in tables of pandas with an unnamed index."""
     return row.get("task", row.get("__index_level_0__"))
 
 
 def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Reads the small files beside the tables.
+    """Reads the additional small files of a dataset.
 
     Returns:
-      The contents by path, each as `text`, or as `base64` if it is none; and the paths of those
-      that are too large to be kept.
+      The contents by path, each as `text` or `base64`; and the paths of files that are too large.
     """
-    left = _MAX_OTHERS
+    remaining = _MAX_OTHER_BYTES
     contents: dict[str, dict[str, str]] = {}
     left_out = []
     for folder in ("", "meta/", "extras/"):
@@ -111,11 +110,11 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
                 continue
             check_is_file(root / name)
             with stores.open_binary(root / name) as file:
-                data = file.read(left + 1)
-            if len(data) > left:
+                data = file.read(remaining + 1)
+            if len(data) > remaining:
                 left_out.append(name)
                 continue
-            left -= len(data)
+            remaining -= len(data)
             try:
                 contents[name] = {"text": data.decode()}
             except UnicodeDecodeError:
@@ -124,7 +123,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
 
 
 def leftovers(root: epath.Path) -> list[str]:
-    """Returns the folders that a recorder removes when an episode is complete: its images, too."""
+    """Returns temporary folders of a recorder (such as images), left by a killed process."""
     if not stores.is_local(root):
         return []
     patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING}*/")
@@ -134,7 +133,7 @@ def leftovers(root: epath.Path) -> list[str]:
 
 def _is_table(name: str) -> bool:
     tables = (layout.TASKS, layout.TASKS_JSONL, layout.EPISODES_JSONL, layout.EPISODES_STATS)
-    return name in (layout.INFO, *tables) or name.startswith(layout.OLDER_SIDECAR)
+    return name in (layout.INFO, *tables) or name.startswith(layout.LEGACY_SIDECAR)
 
 
 def read_bytes(file: epath.Path) -> bytes:
@@ -145,8 +144,8 @@ def read_bytes(file: epath.Path) -> bytes:
     """
     check_is_file(file)
     with stores.open_binary(file) as opened:
-        data = opened.read(_MAX_FILE + 1)
-    if len(data) > _MAX_FILE:
+        data = opened.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
         raise SourceError("too large", file=file)
     return data
 
@@ -174,7 +173,7 @@ def encoded_schema(schema: Any) -> str:
 
 @functools.cache
 def decoded_schema(text: str) -> Any:
-    """Returns the schema that `encoded_schema` returned a text for."""
+    """Decodes the result of `encoded_schema`."""
     arrow = import_extra("pyarrow")
     return import_extra("pyarrow.ipc").read_schema(arrow.py_buffer(base64.b64decode(text)))
 

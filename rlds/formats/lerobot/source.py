@@ -52,13 +52,13 @@ from rlds.formats.lerobot.small_files import (
     task_text,
     walk,
 )
-from rlds.formats.lerobot.tables import numbers_in
+from rlds.formats.lerobot.tables import flat_numbers
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.digests import content_of
+from rlds.sources.digests import hashed_content
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.rates import with_rate
-from rlds.sources.sidecar import SAID, LostSidecarError, Sidecar, StoredSidecar
+from rlds.sources.sidecar import SIDECAR_KEY, LostSidecarError, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
@@ -90,7 +90,7 @@ ROW, EXTRA_FILES = "lerobot/row", "extras"
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 _REWARD = "next.reward"
 # Bytes of rows to copy at once.
-_BYTES_AT_ONCE = 4 << 20
+_COPY_BYTES = 4 << 20
 
 
 class _Stored(NamedTuple):
@@ -108,44 +108,42 @@ class LeRobotSource(Source):
     """The episodes of a LeRobot dataset of version 2.0, 2.1 or 3.0.
 
     A feature is a field of the steps: `observation.images.top` is `observation/images/top`,
-    `next.reward` is `reward`; `layout.step_paths` has the rules. All columns are kept, in the
-    dtypes of the files. The text of the task of each row is `language_instruction`; `language` has
-    what the columns of language say at each row, by its style: `language/subtask`. Files of images
-    stay the same bytes; their names are in `image_file/...`. A column that has no dtype, a list of
-    objects, say, is text in JSON.
+    `next.reward` is `reward`; see `layout.step_paths`. All columns keep the dtypes of the files.
+    The text of the task of each row is `language_instruction`; `language` has the texts of the
+    language columns by style, such as `language/subtask`. Image files are not decoded; their names
+    are in `image_file/...`. A column without a dtype, such as lists of objects, is JSON text.
 
-    The frames of videos stay packets: an episode has, for each video feature, a field
-    `video/<path of its field>`, see `rlds.video`. Other fields of an episode are:
+    Videos stay packets: an episode has, for each video feature, a field `video/<path of its
+    field>`, see `rlds.video`. Other fields of an episode are:
 
-    * `lerobot/row`: in JSON, all that the tables say of it, with its statistics, as in version 3.0;
-    * `extras`: the files that RoboCasa keeps of the episode.
+    * `lerobot/row`: its table rows with its statistics, as JSON in the form of version 3.0;
+    * `extras`: the additional files of RoboCasa.
 
-    The fields of columns of numbers of tasks have the `Field.table` "tasks", so that an edit that
-    renumbers the tasks renumbers them, too: `task_index`, and the annotations of GR00T, which are
-    those in `modality.json`, or all `annotation.*` without it.
+    Columns with numbers of tasks have the `Field.table` "tasks", so that edits renumber them:
+    `task_index`, and the GR00T annotations in `modality.json`, or all `annotation.*` without it.
 
-    The metadata has what else there is: info.json, the tasks, other files in `meta`. A dataset that
-    `rlds.sources.export` made of other data gives that data again.
+    The metadata has info.json, the tasks, and other files in `meta`. A dataset that
+    `rlds.sources.export` wrote from other data restores that data.
 
     Args:
-      path: The folder, which has `meta/info.json`.
-      video: Whether `rlds.sources.open` decodes frames into the steps: as "frames", which are
-        arrays, or as "png" or "jpeg" files, as loaders of RLDS datasets have them.
-      quality: The quality of the JPEG files, 1 to 100.
-      flat_cameras: Whether `observation.images.top` is `observation/top`: loaders of Octo and
-        OpenVLA look for cameras right below `observation`.
-      match: The match of frames and rows: in their order, or by the `timestamp` of each row. The
-        latter is for data from which rows were taken out; steps then say which frame is theirs.
-      terminal: The flag of the last row that marks the end in a terminal state:
-        `next.done` or `next.success`, unless `next.truncated` is set. If None, no episode did.
-      task_columns: The columns of numbers of tasks beside `task_index`, such as
-        `task_index_high_level`. If None, the annotations of GR00T.
+      path: The folder, with `meta/info.json`.
+      video: "packets", or the form of decoded frames of steps in `rlds.sources.open`: "frames" for
+        arrays, or "png" or "jpeg" files, as loaders of RLDS datasets expect.
+      quality: The quality of JPEG files, 1 to 100.
+      flat_cameras: True to name `observation.images.top` `observation/top`: loaders of Octo and
+        OpenVLA expect cameras directly below `observation`.
+      match: The match of frames and rows: by "order", or by the "timestamp" of each row, for data
+        from which rows were removed; then steps have the numbers of their frames.
+      terminal: The flag of the last row that marks a terminal state: `next.done` or
+        `next.success`, unless `next.truncated` is set. If None, no episode is terminal.
+      task_columns: The columns with numbers of tasks besides `task_index`, such as
+        `task_index_high_level`. If None, the GR00T annotations.
 
     Attributes:
       info: The content of info.json.
       texts: The texts of the tasks by their numbers.
-      task_columns: The columns of numbers of tasks, beside `task_index`.
-      subtasks: The texts of the subtasks that rows have the numbers of.
+      task_columns: The columns with numbers of tasks, besides `task_index`.
+      subtasks: The texts of the subtasks by their numbers.
 
     Raises:
       FileNotFoundError: There is no dataset.
@@ -167,7 +165,7 @@ class LeRobotSource(Source):
         self._root = stores.as_path(path)
         self._video, self._quality = video, quality
         self._options: dict[str, Any] = {"video": video, "match": match, "terminal": terminal}
-        # Of what is not chosen, nothing is said: conversions that were begun earlier go on.
+        # Default options are left out, so that earlier conversions can resume.
         self._options |= {"quality": quality} if video == "jpeg" else {}
         self._options |= {"flat_cameras": True} if flat_cameras else {}
         self._options |= {} if task_columns is None else {"task_columns": [*task_columns]}
@@ -177,7 +175,7 @@ class LeRobotSource(Source):
         self._table = EpisodeMetadata(self._root, self._info)
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
-        # The statistics of info.json, if they are of all episodes.
+        # The splits of info.json, if they cover all episodes.
         self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
         self.splits = list(self._splits)
         self._data = DataFiles(self._root, self._info.features, self._table)
@@ -205,12 +203,12 @@ class LeRobotSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "about"}
-        return {**state, "_stored": None}  # Files may be large that `about` has.
+        return {**state, "_stored": None}  # Files in `about` may be large.
 
     # --- Fields and metadata.
 
     def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
-        """Returns the tables of texts whose numbers columns hold, by column."""
+        """Returns the table of texts of each numbered column, by column."""
         text, features = read_modality(self._root), self._info.raw["features"]
         tables = tables_of(text, self._columns.values(), features)
         if task_columns is None:
@@ -224,7 +222,7 @@ class LeRobotSource(Source):
         return tables_of(text, self._columns.values(), features)
 
     def _free_styles(self) -> list[str]:
-        """The styles of language, if no feature has the place of their texts."""
+        """Returns the styles of language, unless a feature has the path of their texts."""
         taken = any(root_of(path) == LANGUAGE for path in self._paths.values())
         lists = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
         return [] if taken else styles_of(lists or {SUBTASK_INDEX} & self._columns.keys())
@@ -233,7 +231,7 @@ class LeRobotSource(Source):
         return name in self._columns and self._columns[name].kind == "json"
 
     def _extra_names(self) -> list[str]:
-        """The names of the files that the first episode with such files has."""
+        """Returns the names of the additional files of the first episode."""
         folder = self._root / "extras"
         if not folder.exists() or not len(self._table.indices):
             return []
@@ -258,9 +256,9 @@ class LeRobotSource(Source):
         file, digest = self._root / layout.DIGEST, None
         if file.exists():
             with source_errors(file):
-                digest = json.loads(read_bytes(file))[SAID]
-        stored = StoredSidecar.in_folder(self._root, layout.OLDER_SIDECAR, digest)
-        if stored is None or stored.sidecar.is_about:
+                digest = json.loads(read_bytes(file))[SIDECAR_KEY]
+        stored = StoredSidecar.in_folder(self._root, layout.LEGACY_SIDECAR, digest)
+        if stored is None or stored.sidecar.is_metadata_only:
             return stored
         sidecar = stored.sidecar
         with source_errors(stored.path):
@@ -279,7 +277,7 @@ class LeRobotSource(Source):
     def placed(self, sidecar: Sidecar) -> Sidecar | None:
         """Returns a sidecar whose `places` are paths of fields, not names of LeRobot features.
 
-        None if there is no such place here.
+        None if a place is missing.
         """
         fields = {layout.TASK: self._task_path, **self._paths}
         fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
@@ -319,10 +317,9 @@ class LeRobotSource(Source):
     def about(self) -> About:
         """The description, metadata and options of the dataset.
 
-        Under `lerobot`: `info`; `tasks` in the order of their table, and `subtasks` if there are
-        some; `schemas` of Arrow, in base64;
-        other `files` by path, as `text` or `base64`, and those that were `left_out`, as they are
-        large; the path in a step of each feature in `fields`.
+        The metadata `lerobot` has `info`; `tasks` in the order of their table; `subtasks`, if any;
+        Arrow `schemas` in base64; other `files` by path, as `text` or `base64`; the names of large
+        files that were `left_out`; and the path in a step of each feature in `fields`.
         """
         files, left_out = other_files(self._root)
         schemas = {"data": self._data.schema, "episodes": self._table.schema}
@@ -361,7 +358,7 @@ class LeRobotSource(Source):
         return layout.episode_key(int(self._table.indices[position]))
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        """Returns how many rows the data files have."""
+        """Returns the number of rows of the data files."""
         del split
         if len(self._splits) > 1:
             return {}
@@ -414,7 +411,7 @@ class LeRobotSource(Source):
         yield from self._unknown_tasks()
 
     def _unknown_tasks(self) -> Iterator[SourceError]:
-        """Yields columns with numbers of no task, except `task_index`, which reading checks."""
+        """Yields columns with unknown tasks, except `task_index`, which reading checks."""
         unknown: dict[str, SourceError] = {}
         for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
             error = functools.partial(SourceError, file=file)
@@ -583,14 +580,14 @@ class LeRobotSource(Source):
           SourceError: They are damaged.
         """
         positions = self._splits[split][indices.start : indices.stop]
-        for some, table in self._table.together(positions):
-            lengths, sizes = (numbers_in(table[name]) for name in ("length", layout.DATA_BYTES))
-            batch = np.cumsum(sizes) // _BYTES_AT_ONCE
+        for some, table in self._table.rows_by_file(positions):
+            lengths, sizes = (flat_numbers(table[name]) for name in ("length", layout.DATA_BYTES))
+            batch = np.cumsum(sizes) // _COPY_BYTES
             ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(some)]
             for begin, end in zip([0, *ends], ends):
                 rows = [self._table.row(at) for at in (some[begin:end] if self._extras else ())]
                 yield EpisodesOfPart(
-                    self._data.together(self._table.row(some[begin]), lengths[begin:end]),
+                    self._data.stored_rows(self._table.row(some[begin]), lengths[begin:end]),
                     table.slice(begin, end - begin),
                     self.texts,
                     [{n: d for n, d in self._extra_files(row).items() if d} for row in rows],
@@ -646,7 +643,7 @@ class LeRobotSource(Source):
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(stored.tasks)]
             content |= {layout.TASK: objects(runs), **stored.extras}
             crc = 0
-            for part in content_of(content):
+            for part in hashed_content(content):
                 crc = google_crc32c.extend(crc, bytes(part))
             for frames in stored.frames.values():
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())

@@ -1,8 +1,7 @@
-"""The tables of LeRobot datasets: Parquet files that both of its generations read.
+"""The Parquet tables of LeRobot datasets, in a form that versions 2.1 and 3.0 read.
 
-The schema of a data file says in the metadata `huggingface` what its columns hold. Lists of fixed
-length are called `Sequence` there: readers of version 2.1 know no other name for them, and those of
-version 3.0 know this one, too.
+The metadata `huggingface` in the schema of a data file describes its columns. Lists of fixed length
+are called `Sequence` there: both versions support this name.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ __all__ = [
     "TableFiles",
     "column_array",
     "data_schema",
+    "flat_numbers",
     "image_array",
-    "is_of_numbers",
+    "is_numeric",
     "list_of",
-    "numbers_in",
-    "size_of",
+    "table_bytes",
     "tasks_table",
-    "with_items",
+    "with_item_names",
 ]
 
 _MEGABYTE = 1 << 20
-# Groups of rows are of several episodes: each takes time to write, and to begin to read.
-_ROWS_OF_GROUP = 500
+# A row group has several episodes, as each group costs time on writing and on reading.
+_MIN_GROUP_ROWS = 500
 _TASK = "task"
-# Additional bytes of an entry of variable length.
-_OFFSET = 4
+# The bytes of the offset of an entry of variable length.
+_OFFSET_BYTES = 4
 
 
 def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
@@ -51,7 +50,7 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
     for name, feature in features.items():
         if feature["dtype"] != "video":
             fields.append(arrow.field(name, _arrow_type(feature)))
-            if feature["dtype"] != "language":  # LeRobot itself recognizes the type.
+            if feature["dtype"] != "language":  # LeRobot recognizes the Arrow type.
                 entries[name] = _feature_of_datasets(feature)
     metadata = {"huggingface": json.dumps({"info": {"features": entries}})}
     return arrow.schema(fields, metadata)
@@ -70,12 +69,12 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
         if arrow.types.is_fixed_size_list(kind):
             array = arrow.FixedSizeListArray.from_arrays(array, type=kind)
         else:
-            starts = np.arange(0, len(array) + 1, column.shape[axis], dtype=np.int32)
-            array = arrow.ListArray.from_arrays(starts, array, type=kind)
+            is_new_file = np.arange(0, len(array) + 1, column.shape[axis], dtype=np.int32)
+            array = arrow.ListArray.from_arrays(is_new_file, array, type=kind)
     return array
 
 
-def numbers_in(column: Any) -> np.ndarray:
+def flat_numbers(column: Any) -> np.ndarray:
     """Returns all numbers of a column of a table, flattened."""
     arrow = import_extra("pyarrow")
     array = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
@@ -90,16 +89,16 @@ def list_of(dtype: np.dtype) -> Any:
     return arrow.list_(arrow.from_numpy_dtype(dtype))
 
 
-def with_items(arrow_type: Any) -> Any:
-    """Returns a type whose lists name their elements `item`, as in Python; files do not."""
+def with_item_names(arrow_type: Any) -> Any:
+    """Returns an Arrow type whose list elements are named `item`, as pyarrow does by default."""
     arrow = import_extra("pyarrow")
     if not arrow.types.is_list(arrow_type):
         return arrow_type
-    return arrow.list_(with_items(arrow_type.value_type))
+    return arrow.list_(with_item_names(arrow_type.value_type))
 
 
-def is_of_numbers(arrow_type: Any) -> bool:
-    """Whether the values of a column are numbers, or lists of them."""
+def is_numeric(arrow_type: Any) -> bool:
+    """Returns True if the values of a column are numbers, or nested lists of numbers."""
     types = import_extra("pyarrow").types
     while types.is_list(arrow_type) or types.is_fixed_size_list(arrow_type):
         arrow_type = arrow_type.value_type
@@ -120,8 +119,8 @@ def tasks_table(
 
     Args:
       tasks: The texts.
-      numbers: Their numbers; from 0 on if None.
-      name: The name of what they are.
+      numbers: The numbers of the tasks; 0, 1, ... if None.
+      name: The name of the column of texts.
     """
     arrow = import_extra("pyarrow")
     index, numbers = f"{name}_index", range(len(tasks)) if numbers is None else numbers
@@ -141,26 +140,26 @@ def tasks_table(
     return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
 
 
-def size_of(table: Any) -> int:
+def table_bytes(table: Any) -> int:
     """Returns the size of the values of a table in bytes, independent of the memory layout."""
-    return sum(_size_of(array) for column in table.columns for array in column.chunks)
+    return sum(_array_bytes(array) for column in table.columns for array in column.chunks)
 
 
-def _size_of(array: Any) -> int:
+def _array_bytes(array: Any) -> int:
     arrow, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
     types, kind = arrow.types, array.type
     if (width := _width(kind)) is not None:
         return len(array) * width
     if types.is_struct(kind):
-        return sum(map(_size_of, array.flatten()))
+        return sum(map(_array_bytes, array.flatten()))
     if types.is_nested(kind):
-        return _OFFSET * len(array) + _size_of(array.flatten())
-    return _OFFSET * len(array) + (compute.sum(compute.binary_length(array)).as_py() or 0)
+        return _OFFSET_BYTES * len(array) + _array_bytes(array.flatten())
+    return _OFFSET_BYTES * len(array) + (compute.sum(compute.binary_length(array)).as_py() or 0)
 
 
 @functools.lru_cache
 def _width(kind: Any) -> int | None:
-    """Returns the bytes that each value of a type takes; None if values differ in size."""
+    """Returns the size of a value of an Arrow type in bytes; None for a variable size."""
     types = import_extra("pyarrow").types
     if types.is_boolean(kind) or types.is_null(kind):
         return 1
@@ -169,17 +168,17 @@ def _width(kind: Any) -> int | None:
     if not types.is_fixed_size_list(kind):
         return None
     width = _width(kind.value_type)
-    return None if width is None else _OFFSET + int(kind.list_size) * width
+    return None if width is None else _OFFSET_BYTES + int(kind.list_size) * width
 
 
 class TableFiles:
-    """Appends tables to Parquet files.
+    """Writes tables to the numbered Parquet files of a LeRobot dataset.
 
     Args:
-      directory: The folder that `template` begins in.
+      directory: The folder of the dataset.
       first: The number of the first file.
-      template: Their names, by `chunk_index` and `file_index`.
-      most_megabytes: The size limit of a file; a single table may be larger.
+      template: The template of file names, with `chunk_index` and `file_index`.
+      max_megabytes_per_file: The size limit of a file; a single table may be larger.
       files_per_chunk: The number of files in a chunk.
     """
 
@@ -189,36 +188,36 @@ class TableFiles:
         first: int,
         template: str,
         *,
-        most_megabytes: float,
+        max_megabytes_per_file: float,
         files_per_chunk: int,
     ) -> None:
         self._directory, self._template = directory, template
-        self._max_bytes, self._per_chunk = most_megabytes * _MEGABYTE, files_per_chunk
+        self._max_bytes, self._per_chunk = max_megabytes_per_file * _MEGABYTE, files_per_chunk
         self._file, self._size = first - 1, 0
         self._writer: Any = None
         self._sink: Any = None
-        self._waiting: list[Any] = []  # Tables that become the next group of rows.
-        self._waiting_rows = self._waiting_bytes = 0
+        self._pending: list[Any] = []  # Tables of the next row group.
+        self._pending_rows = self._pending_bytes = 0
 
     @property
     def num_files(self) -> int:
-        """The number of files, including those before the first one."""
+        """The number of files, including the existing ones before the first."""
         return self._file + 1
 
     def file_for(self, size: int) -> tuple[int, int]:
-        """Returns the chunk and the file for a table of a size in bytes, see `size_of`."""
+        """Returns the chunk and the file for a table of a size in bytes, see `table_bytes`."""
         if self._size + size >= self._max_bytes:
             self.close()
         return divmod(self._file + (self._writer is None), self._per_chunk)
 
     def plan(self, size: int, *_: Any) -> bool:
-        """Places a table that is to be added later; returns whether it begins a file."""
-        starts = not self._size or self._size + size >= self._max_bytes
-        self._size = size + (0 if starts else self._size)
-        return starts
+        """Plans the file of a table to be added later; returns True if the table begins a file."""
+        is_new_file = not self._size or self._size + size >= self._max_bytes
+        self._size = size + (0 if is_new_file else self._size)
+        return is_new_file
 
     def add(self, table: Any, size: int) -> tuple[int, int]:
-        """Writes a table of a size in bytes, see `size_of`; returns its chunk and its file."""
+        """Writes a table of a size in bytes, see `table_bytes`; returns its chunk and its file."""
         return self.add_several(table, [table.num_rows], [size])
 
     def add_several(
@@ -227,22 +226,22 @@ class TableFiles:
         """Writes concatenated tables to one file, as if they were added one by one.
 
         Args:
-          table: All of them.
-          lengths: The number of rows of each.
-          sizes: The size of each in bytes, see `size_of`.
+          table: The concatenated tables.
+          lengths: The number of rows of each table.
+          sizes: The size of each table in bytes, see `table_bytes`.
         """
         begin = end = size = 0
         for length, num_bytes in zip(lengths, sizes):
             end, size = end + length, size + num_bytes
-            if self._is_group(end - begin, size):
+            if self._is_full_group(end - begin, size):
                 location = self._add(table.slice(begin, end - begin), size)
                 begin, size = end, 0
         return self._add(table.slice(begin), size) if begin < end else location
 
-    def _is_group(self, num_rows: int, num_bytes: int) -> bool:
-        """Whether so much more completes a group of rows."""
-        has_many = self._waiting_rows + num_rows >= _ROWS_OF_GROUP
-        return has_many or self._waiting_bytes + num_bytes >= _MEGABYTE
+    def _is_full_group(self, num_rows: int, num_bytes: int) -> bool:
+        """Returns True if further rows and bytes complete a row group."""
+        has_many = self._pending_rows + num_rows >= _MIN_GROUP_ROWS
+        return has_many or self._pending_bytes + num_bytes >= _MEGABYTE
 
     def _add(self, table: Any, size: int) -> tuple[int, int]:
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
@@ -254,19 +253,19 @@ class TableFiles:
             self._sink = arrow.OSFile(str(path), "wb")
             self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="snappy")
             self._file += 1
-        self._waiting.append(table)
+        self._pending.append(table)
         self._size += size
-        self._waiting_rows += table.num_rows
-        self._waiting_bytes += size
-        if self._is_group(0, 0):
+        self._pending_rows += table.num_rows
+        self._pending_bytes += size
+        if self._is_full_group(0, 0):
             self._write_group()
         return chunk, file
 
     def _write_group(self) -> None:
-        if self._waiting:
-            # Combined, as chunks would change the file.
-            table = import_extra("pyarrow").concat_tables(self._waiting).combine_chunks()
-            self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._pending:
+            # Combined, because chunks would change the bytes of the file.
+            table = import_extra("pyarrow").concat_tables(self._pending).combine_chunks()
+            self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def close(self) -> None:

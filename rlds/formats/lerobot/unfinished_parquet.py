@@ -1,4 +1,4 @@
-"""Rows of a Parquet file that has no footer, as its writer was killed.
+"""Recovery of rows from a Parquet file without a footer, whose writer was killed.
 
 A writer appends groups of rows: of each column the pages, one after the other, each behind a header
 in Thrift's compact protocol that says how long it is, and of how many values. Only the footer says

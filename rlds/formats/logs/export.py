@@ -27,8 +27,15 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
 from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import OF_TRANSITIONS, Place, SourceEpisode
-from rlds.sources.writing import PNGS, Export, Placement, as_it_was, pngs_of, sidecar_placements
+from rlds.sources.source import TRANSITION_FIELDS, Place, SourceEpisode
+from rlds.sources.writing import (
+    PNGS,
+    Export,
+    Placement,
+    pngs_of,
+    sidecar_placements,
+    unchanged_placements,
+)
 from rlds.video import VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field, as_fields
@@ -37,7 +44,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 __all__ = ["EnvLoggerExport"]
 
 _SPECS = "environment_specs"
-_OF_ENVIRONMENT = (rlds.OBSERVATION, *OF_TRANSITIONS)
+_SPEC_FIELDS = (rlds.OBSERVATION, *TRANSITION_FIELDS)
 
 
 class EnvLoggerExport(Export):
@@ -76,7 +83,7 @@ class EnvLoggerExport(Export):
             for path, field in leaves_at(episodes.source.fields.episode, None)
             if _can_hold(field) and root_of(path) != VIDEO
         }
-        whole_paths = [path for path in field_paths if root_of(path) not in OF_TRANSITIONS]
+        whole_paths = [path for path in field_paths if root_of(path) not in TRANSITION_FIELDS]
         self._sidecar = Sidecar.of(
             episodes,
             field_paths,
@@ -89,7 +96,7 @@ class EnvLoggerExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
-            return as_it_was(self.episodes)
+            return unchanged_placements(self.episodes)
         return sidecar_placements(self._sidecar, dict.fromkeys(self.pngs, PNGS))
 
     @override
@@ -100,7 +107,7 @@ class EnvLoggerExport(Export):
             stack.callback(log.abandon)
             sidecar = None
             if self._sidecar is None:
-                SidecarWriter.in_folder(path, Sidecar.of_dataset(self.episodes)).close()
+                SidecarWriter.in_folder(path, Sidecar.metadata_only(self.episodes)).close()
             else:
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._copies):
@@ -149,7 +156,7 @@ class EnvLoggerExport(Export):
         """The specs of an environment whose steps have the fields."""
         assert self._sidecar is not None
         nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
-        known_specs = {name: nested[name] for name in _OF_ENVIRONMENT if name in nested}
+        known_specs = {name: nested[name] for name in _SPEC_FIELDS if name in nested}
         known_specs.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known_specs.items()}
 
@@ -191,7 +198,7 @@ class EnvLoggerExport(Export):
             arrived: dict[str, Any] = {}
             if not is_first:
                 arrived = {rlds.DISCOUNT: np.float32(not (is_last and terminal)), **before}
-            before = {name: now.pop(name) for name in OF_TRANSITIONS if name in now}
+            before = {name: now.pop(name) for name in TRANSITION_FIELDS if name in now}
             timestep = dm_env.TimeStep(
                 kind,
                 arrived.get(rlds.REWARD),
@@ -215,7 +222,7 @@ def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
     source = episodes.source
     for log in reading.bases(source):
         if isinstance(log, EnvLoggerSource):
-            same = _are_recorded(source.fields.steps, log.fields.steps, _OF_ENVIRONMENT)
+            same = _are_recorded(source.fields.steps, log.fields.steps, _SPEC_FIELDS)
             same = same and _are_recorded(source.fields.episode, log.fields.episode, (VIDEO,))
             return log if same and log.is_as_recorded else None
     return None

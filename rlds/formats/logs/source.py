@@ -71,13 +71,13 @@ from rlds_ecosystem.model.nests import at, map_named_leaves, nest, root_of
 
 __all__ = ["EnvLoggerSource"]
 
-# Logs of at least this many episodes cache the kinds of their metadata.
-_MANY = 10_000
+# The smallest number of episodes of a log that caches the types of their metadata.
+_MIN_CACHED_EPISODES = 10_000
 _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
 class _VideoDiffersError(SourceError):
-    """Logs have video in other fields, or of another codec."""
+    """Logs of a dataset differ in their video fields or codecs."""
 
 
 class _Recorded(NamedTuple):
@@ -91,45 +91,43 @@ class _Recorded(NamedTuple):
 class EnvLoggerSource(Source):
     """EnvLogger logs of one environment, with any metadata.
 
-    What is missing is not invented: a field of the metadata that some episodes do not have (or have
-    as None) stands beside a mark, `<name>_known`, which is False where the field only holds zeros,
-    NaN or an empty string. So does custom data that some steps do not have, if the first episode
-    has it.
+    If some episodes lack a field of the metadata (or have None), the field has placeholders (zero,
+    NaN or an empty string) there, and a mask field `<name>_known` which is False. The same applies
+    to custom data that some steps lack, if the first episode has it.
 
-    The key of an episode is its index, counted over all logs in the order given. `truncated` is
-    true if its last state is not terminal; `complete` is false if it does not begin with a FIRST
-    step and end with a LAST one. Metadata of an episode that is no dict stands under
-    `episode_metadata`; what was recorded under a name of the dataset (`episode_id`, `truncated`)
-    stands under `recorded_<name>`.
+    The key of an episode is its index, counted over all logs in the given order. `truncated` is
+    True if its last state is not terminal; `complete` is False if it does not begin with a FIRST
+    step and end with a LAST one. Metadata of an episode that is no dict is in the field
+    `episode_metadata`; recorded names that are reserved (`episode_id`, `truncated`) become
+    `recorded_<name>`.
 
-    Values are kept. A field has the dtype and shape of its spec. If floats were recorded in a wider
-    dtype, or values in another shape, the field has that. (Integers take the dtype of the spec,
-    axes of length 1 do not count, and a list of numbers is an array.) What is None, and containers
-    that hold nothing, have no field.
+    Values do not change. A field has the dtype and shape of its spec; if floats were recorded in a
+    wider dtype, or values in another shape, it has these. (Integers take the dtype of the spec,
+    axes of length 1 do not count, and a list of numbers is an array.) None and empty containers
+    have no field.
 
     Args:
-      logs: A directory, a reader that is already open, a list of these, or a dict of these by the
-        name of the split; without names, the split is `train`. In a directory, all logs at and
-        below it count (see `find_logs`). Open readers are left open. Of logs that grow, the
-        episodes that are there now are read.
-      metadata: Replaces what was recorded of the logs as a whole.
+      logs: A directory, an open reader, a list of these, or a dict of these by the name of the
+        split; without names, the split is `train`. A directory stands for all logs at and below it
+        (see `find_logs`). Open readers stay open. Of a growing log, the current episodes are read.
+      metadata: Metadata that replaces the recorded metadata of the logs.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
-        some episodes, by name. These need no mark.
-      video: Whether fields that were recorded as video stay "packets", in a clip of the episode,
-        see `rlds.video`; or `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
-      quality: Of such JPEG files, from 1 to 100.
-      leave_out: Names of custom data that is left out, which logs may have or not.
-      float64: Whether the float64 of steps is kept ("bytes", as in `tfds_builders.convert`), or
-        rounded to "float32". That reads logs in which only some episodes hold float64.
+        some episodes, by name. These need no mask field.
+      video: "packets" to keep recorded video as a clip of the episode, see `rlds.video`; "frames",
+        "png" or "jpeg" for decoded arrays or image files of steps in `rlds.sources.open`.
+      quality: The quality of JPEG files, from 1 to 100.
+      leave_out: Names of custom data to leave out; logs may lack it.
+      float64: "bytes" to keep float64 of steps, as in `tfds_builders.convert`; "float32" to round,
+        for logs in which only some episodes have float64.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
-      SourceError: A log holds no episodes; logs differ in their specs; metadata has no place in
-        JSON, or that of an episode is not like that of the first; says where.
+      SourceError: A log has no episodes; logs differ in their specs; metadata is not valid JSON, or
+        differs from that of the first episode. The message has the location.
       ValueError: A name of a split is not valid.
 
     Attributes:
-      specs: The specs of the fields of a step, with their dicts and tuples.
+      specs: The specs of the fields of a step, with dicts and tuples as recorded.
     """
 
     may_grow = True
@@ -193,8 +191,8 @@ class EnvLoggerSource(Source):
 
         Args:
           log: The log.
-          examples: Gets one for each kind of episode metadata.
-          samples: Gets columns of the first steps of some episodes.
+          examples: Receives an example of each type of episode metadata.
+          samples: Receives columns of the first steps of some episodes.
         """
         for file in _files_of(log):
             check_is_file(file)
@@ -221,16 +219,16 @@ class EnvLoggerSource(Source):
                 self.specs = _step_specs(reader, specs, log.path)
             self._check_specs(specs, log)
             samples += _first_steps(reader, lengths, self.specs)
-            kept_kinds = _KeptKinds(log, self._defaults) if type(self) is EnvLoggerSource else None
-            indices = None if kept_kinds is None else kept_kinds.read()
+            cache = _KindsCache(log, self._defaults) if type(self) is EnvLoggerSource else None
+            indices = None if cache is None else cache.read()
             kinds: dict[Any, int] = {}
             for index, metadata in _sound_metadata(reader, indices):
                 columns = self._episode_columns(metadata, log, index)
                 kind = _kind_of(columns)
                 kinds.setdefault(kind, index)
                 examples.setdefault(kind, _Recorded(columns, log, index))
-            if kept_kinds is not None and indices is None:
-                kept_kinds.write([*kinds.values()])
+            if cache is not None and indices is None:
+                cache.write([*kinds.values()])
             if self._metadata is not None:
                 return None
             metadata = dict(reader.metadata())
@@ -263,7 +261,7 @@ class EnvLoggerSource(Source):
         return fields
 
     def _is_given(self, name: str) -> bool:
-        """Whether the fields of steps do not depend on a spec."""
+        """Returns True if the fields of steps do not depend on a spec."""
         del name
         return False
 
@@ -361,7 +359,7 @@ class EnvLoggerSource(Source):
         return dataclasses.replace(episode_read, metadata={**episode_read.metadata, **clips})
 
     def _clips(self, packets: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-        """Returns the video of an episode, by its packets."""
+        """Returns the clips of an episode from its packets."""
         clips = {}
         for path, stored in packets.items():
             video = self._video.cameras[path]
@@ -373,7 +371,7 @@ class EnvLoggerSource(Source):
     def packet_columns(self, episode: SourceEpisode) -> dict[str, Any]:
         """Returns the packet columns of the clips of an episode in a log, by their paths.
 
-        A clip that does not begin with a key is encoded again, as its fields were.
+        A clip that does not begin with a keyframe is encoded again.
 
         Raises:
           SourceError: A clip is damaged, or has fewer frames than there are steps.
@@ -393,7 +391,7 @@ class EnvLoggerSource(Source):
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether all logs are files, read as recorded, without options that change values."""
+        """True if all logs are files, and no option changes the recorded values."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
         is_changed = bool(self._defaults) or self._rounds
         return type(self) is EnvLoggerSource and are_files and not is_changed
@@ -639,7 +637,7 @@ def _files_of(log: Log) -> list[epath.Path]:
     ]
 
 
-class _KeptKinds:
+class _KindsCache:
     """Cached indices of episodes: one for each kind (types) of metadata in a log.
 
     To look at the metadata of a million episodes takes half a minute.
@@ -651,7 +649,11 @@ class _KeptKinds:
 
     def __init__(self, log: Log, defaults: Mapping[str, Any]) -> None:
         folder = None
-        if log.num_episodes >= _MANY and isinstance(log.source, str) and stores.is_local(log.path):
+        if (
+            log.num_episodes >= _MIN_CACHED_EPISODES
+            and isinstance(log.source, str)
+            and stores.is_local(log.path)
+        ):
             folder = cache_folder("logs", os.path.realpath(log.path))
         self._file = None if folder is None else folder / "kinds.json"
         files = [] if folder is None else facts_of(_files_of(log), log.path)

@@ -21,7 +21,7 @@ from rlds.formats.maniskill.source import (
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes
-from rlds.sources.sidecar import SAID, SidecarWriter
+from rlds.sources.sidecar import SIDECAR_KEY, SidecarWriter
 from rlds.sources.source import Place, SourceEpisode
 from rlds.sources.texts import json_in
 from rlds_ecosystem.model.nests import root_of
@@ -78,7 +78,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
                     self._write_group(ordered_group(file, group), episode)
                 check()
                 entries.append({**self._entry(episode), EPISODE_ID: index})
-        content = {**self._content(), SAID: self.sidecar.digest, EPISODES: entries}
+        content = {**self._content(), SIDECAR_KEY: self.sidecar.digest, EPISODES: entries}
         (path / f"{name}.json").write_text(json.dumps(content, indent=2))
 
     def _write_group(self, group: Any, episode: SourceEpisode) -> None:

@@ -32,7 +32,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
-from rlds.sources.sidecar import SAID, StoredSidecar
+from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
 from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.model.fields import Field
 
@@ -50,7 +50,7 @@ EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 ENTRY = "entry"
 # The suffix of the sidecar folder of a file.
 # The folder in which earlier releases kept the sidecar of a file.
-_OLDER_SIDECAR = ".rlds"
+_LEGACY_SIDECAR = ".rlds"
 
 TABLE = Hdf5Table(
     steps={
@@ -120,7 +120,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         self._names = {int(match[1]): match[0] for match in matches}
         if not self._names:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
-        self._digest = self._json.pop(SAID, None)
+        self._digest = self._json.pop(SIDECAR_KEY, None)
         names = [self._names[number] for number in sorted(self._names)]
         file = self._path
         self._set_episodes({"train": [Hdf5Episode(n, file, f"{file.name}/{n}") for n in names]})
@@ -192,7 +192,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
     def _sidecar(self) -> StoredSidecar | None:
         if self._digest is not None:
             return StoredSidecar.in_folder(self._path.parent, digest=self._digest)
-        return StoredSidecar.in_folder(self._path.with_suffix(_OLDER_SIDECAR))
+        return StoredSidecar.in_folder(self._path.with_suffix(_LEGACY_SIDECAR))
 
     @functools.cached_property
     @override

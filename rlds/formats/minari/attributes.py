@@ -26,7 +26,7 @@ __all__ = [
 
 # The attributes of an episode with separate fields in its metadata.
 ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
-_OWN_FIELDS = (ID, TOTAL_STEPS, _SEED, OPTIONS)
+_SEPARATE_ATTRIBUTES = (ID, TOTAL_STEPS, _SEED, OPTIONS)
 _RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
 _ATTRIBUTES, IRREGULAR = "attributes", "irregular"
 _ABSENT = "absent"
@@ -130,7 +130,7 @@ def common_attributes(
     """Returns the attributes with the same dtype and shape in all episodes so far."""
     arrays = {}
     for name, value in attributes.items():
-        if name in _OWN_FIELDS or "/" in name or isinstance(value, Mapping | list):
+        if name in _SEPARATE_ATTRIBUTES or "/" in name or isinstance(value, Mapping | list):
             continue
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or (array.dtype.kind == "U" and not array.shape):

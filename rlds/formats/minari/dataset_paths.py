@@ -10,7 +10,7 @@ from typing import Any
 from rlds_ecosystem.files import stores
 
 __all__ = [
-    "OLDER_SIDECAR",
+    "LEGACY_SIDECAR",
     "dataset_directory",
     "datasets_root",
     "identifier_at",
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 # The sidecar of earlier releases.
-OLDER_SIDECAR = "data/rlds"
+LEGACY_SIDECAR = "data/rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
 _NAMESPACE_FILE = "namespace_metadata.json"

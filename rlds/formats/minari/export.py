@@ -49,7 +49,7 @@ from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
 from rlds.sources.restored import stored_in
-from rlds.sources.sidecar import SAID, Sidecar, SidecarWriter
+from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
 from rlds.sources.source import (
     AnySource,
     Outline,
@@ -59,22 +59,22 @@ from rlds.sources.source import (
 )
 from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_names
-from rlds.sources.writing import Export, Placement, sidecar_placements, without_transitions
+from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
 
 __all__ = ["MinariExport"]
 
-_COMPUTED = ("total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size")
+_COMPUTED_KEYS = ("total_episodes", "total_steps", "data_format", "dataset_id", "dataset_size")
 # The metadata keys that this export writes for episodes from other formats.
-_OWN = (
-    *_COMPUTED,
+_WRITTEN_KEYS = (
+    *_COMPUTED_KEYS,
     *SPACES.values(),
     "jpeg_encoding",
     "minari_version",
     "description",
     "rlds",
-    SAID,
+    SIDECAR_KEY,
 )
 # The version of Minari whose files are written: the first that says whether images are JPEG.
 _MINARI_VERSION = "0.5.4"
@@ -128,14 +128,16 @@ class MinariExport(Export):
         choices = ("error", "drop_last_transition")
         check_option("unknown_final_observation", unknown_final_observation, choices)
         self._given = dict(metadata or {})
-        for name in sorted(self._given.keys() & {*_COMPUTED, *SPACES.values()}):
+        for name in sorted(self._given.keys() & {*_COMPUTED_KEYS, *SPACES.values()}):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
         spec = episodes.spec
         # The content of metadata.json, of episodes that came from Minari, or what an export added.
         old = episodes.metadata.get(METADATA_KEY, {})
         self._recorded: Mapping[str, Any] = old if IRREGULAR in spec else {}
         if not self._recorded and isinstance(old, Mapping):
-            self._given = {name: it for name, it in old.items() if name not in _OWN} | self._given
+            self._given = {
+                name: it for name, it in old.items() if name not in _WRITTEN_KEYS
+            } | self._given
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
         self._dataset_id = ""
         self._source = episodes.source
@@ -167,7 +169,11 @@ class MinariExport(Export):
         why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
         if self._drop:
             cut = "if the final observation is unknown, the sidecar has the last transition"
-            why |= {path: cut for path in self._sidecar.places if path not in self._sidecar.whole}
+            why |= {
+                path: cut
+                for path in self._sidecar.places
+                if path not in self._sidecar.final_row_places
+            }
         placed = sidecar_placements(self._sidecar, why, targets)
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
@@ -286,7 +292,7 @@ class MinariExport(Export):
                 "transition of such episodes with unknown_final_observation='drop_last_transition' "
                 "(--to-option on the command line)"
             )
-        return without_transitions(outline.num_steps - 1, "Minari")
+        return transition_needed(outline.num_steps - 1, "Minari")
 
     @override
     def write(self, path: pathlib.Path) -> None:
@@ -304,7 +310,7 @@ class MinariExport(Export):
         described = {
             **self._described(spaces),
             **numbers,
-            SAID: sidecar.sidecar.digest,
+            SIDECAR_KEY: sidecar.sidecar.digest,
             "data_format": self._data_format,
             "dataset_id": self._dataset_id or path.name,
             **self._given,

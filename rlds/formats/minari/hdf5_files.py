@@ -1,4 +1,4 @@
-"""Episodes of Minari in one HDF5 file: a group for each."""
+"""Minari episodes in one HDF5 file: a group for each episode."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from rlds.formats.minari.attributes import (
     episode_fields,
     metadata_of,
 )
-from rlds.formats.minari.dataset_paths import OLDER_SIDECAR, dataset_directory
+from rlds.formats.minari.dataset_paths import LEGACY_SIDECAR, dataset_directory
 from rlds.formats.minari.hdf5_files import Hdf5Storage
 from rlds.formats.minari.spaces import LeafSpace, Spaces
 from rlds.formats.minari.storage import (
@@ -49,7 +49,7 @@ from rlds.formats.minari.tables import TableStorage
 from rlds.raw_files.image_files import black_jpeg, jpeg_shape
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError, check_is_file, source_errors
-from rlds.sources.sidecar import SAID, StoredSidecar
+from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
@@ -72,7 +72,7 @@ __all__ = ["METADATA_KEY", "MinariSource", "field_path", "recognizes"]
 METADATA_KEY = "minari"
 
 _FLAGS = (TERMINATIONS, TRUNCATIONS)
-_OF_OBSERVATIONS = (OBSERVATIONS, INFOS)
+_OBSERVATION_COLUMNS = (OBSERVATIONS, INFOS)
 # The fields of a step that columns become. Others keep their names.
 _FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
 
@@ -108,7 +108,7 @@ class MinariSource(Source):
         self.opened = Files(self._directory)
         self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
-        self._sidecar = self._metadata.pop(SAID, None)
+        self._sidecar = self._metadata.pop(SIDECAR_KEY, None)
         self._spaces = self._read_spaces()
         self._storage = self._open()
         with source_errors(self._directory), self._storage.opened():
@@ -231,7 +231,7 @@ class MinariSource(Source):
             reads_rows=True,
             totals=self._totals,
             hold_open=self._storage.opened,
-            sidecar=lambda: StoredSidecar.in_folder(self._directory, OLDER_SIDECAR, self._sidecar),
+            sidecar=lambda: StoredSidecar.in_folder(self._directory, LEGACY_SIDECAR, self._sidecar),
         )
 
     @functools.cached_property
@@ -383,7 +383,7 @@ class MinariSource(Source):
                 raise self._storage.error("missing", index, path)
         count = len(columns[REWARDS])
         for path, values in columns.items():
-            expected = count + (root_of(path) in _OF_OBSERVATIONS)
+            expected = count + (root_of(path) in _OBSERVATION_COLUMNS)
             if path not in SCALARS:
                 expected = len(range(*rows.indices(expected)))
             if len(values) != expected:

@@ -18,8 +18,8 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["LeafSpace", "Spaces", "box", "is_like_images", "tuple_name"]
 
-# Minari takes a Box of uint8 for images only from this height and width on.
-_SMALLEST_IMAGE = 32
+# The smallest height and width at which Minari treats a uint8 Box as images.
+_MIN_IMAGE_SIDE = 32
 _PIXELS = {"low": 0, "high": 255}
 
 
@@ -152,4 +152,4 @@ def is_like_images(field: Field) -> bool:
     shape = field.shape
     if field.column_dtype != np.uint8 or len(shape) not in (2, 3) or None in shape:
         return False
-    return min(size or 0 for size in shape[:2]) >= _SMALLEST_IMAGE
+    return min(size or 0 for size in shape[:2]) >= _MIN_IMAGE_SIDE

@@ -1,4 +1,4 @@
-"""Episodes of Minari in directories of Arrow or Parquet files: a table for each."""
+"""Minari episodes in directories of Arrow or Parquet files: a table for each episode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["TableStorage", "copy_table", "write_table"]
 
 _METADATA = "metadata.json"
 # Columns whose last row is padding: all columns of a table have the same length.
-_PADDED = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
+_PADDED_COLUMNS = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
 
 
 class TableStorage(EpisodeStorage):
@@ -84,7 +84,7 @@ class TableStorage(EpisodeStorage):
         columns: dict[str, StoredColumn] = {}
         for field in table.schema:
             array = table[field.name].combine_chunks()
-            if field.name in _PADDED:
+            if field.name in _PADDED_COLUMNS:
                 array = array.slice(0, max(len(array) - 1, 0))
             if field.name not in SCALARS:
                 array = array[rows]
@@ -215,7 +215,7 @@ def _field(name: str, node: Any, path: str, spaces: Spaces) -> tuple[Any, Any]:
         fields = [field for _, field in children]
         array = arrow.StructArray.from_arrays([array for array, _ in children], fields=fields)
         return array, arrow.field(name, array.type)
-    pad = root_of(path) in _PADDED
+    pad = root_of(path) in _PADDED_COLUMNS
     values = node.values
     if node.field.is_text or node.field.encoding:
         array = arrow.array(

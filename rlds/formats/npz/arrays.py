@@ -1,4 +1,4 @@
-"""The arrays of an `.npz` file that is an episode: their names, and how many rows they have."""
+"""The arrays of an `.npz` file with one episode: their names and numbers of rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from etils import epath
 
 import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz
-from rlds.sources.source import OF_TRANSITIONS, SourceError
+from rlds.sources.source import TRANSITION_FIELDS, SourceError
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, is_in, root_of
 
 __all__ = ["EpisodeFile", "Layout", "open_episode"]
 
 _NEXT = "next_observation"
-_PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *OF_TRANSITIONS)}
+_PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *TRANSITION_FIELDS)}
 _TERMINAL, _DONE, _TRUNCATED = "terminal", "done", "truncated"
 _FLAGS = {
     **{name: name for name in (*rlds.STEP_FLAGS, rlds.FINAL_OBSERVATION_KNOWN)},
@@ -26,8 +26,8 @@ _FLAGS = {
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
-# The share of zero actions above which a first zero action is no placeholder.
-_OTHERS_ZERO = 0.1
+# The fraction of zero actions above which a first zero action is no placeholder.
+_MAX_ZERO_FRACTION = 0.1
 
 
 class Layout(NamedTuple):
@@ -83,7 +83,7 @@ class EpisodeFile:
         self.paths = list(self._arrays)
         self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)
-        for path in OF_TRANSITIONS:
+        for path in TRANSITION_FIELDS:
             if path in self.paths:
                 self.check_rows(path)
         is_led = layout.alignment == "rsa"
@@ -113,7 +113,7 @@ class EpisodeFile:
           SourceError: It has not.
         """
         expected = {self.num_rows, self.num_steps}
-        if root_of(path) in OF_TRANSITIONS:
+        if root_of(path) in TRANSITION_FIELDS:
             expected = {self.num_rows}
         rows = self.rows(path)
         if rows not in expected:
@@ -133,7 +133,7 @@ class EpisodeFile:
         return self._file.read(self._arrays[path])
 
     def ending(self) -> tuple[bool, bool]:
-        """Returns whether the episode is terminal, and whether it is complete."""
+        """Returns two flags: the episode is terminal, and it is complete."""
         ends = {
             name: self._is_set(name)
             for name in self._flags
@@ -164,7 +164,7 @@ class EpisodeFile:
         if self.num_steps != self.num_rows or any(part.dtype.kind != "f" for part in actions):
             return False
         zero = np.all([~part.reshape(self.num_rows, -1).any(axis=1) for part in actions], axis=0)
-        return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _OTHERS_ZERO
+        return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _MAX_ZERO_FRACTION
 
     def _has_final(self) -> bool:
         name = self._flags.get(rlds.FINAL_OBSERVATION_KNOWN)

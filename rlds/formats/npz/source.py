@@ -40,7 +40,7 @@ from rlds.raw_files.input_files import files_at, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import OF_TRANSITIONS, About, Origin
+from rlds.sources.source import TRANSITION_FIELDS, About, Origin
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, nest, root_of
 
@@ -133,7 +133,7 @@ class NpzSource(RowsSource):
             may_be_led = alignment is None and first.starts_with_placeholder()
             may_be_cut = time_limit is None and first.is_done_ambiguous
         self.step_fields, self.value_fields = steps, values
-        moved = [p for p in steps if root_of(p) in OF_TRANSITIONS] if self._is_led else []
+        moved = [p for p in steps if root_of(p) in TRANSITION_FIELDS] if self._is_led else []
         leftovers = {path: f"{_PLACEHOLDERS}/{path}" for path in moved}
         self.table = RowsTable({}, "rsa" if self._is_led else "sar", leftovers=leftovers)
         if may_be_cut:
@@ -235,7 +235,9 @@ class NpzSource(RowsSource):
     def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         steps = super()._steps(run, columns)
         if run.handle.are_steps:  # Their last rows stay unchanged.
-            steps |= nest({p: rows for p, rows in columns.items() if root_of(p) in OF_TRANSITIONS})
+            steps |= nest(
+                {p: rows for p, rows in columns.items() if root_of(p) in TRANSITION_FIELDS}
+            )
         return steps
 
 
@@ -247,4 +249,4 @@ def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
 
 
 def _is_main(path: str) -> bool:
-    return root_of(path) in (rlds.OBSERVATION, *OF_TRANSITIONS)
+    return root_of(path) in (rlds.OBSERVATION, *TRANSITION_FIELDS)

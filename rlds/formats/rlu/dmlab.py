@@ -51,7 +51,7 @@ RUNS = {
 }
 NUM_FILES = 500
 
-_OBSERVED, _PIXELS = "observations_", f"{rlds.OBSERVATION}/pixels"
+_OBSERVATION_PREFIX, _PIXELS = "observations_", f"{rlds.OBSERVATION}/pixels"
 _MAX_EXAMINED = 100
 
 
@@ -80,8 +80,8 @@ class RluDmlabSource(RluSource):
 
     @override
     def field_path(self, name: str) -> Path:
-        if name.startswith(_OBSERVED) and name not in self.field_paths:
-            return (rlds.OBSERVATION, name.removeprefix(_OBSERVED))
+        if name.startswith(_OBSERVATION_PREFIX) and name not in self.field_paths:
+            return (rlds.OBSERVATION, name.removeprefix(_OBSERVATION_PREFIX))
         return super().field_path(name)
 
     def find_alignment(self) -> Alignment:

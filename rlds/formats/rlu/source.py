@@ -68,7 +68,7 @@ _CITATION = """@inproceedings{gulcehre2020rl,
   pages = {7248--7259},
   year = {2020}
 }"""
-_FINITE = (rlds.REWARD, rlds.DISCOUNT)
+_FINITE_FIELDS = (rlds.REWARD, rlds.DISCOUNT)
 RECORDED_ID = "recorded_episode_id"
 PLACEHOLDERS, IS_WINDOW = "placeholders", "is_window"
 
@@ -184,7 +184,7 @@ class RluSource(Stream):
             description=self._DESCRIPTION,
             homepage="https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged",
             citation=_CITATION,
-            finite=_FINITE,
+            finite=_FINITE_FIELDS,
             metadata={"alignment": self.alignment, "raw_files": files},
             options={"alignment": self.alignment},
         )
@@ -389,7 +389,7 @@ class RluSource(Stream):
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks that rewards and discounts are finite, while their rows are known."""
-        for name in _FINITE:
+        for name in _FINITE_FIELDS:
             wrong = np.flatnonzero(~np.isfinite(steps[name]))
             if len(wrong):
                 row = int(wrong[0]) + (self.alignment == "rsa")

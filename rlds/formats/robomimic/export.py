@@ -23,11 +23,11 @@ from rlds.formats.robomimic.merging import NEXT
 from rlds.formats.robomimic.source import ATTRIBUTES, EP_META, MASKS, TABLE
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
-from rlds.sources.channel_order import as_rgb, red_first
+from rlds.sources.channel_order import as_rgb, channel_note
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.source import Outline, Place, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
-from rlds.sources.writing import encoding_of, without_transitions
+from rlds.sources.writing import encoding_of, transition_needed
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of
@@ -38,8 +38,8 @@ _ACTIONS, _OBS, _REWARDS, _DONES = "actions", "obs", "rewards", "dones"
 _ENVIRONMENT = "env_args"
 _NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
 # The fields that get their arrays first.
-_OF_RLDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
-_NUMBER = "num_demos"
+_MAIN_FIELDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
+_NUM_DEMOS = "num_demos"
 # HDF5 has no place for attributes that are larger.
 _ATTRIBUTE_BYTES = 60_000
 
@@ -81,7 +81,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         self.copies_parts = not any(self._is_optional(path) for path in self.array_paths)
         self.names = {f"{rlds.STEPS}/{path}": name for path, name in self.array_paths.items()}
         self.reasons = {
-            path: f"its pixels are in {name}, too{red_first(self.steps[path])}"
+            path: f"its pixels are in {name}, too{channel_note(self.steps[path])}"
             for path, name in self._copies.items()
         }
         files = self.metadata.get("files", {}).values()
@@ -107,7 +107,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         }
         array_paths: dict[str, str] = {}
         taken = Paths(dict.fromkeys([NEXT, *self._copies.values()]))
-        for path in sorted(self.steps, key=lambda path: root_of(path) not in _OF_RLDS):
+        for path in sorted(self.steps, key=lambda path: root_of(path) not in _MAIN_FIELDS):
             array = self._array_path(path)
             if array and array not in taken and not conflicts(taken, array):
                 array_paths[path] = array
@@ -141,7 +141,7 @@ class RobomimicExport(Hdf5EpisodesExport):
     @override
     def why_unsupported(self, outline: Outline) -> str:
         num_transitions = outline.num_steps - outline.final_observation_known
-        return without_transitions(num_transitions, "robomimic")
+        return transition_needed(num_transitions, "robomimic")
 
     @override
     def write(self, path: Path) -> None:
@@ -173,8 +173,10 @@ class RobomimicExport(Hdf5EpisodesExport):
                 file[f"mask/{mask}"] = np.array(names, "S")
             self._write_outside(file)
             data.attrs["total"] = total
-            if any(_NUMBER in content["attributes"].get("data", {}) for content in self._outside):
-                data.attrs[_NUMBER] = index + 1
+            if any(
+                _NUM_DEMOS in content["attributes"].get("data", {}) for content in self._outside
+            ):
+                data.attrs[_NUM_DEMOS] = index + 1
 
     def _write_outside(self, file: Any) -> None:
         """Writes the arrays and attributes in which no files differ, and the environment."""

@@ -18,8 +18,8 @@ from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 __all__ = ["NEXT", "Merged", "merge", "sound"]
 
 NEXT = "next_obs"
-# Arrays that always have a row for each action, if they have it in one demonstration.
-_OF_STEPS = ("obs", NEXT, "rewards", "dones", "states")
+# Arrays with a row for each action in all demonstrations, if they have it in one.
+_STEP_ARRAYS = ("obs", NEXT, "rewards", "dones", "states")
 
 _HasSteps: TypeAlias = Callable[[Demo, str], bool]
 
@@ -129,7 +129,7 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
     of_steps = {
         path
         for path, counts in fitting.items()
-        if counts[True] >= max(1, counts[False]) or (counts[True] and root_of(path) in _OF_STEPS)
+        if counts[True] >= max(1, counts[False]) or (counts[True] and root_of(path) in _STEP_ARRAYS)
     }
     for demo in sound(demos):
         for path in demo.rows:

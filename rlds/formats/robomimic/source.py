@@ -61,7 +61,7 @@ TABLE = Hdf5Table(
 _SUFFIXES = (".hdf5", ".h5")
 EP_META = "ep_meta"
 # Placeholders of missing values.
-_EMPTY = {"numbers": 0, "text": "", "bytes": b""}
+_PLACEHOLDERS = {"numbers": 0, "text": "", "bytes": b""}
 
 
 class RobomimicSource(Source):
@@ -128,7 +128,7 @@ class RobomimicSource(Source):
         if not paths:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files {' or '.join(_SUFFIXES)}")
         with source_errors(os.fspath(path)):
-            self._files, self._cut = _open_files(paths, follow_links)
+            self._files, self._truncated_files = _open_files(paths, follow_links)
             first = self._files[0]
             self._demos = [demo for file in self._files for demo in file.demos]
             self._keys = [
@@ -212,7 +212,9 @@ class RobomimicSource(Source):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._keys) + len(self._cut)  # A file that is cut short counts as one.
+        return len(self._keys) + len(
+            self._truncated_files
+        )  # A file that is cut short counts as one.
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": sum(demo.length for demo in sound(self._demos))}
@@ -220,7 +222,9 @@ class RobomimicSource(Source):
     @override
     def key(self, split: str, index: int) -> str:
         num_sound = len(self._keys)
-        return self._keys[index] if index < num_sound else self._cut[index - num_sound][0]
+        return (
+            self._keys[index] if index < num_sound else self._truncated_files[index - num_sound][0]
+        )
 
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
@@ -238,7 +242,7 @@ class RobomimicSource(Source):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         if index >= len(self._keys):
-            raise self._cut[index - len(self._keys)][1]
+            raise self._truncated_files[index - len(self._keys)][1]
         with self._demos[index].open() as opened:
             demo = opened.demo
             is_terminal = self._ends_terminal(opened)
@@ -389,7 +393,7 @@ class RobomimicSource(Source):
             pieces.append(opened.array(_next(path), slice(demo.length - 1, None)))
         elif num_after:
             shape = (num_after, *column.shape[1:])
-            pieces.append(np.full(shape, _EMPTY[self._steps[path].kind], column.dtype))
+            pieces.append(np.full(shape, _PLACEHOLDERS[self._steps[path].kind], column.dtype))
         return np.concatenate(pieces) if len(pieces) > 1 else column
 
     def _ends_terminal(self, opened: OpenDemo) -> bool:

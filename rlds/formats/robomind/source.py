@@ -41,9 +41,11 @@ _TABLE = Hdf5Table(
     actions="master",
 )
 # The shapes of frames of raw pixels, by size in bytes.
-_FRAMES = {height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))}
+_FRAME_SHAPES = {
+    height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))
+}
 # Levels of folders above that of the episodes.
-_LEVELS = 3
+_MAX_LEVELS = 3
 
 
 class RoboMindSource(Hdf5EpisodesSource):
@@ -125,9 +127,9 @@ class _Trajectory(EpisodeGroup):
 
 def _frame_as_file(row: bytes) -> bytes:
     """Makes a PNG file of a frame that is none."""
-    if len(row) not in _FRAMES or is_image_file(row):
+    if len(row) not in _FRAME_SHAPES or is_image_file(row):
         return row
-    return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAMES[len(row)]), filters=False)
+    return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAME_SHAPES[len(row)]), filters=False)
 
 
 def _names_of(episode: Hdf5Episode) -> tuple[str, str]:
@@ -142,7 +144,7 @@ def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]
     """Returns the episodes of each split that has any, by the numbers in their names."""
     root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
     episodes: dict[str, list[Hdf5Episode]] = {}
-    for file in sorted(_walk(root, _LEVELS), key=lambda file: natural_order(os.fspath(file))):
+    for file in sorted(_walk(root, _MAX_LEVELS), key=lambda file: natural_order(os.fspath(file))):
         split = file.parts[-4] if file.parts[-4:][0] in _SPLITS else _SPLITS[0]
         below = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
         # The folders that lead to the episode, without those that are always there.

@@ -37,10 +37,10 @@ from rlds_ecosystem.model.fields import Field
 __all__ = ["METADATA_KEY", "Sb3Source"]
 
 METADATA_KEY = "sb3"
-_COMMON, _HER = "stable_baselines3.common.buffers", "stable_baselines3.her"
+_COMMON_MODULE, _HER_MODULE = "stable_baselines3.common.buffers", "stable_baselines3.her"
 _BUFFERS = (
-    *(f"{_COMMON}.{name}ReplayBuffer" for name in ("", "Dict", "NStep")),
-    f"{_HER}.her_replay_buffer.HerReplayBuffer",
+    *(f"{_COMMON_MODULE}.{name}ReplayBuffer" for name in ("", "Dict", "NStep")),
+    f"{_HER_MODULE}.her_replay_buffer.HerReplayBuffer",
 )
 
 
@@ -53,8 +53,8 @@ _RECORDS = {
     name: functools.partial(_record_of, name)
     for name in (
         *_BUFFERS,
-        *(f"{_COMMON}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
-        f"{_HER}.goal_selection_strategy.GoalSelectionStrategy",
+        *(f"{_COMMON_MODULE}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
+        f"{_HER_MODULE}.goal_selection_strategy.GoalSelectionStrategy",
         "builtins.getattr",  # Of Python 3.11, for a strategy.
         *(
             f"{package}.spaces.{space}"
@@ -73,7 +73,7 @@ _RECORDS = {
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
 _IS_AMBIGUOUS = "terminal_is_ambiguous"
 # The tolerance of rounding for a scaled action outside [-1, 1].
-_ROUNDING = 1e-5
+_SCALE_TOLERANCE = 1e-5
 
 
 class _Episode(NamedTuple):
@@ -216,7 +216,7 @@ class Sb3Source(RowsSource):
         episodes = []
         for env in range(state["n_envs"]):
             ends = state["dones"][rows, env] != 0
-            ends[:-1] |= self._breaks(rows, env)
+            ends[:-1] |= self._find_discontinuities(rows, env)
             ends[-1:] = True
             begin = 0
             for end in (np.flatnonzero(ends) + 1).tolist():
@@ -242,7 +242,7 @@ class Sb3Source(RowsSource):
             return False
         actions = self._read()["actions"]
         parts = (actions[episode.rows, episode.env] for episode in self._episodes)
-        return all(bool(np.all(np.abs(part) <= 1 + _ROUNDING)) for part in parts)
+        return all(bool(np.all(np.abs(part) <= 1 + _SCALE_TOLERANCE)) for part in parts)
 
     @property
     def _has_timeouts(self) -> bool:
@@ -259,8 +259,8 @@ class Sb3Source(RowsSource):
     def _knows_next(self) -> bool:
         return self._read().get("next_observations") is not None
 
-    def _breaks(self, rows: np.ndarray, env: int) -> np.ndarray:
-        """Whether the observation of a row does not follow from the row before, bit by bit."""
+    def _find_discontinuities(self, rows: np.ndarray, env: int) -> np.ndarray:
+        """Returns a mask of rows whose observation differs from that after the row before."""
         state = self._read()
         breaks = np.zeros(max(len(rows) - 1, 0), bool)
         if self._knows_next:

@@ -1,4 +1,4 @@
-"""Episodes as examples of a dataset of TFDS: in the form of its fields, checked, and as bytes."""
+"""Encoding of episodes to TFDS examples, with checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RAW = "raw/"
 """The prefix of the names of counts of the raw data."""
 
 # The size limit of a protobuf message.
-_MAX_SIZE = 2**31 - 1
+_MAX_MESSAGE_BYTES = 2**31 - 1
 
 
 class Encoded(NamedTuple):
@@ -43,7 +43,7 @@ class Encoded(NamedTuple):
 
 
 class EpisodeEncoder:
-    """Checks episodes, one after the other, and makes the bytes of examples of them.
+    """Checks episodes and encodes them to TFDS examples.
 
     Args:
       encoder: The encoder of the bytes.
@@ -91,10 +91,11 @@ class EpisodeEncoder:
             (encoded,) = self._encode([episode], episode.steps, columns, episode.key)
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
-        if len(encoded.example) > _MAX_SIZE:
+        if len(encoded.example) > _MAX_MESSAGE_BYTES:
             raise SourceError(
                 f"{len(encoded.example):,} bytes, but an example of a dataset holds at most "
-                f"{_MAX_SIZE:,}; skip it (`skip_damaged`), or cut it into several episodes",
+                f"{_MAX_MESSAGE_BYTES:,}; skip it (`skip_damaged`), or cut it into several "
+                "episodes",
                 file=episode.origin.file,
                 episode=episode.key,
             )
@@ -116,7 +117,7 @@ class EpisodeEncoder:
             fields = stack_values([fields_of(episode) for episode in episodes])
             encoded = self._encode(episodes, steps, fields, "")
             lengths = np.array([episode.num_steps for episode in episodes])
-            is_right = max(len(each.example) for each in encoded) <= _MAX_SIZE
+            is_right = max(len(each.example) for each in encoded) <= _MAX_MESSAGE_BYTES
             is_right = is_right and self._validator.add_all(steps, lengths, fields)
         except Exception as error:
             if not (isinstance(error, TypeError | ValueError) or is_damage(error)):

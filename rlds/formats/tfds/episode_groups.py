@@ -12,8 +12,8 @@ from rlds.sources.source import SourceEpisode
 
 __all__ = ["in_groups"]
 
-_MAX_EPISODES = 256
-_MAX_BYTES = 1 << 20
+_MAX_GROUP_EPISODES = 256
+_MAX_GROUP_BYTES = 1 << 20
 
 
 def in_groups(
@@ -26,11 +26,11 @@ def in_groups(
     for item in episodes:
         forms: list[Hashable] = []
         size = _measure(item[1].steps, forms)
-        if group and (len(group) == _MAX_EPISODES or size > room or tuple(forms) != kind):
+        if group and (len(group) == _MAX_GROUP_EPISODES or size > room or tuple(forms) != kind):
             yield group
             group = []
         if not group:
-            kind, room = tuple(forms), _MAX_BYTES
+            kind, room = tuple(forms), _MAX_GROUP_BYTES
         group.append(item)
         room -= size
         if room <= 0:  # A large episode does not wait in memory.

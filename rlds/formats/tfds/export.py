@@ -35,7 +35,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import field_json
 from rlds.sources.source import AnySource, Place, Source, SourceEpisode, SourceError, files_of
 from rlds.sources.view import flat, stored_at
-from rlds.sources.writing import Export, Placement, as_it_was
+from rlds.sources.writing import Export, Placement, unchanged_placements
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.fields import Field, Opaque, as_fields
@@ -64,23 +64,23 @@ CONVERSION = "conversion"
 
 _FORMATS = ("tfrecord", "array_record", "parquet")
 # Entries of `dataset_info.json` that do not depend on the examples.
-_KEPT = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
+_COPIED_INFO_KEYS = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
 # Plain tensor features; other features give their numbers a meaning.
-_PLAIN = ("", "Tensor", "Scalar")
-# Larger examples are decoded and compared one by one, of smaller ones one in each group.
-_FEW_BYTES = 1 << 14
-# The name of the datasets that are parts.
-_PART = "part"
-# Bytes of examples to read at once, to be put in order.
-_WINDOW = 1 << 25
+_PLAIN_FEATURES = ("", "Tensor", "Scalar")
+# All larger examples are decoded and compared; of smaller ones, one of each group.
+_MAX_GROUPED_BYTES = 1 << 14
+# The name of the datasets of staged parts.
+_PART_NAME = "part"
+# The bytes of examples that are read together, and written in another order.
+_WINDOW_BYTES = 1 << 25
 
 
 def field_metadata(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
-    """Returns the metadata of the meaning of fields, which features cannot express.
+    """Returns metadata with the meaning of fields, which TFDS features cannot express.
 
     Args:
       source: The source of the fields.
-      as_texts: Whether to say which strings are texts, or files of images, too.
+      as_texts: True to include which strings are texts or image files.
     """
     fields = as_fields({rlds.STEPS: source.fields.steps, **source.fields.episode})
     fields_json = {
@@ -106,7 +106,7 @@ def check_name(name: str) -> None:
 
 
 def digest_of_inputs(source: AnySource) -> str:
-    """Tells raw data from other raw data, by the names and sizes of the files."""
+    """Returns a digest of the names and sizes of the input files."""
     files = []
     for path in map(stores.as_path, source.inputs()):
         with contextlib.suppress(FileNotFoundError):  # The input is not a file.
@@ -115,31 +115,31 @@ def digest_of_inputs(source: AnySource) -> str:
 
 
 class TfdsExport(Export):
-    """A dataset of TFDS, with nested steps, in one folder.
+    """Writes a TFDS dataset folder, with nested steps.
 
-    Examples of datasets of TFDS with the same fields are copied as they are stored.
+    Examples of TFDS datasets with the same fields are copied undecoded.
 
     Args:
       episodes: The episodes.
-      name: The name of the dataset; by default, that which it had, or `dataset`.
-      version: Its version; by default, that which it had, or 1.0.0.
-      file_format: The format of its files; by default, that which they had, or "tfrecord".
-      shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
-        TFDS does, or in the order that they have.
+      name: The name of the dataset; by default, that of the source dataset, or `dataset`.
+      version: The version; by default, that of the source dataset, or 1.0.0.
+      file_format: The file format; by default, that of the source dataset, or "tfrecord".
+      shuffle: True to store episodes in a random order (sorted by the hashes of their keys), as
+        TFDS does; False to keep their order.
       num_shards: The number of files of each split; by default, as many as TFDS chooses.
       shard_episodes: The largest number of episodes in a file, in place of `num_shards`.
-      float64: The storage of float64 in steps: "bytes", which is the default, keeps every bit;
-        "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
-      tensor_encoding: The storage of arrays in steps: "none" as plain numbers, where that is
-        possible, or "zlib".
-      layout: "direct" stores arrays so that feeds read any step in place; examples of TFDS are
-        encoded anew.
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
-        which is fast, or 6 for images that become small. All levels keep the pixels.
+      float64: The storage of float64 in steps: "bytes" (default) keeps every bit; "float32" rounds
+        to plain numbers, as the loaders of dlimp, Octo and OpenVLA need.
+      tensor_encoding: The storage of arrays in steps: "none" for plain numbers, where possible, or
+        "zlib".
+      layout: "direct" stores arrays such that feeds read any step in place; examples of TFDS
+        datasets are encoded again.
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1
+        (fast), or 6 for small images. All levels are lossless.
 
     Attributes:
       info: The content of `dataset_info.json`, without the splits.
-      shard_sizes: The least and the largest size of a file in bytes, if `num_shards` is None.
+      shard_sizes: The minimum and maximum size of a file in bytes, if `num_shards` is None.
     """
 
     format = "tfds"
@@ -194,7 +194,7 @@ class TfdsExport(Export):
             self._features = stored.folder.features
             self._features_json = read_json(stored.directory / FEATURES_FILE)
         if rlds.metadata.EPISODE_ID not in self._features:
-            self.unchecked = {"key"}  # It is the name of a file.
+            self.unchecked = {"key"}  # The key is the name of a file.
         info = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
         templates = {split.get("filepathTemplate") for split in info.get("splits", ())}
         self._grows = bool(templates) and templates <= {*GROWING_TEMPLATES}
@@ -205,7 +205,7 @@ class TfdsExport(Export):
             raise ValueError(f"file_format: got {file_format!r}, expected one of {_FORMATS}")
         about = source.about
         self.info: dict[str, Any] = {
-            **{name: info[name] for name in _KEPT if name in info},
+            **{name: info[name] for name in _COPIED_INFO_KEYS if name in info},
             **info_of(
                 *(name, version, str(file_format or default)),
                 description=about.description,
@@ -217,7 +217,7 @@ class TfdsExport(Export):
 
     @override
     def placements(self) -> Sequence[Placement]:
-        return as_it_was(self.episodes)
+        return unchanged_placements(self.episodes)
 
     @override
     def read_options(self) -> Mapping[str, Any]:
@@ -243,7 +243,7 @@ class TfdsExport(Export):
         else:
             self._write_whole(path)
 
-    # --- Parts: a file for each split, in the order of the source.
+    # --- Staged parts: a file for each split, in the order of the source.
 
     def _write_part(self, path: Path) -> None:
         path.mkdir()
@@ -253,21 +253,21 @@ class TfdsExport(Export):
             writers: dict[str, TFRecordWriter] = {}
             for split, episode, example in self._encoded():
                 if split not in writers:
-                    file = path / shard_name(TEMPLATE, _PART, split, _FORMATS[0], 0, 1)
+                    file = path / shard_name(TEMPLATE, _PART_NAME, split, _FORMATS[0], 0, 1)
                     writers[split] = files.enter_context(contextlib.closing(TFRecordWriter(file)))
                 writers[split].write(example)
                 lengths[split] += 1
                 if self._checks:
                     counts[split].update(counts_of(episode))
-                del episode  # It may be large, and the next one is read now.
+                del episode  # Frees the memory before the next episode is read.
         splits = [_split_json(split, [length]) for split, length in lengths.items()]
-        info = {**info_of(_PART, "1.0.0", _FORMATS[0]), "splits": splits}
+        info = {**info_of(_PART_NAME, "1.0.0", _FORMATS[0]), "splits": splits}
         describe(path, info, self._features_json, {CONVERSION: counts})
 
     def _encoded(self) -> Iterator[tuple[str, SourceEpisode, bytes]]:
-        """Yields the episodes of a part as they are written, with their splits and examples."""
+        """Yields the splits, episodes and encoded examples of a part, and notifies the `watch`."""
         self.watch.begin()
-        # Each part is checked alone, independent of the worker.
+        # Each part is checked by itself, independent of the worker.
         encoder = self._episode_encoder()
         damaged: SourceError | None = None
         is_any = False
@@ -276,7 +276,7 @@ class TfdsExport(Export):
             for row, (index, episode) in enumerate(group):
                 try:
                     encoded = encoder.encode(episode) if together is None else together[row]
-                    if row == 0 or len(encoded.example) > _FEW_BYTES:
+                    if row == 0 or len(encoded.example) > _MAX_GROUPED_BYTES:
                         self._check_encoded(*encoded)
                     self.watch.note(index, encoded.episode, _digest(encoded.example))
                 except SourceError as error:
@@ -293,7 +293,7 @@ class TfdsExport(Export):
         """Checks that an encoded example holds its episode.
 
         Raises:
-          ValueError: It does not; names the field.
+          ValueError: A value differs; the message names the field.
         """
         if self._decoder is None:
             return
@@ -346,7 +346,7 @@ class TfdsExport(Export):
             encoder = TfdsExampleEncoder.of_json(self._features_json, png_level=level)
         return encoder
 
-    # --- The whole: the order, the number of files, and the files, which workers write.
+    # --- Final dataset: the order, the number of shards, and the shards, which workers write.
 
     def _write_whole(self, path: Path) -> None:
         self._check_files()
@@ -401,12 +401,12 @@ class TfdsExport(Export):
 
     @property
     def _template(self) -> str:
-        """The template of file names; an edit of a growing dataset keeps one that can grow."""
+        """The template of file names; edits of a growing dataset keep a growing one."""
         return GROWING_TEMPLATES[0] if self._grows and not self._is_conversion else TEMPLATE
 
     @property
     def _is_conversion(self) -> bool:
-        """Whether the dataset is a conversion, and no edit of another one."""
+        """True if the dataset is a conversion, not an edit of another TFDS dataset."""
         done = [each["do"] for each in (self.lineage or {}).get("operations", ())]
         return lineage.CONVERT in done and {*done} <= {"keep", lineage.CONVERT}
 
@@ -558,7 +558,7 @@ class _Plan:
         """
         begin, end = ([0, *self.ends][shard + side] for side in (0, 1))
         while begin < end:
-            stop, room = begin, _WINDOW
+            stop, room = begin, _WINDOW_BYTES
             while stop < end and (stop == begin or self.sizes[stop] <= room):
                 room -= self.sizes[stop]
                 stop += 1
@@ -655,7 +655,7 @@ def _direct(feature: Any) -> Any:
         return dataclasses.replace(feature, features=children)
     if isinstance(feature, Dataset):
         return dataclasses.replace(feature, feature=_direct(feature.feature))
-    if isinstance(feature, Tensor) and feature.class_name.rpartition(".")[2] in _PLAIN:
+    if isinstance(feature, Tensor) and feature.class_name.rpartition(".")[2] in _PLAIN_FEATURES:
         encoding = direct_encoding(feature.shape, feature.dtype)
         return dataclasses.replace(feature, encoding=encoding, class_name="")
     return feature

@@ -31,9 +31,9 @@ AS_NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uin
 AS_NUMBERS += ["float16", "float32"]
 """The dtypes that TFDS stores as plain numbers without loss."""
 
-_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
+_DTYPES_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
 # TensorFlow decodes raw bytes to every dtype that is needed but this one.
-_NOT_FROM_BYTES = "uint32"
+_UNDECODABLE_DTYPE = "uint32"
 _FLOAT64_CHOICES = ("bytes", "float32")
 _ENCODING_CHOICES = ("none", "zlib")
 _LAYOUT_CHOICES = ("direct",)
@@ -111,11 +111,11 @@ class TensorStorage:
         """
         if dtype == np.float64 and self.rounds:
             dtype, encoding = np.dtype(np.float32), "none"
-        if self.tensor_encoding and shape and dtype.name in AS_NUMBERS + _AS_BYTES:
+        if self.tensor_encoding and shape and dtype.name in AS_NUMBERS + _DTYPES_AS_BYTES:
             encoding = self.tensor_encoding
         if self.layout == "direct" and None not in shape:
             encoding = direct_encoding(shape, dtype)
-        if encoding == "none" or dtype.name == _NOT_FROM_BYTES:
+        if encoding == "none" or dtype.name == _UNDECODABLE_DTYPE:
             encoding = encoding_of(shape, dtype, path)
         return dtype, encoding
 
@@ -132,7 +132,7 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> st
     """
     if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
         return "none"
-    if dtype.name in AS_NUMBERS + _AS_BYTES and dtype.name != _NOT_FROM_BYTES:
+    if dtype.name in AS_NUMBERS + _DTYPES_AS_BYTES and dtype.name != _UNDECODABLE_DTYPE:
         return "bytes"
     dtype_name = "string" if dtype.name == "object" else dtype.name
     raise ValueError(f"{path}: TFDS cannot hold arrays of dtype {dtype_name} and shape {shape}.")
@@ -212,7 +212,7 @@ def feature_of(
     # TFDS reads plain values of one size only.
     is_ragged = None in shape and (storage is not None or shape.count(None) > 1)
     if is_ragged and encoding == "none":
-        if dtype.kind == "O" or dtype.name == _NOT_FROM_BYTES:
+        if dtype.kind == "O" or dtype.name == _UNDECODABLE_DTYPE:
             raise ValueError(f"{path}: TFDS cannot read {field} in steps; give it a fixed shape")
         encoding = "bytes"
     class_name = _TENSOR if np.dtype(field.dtype).kind in "SO" else ""

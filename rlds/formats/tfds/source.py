@@ -1,4 +1,4 @@
-"""Datasets that TFDS or this project wrote.
+"""Source of TFDS dataset folders, written by TFDS or this project.
 
 They can be read, and copied to other files: for another number of files, another order, or another
 file format. Nothing is decoded for a copy, so images are not compressed a second time, and features
@@ -49,7 +49,7 @@ FIELDS = "rlds_fields"
 """The metadata key of the meaning of fields that features cannot express."""
 
 # Metadata fields that are attributes of `SourceEpisode`.
-_FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
+_EPISODE_FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 
 
 class FolderSource(Source):
@@ -261,7 +261,7 @@ class FolderSource(Source):
         if self._meanings:
             values = map_named_leaves(self._as_texts, values)
         steps = values.pop(rlds.STEPS, {})
-        flags = {name: values.pop(name, None) for name in _FLAGS}
+        flags = {name: values.pop(name, None) for name in _EPISODE_FLAGS}
         is_terminal = bool(np.any(steps.get(rlds.IS_TERMINAL, ())[-1:]))
         file, record = self.folder[split].location_of(index)
         return SourceEpisode(

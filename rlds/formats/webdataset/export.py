@@ -38,7 +38,7 @@ from tfds_files.png import check_level, encode_png
 __all__ = ["WebdatasetExport"]
 
 _META_FIELD = "meta.json"
-_ENDINGS = {"png": "png", "jpeg": "jpg"}
+_IMAGE_SUFFIXES = {"png": "png", "jpeg": "jpg"}
 
 
 class WebdatasetExport(Export):
@@ -79,7 +79,7 @@ class WebdatasetExport(Export):
             if not is_derived(path, field)
         }
         endings = {
-            path: _ENDINGS[field.encoding] if field.encoding else _png_of(field)
+            path: _IMAGE_SUFFIXES[field.encoding] if field.encoding else _png_of(field)
             for path, field in fields.items()
         }
         names = {path: path for path in fields}

@@ -28,7 +28,7 @@ __all__ = ["Sample", "TarShard", "find_shards", "first_fields"]
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
 _BLOCK, _REGULAR = tarfile.BLOCKSIZE, ord(tarfile.REGTYPE)
-_SKIPPED = re.compile(r"__[^/]*__($|/)")
+_SKIPPED_MEMBERS = re.compile(r"__[^/]*__($|/)")
 
 
 class Sample(NamedTuple):
@@ -111,7 +111,7 @@ class TarShard:
         return values
 
     def renamed(self, sample: Sample, key: str) -> bytes | None:
-        """Returns the members of a sample as they are stored, but with another key.
+        """Returns the stored members of a sample with another key.
 
         None if headers are no plain ones, or the key is of another length.
         """
@@ -143,7 +143,7 @@ def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
     """Yields the members that are fields of samples, with the key of the sample and their names."""
     for info in tar_members(tar):
         match = _NAME.fullmatch(info.name)
-        if info.isreg() and match is not None and not _SKIPPED.match(info.name):
+        if info.isreg() and match is not None and not _SKIPPED_MEMBERS.match(info.name):
             yield info, match[1], match[2].lower()
 
 
@@ -160,7 +160,7 @@ def first_fields(path: epath.Path) -> list[str]:
 
 
 def unique(keys: list[str]) -> list[str]:
-    """Returns unique keys: repeated ones get a number."""
+    """Makes keys unique: repeated ones get a number."""
     seen: Counter[str] = Counter()
     keys_now = []
     for key in keys:

@@ -57,7 +57,7 @@ FEATURES_FILE, SIDECAR_FIELD = "features.json", "rlds.bin"
 _NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
 _FRAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
 _IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("cls", "id", "index")
-_OF_STEPS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
+_STEP_FIELDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
 
 
 class _Raw(NamedTuple):
@@ -407,7 +407,7 @@ def path_of(name: str) -> str:
 
 def image_path(path: str) -> str:
     """Returns the path of images for a name."""
-    return path if root_of(path) in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
+    return path if root_of(path) in _STEP_FIELDS else f"{rlds.OBSERVATION}/{path}"
 
 
 def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:

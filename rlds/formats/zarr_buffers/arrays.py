@@ -36,7 +36,7 @@ IMAGE_CODECS: Mapping[str, str] = {
 _DEFLATE = ("zlib", "gzip")
 _CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
 # Overhead of a compressed chunk, such as the colour profile of an image.
-_LARGEST_HEADER = 1 << 16
+_MAX_OVERHEAD_BYTES = 1 << 16
 # Filters by kind of dtype: a text after its length. zarr 3.0 has them on text of fixed length, too.
 _FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
 _CACHED_BYTES = 1 << 26
@@ -195,7 +195,7 @@ class ZarrArray:
         if self._filter:
             return math.inf
         size = math.prod(self._chunks) * self.dtype.itemsize
-        return 2 * size + _LARGEST_HEADER if self.codec else size
+        return 2 * size + _MAX_OVERHEAD_BYTES if self.codec else size
 
     def _chunk(self, position: tuple[int, ...]) -> np.ndarray:
         cached = self._cached

@@ -24,7 +24,7 @@ from rlds.formats.zarr_buffers.source import (
     path_of,
 )
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
-from rlds.sources.channel_order import as_rgb, red_first
+from rlds.sources.channel_order import as_rgb, channel_note
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import SIDECAR_TEXT, Sidecar, SidecarWriter
@@ -114,7 +114,7 @@ class ZarrExport(Export):
     @override
     def placements(self) -> Sequence[Placement]:
         why = {
-            path: f"its pixels are in {self._columns[path]}, too{red_first(self._steps[path])}"
+            path: f"its pixels are in {self._columns[path]}, too{channel_note(self._steps[path])}"
             for path in self._copies
         }
         why |= dict.fromkeys(self.pngs, PNGS)

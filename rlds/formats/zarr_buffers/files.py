@@ -30,7 +30,7 @@ _CONSOLIDATED = ".zmetadata"
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
 # The size limit of the JSON files that describe arrays.
-_MOST_JSON = 1 << 26
+_MAX_JSON_BYTES = 1 << 26
 _MAX_DEPTH = 32
 
 
@@ -100,7 +100,7 @@ class ZarrFiles:
         check_link(self.path / name)
         return False
 
-    def read(self, name: str, max_bytes: float = _MOST_JSON) -> bytes | None:
+    def read(self, name: str, max_bytes: float = _MAX_JSON_BYTES) -> bytes | None:
         """Returns the bytes of a file; None if there is none.
 
         Args:

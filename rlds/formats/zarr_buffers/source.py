@@ -61,11 +61,11 @@ DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
 SIDECAR_COLUMNS = "rlds/columns/"
 
 # Arrays of UMI with one value for all steps of an episode.
-_CONSTANT = ("demo_start_pose", "demo_end_pose")
-# The time at which each row was recorded.
-_TIMES = f"{DATA}timestamp"
+_CONSTANT_ARRAYS = ("demo_start_pose", "demo_end_pose")
+# The array with the recording time of each row.
+_TIME_ARRAY = f"{DATA}timestamp"
 # Arrays that are no observations.
-_OF_STEPS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
+_NON_OBSERVATIONS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
 
 
 class ZarrSource(Source):
@@ -167,7 +167,7 @@ class ZarrSource(Source):
             if name.startswith(META) and name != EPISODE_ENDS
             if not is_aborted and array.shape[:1] == (len(ends),)
         }
-        self._times = None if self._sidecar_arrays else arrays.get(_TIMES)
+        self._times = None if self._sidecar_arrays else arrays.get(_TIME_ARRAY)
         num_filmed = len(self._bounds) - 1 if self._times in self._steps.values() else 0
         with source_errors(self._files.path):
             self._videos = BufferVideos(self._files.path, num_filmed)
@@ -345,12 +345,12 @@ def path_of(name: str, *, is_kept: bool) -> str:
     path = name.removeprefix(DATA)
     if is_kept:
         return f"{CHUNKS}/{path}"
-    return path if path.partition("/")[0] in _OF_STEPS else f"{rlds.OBSERVATION}/{path}"
+    return path if path.partition("/")[0] in _NON_OBSERVATIONS else f"{rlds.OBSERVATION}/{path}"
 
 
 def is_constant(name: str) -> bool:
     """Whether an array of `data` is constant in each episode, by its name."""
-    return name.endswith(_CONSTANT)
+    return name.endswith(_CONSTANT_ARRAYS)
 
 
 def _field(array: ZarrArray) -> Field:

@@ -1,4 +1,4 @@
-"""The videos that lie beside a replay buffer of a real robot: `videos/<episode>/<camera>.mp4`.
+"""The videos of a replay buffer of a real robot: `videos/<episode>/<camera>.mp4`.
 
 Their frames and the rows of the buffer have clocks of their own, both from the first row on.
 """
@@ -23,10 +23,10 @@ from rlds_ecosystem.files import stores
 __all__ = ["BufferVideos"]
 
 _FILE = re.compile(r"([0-9]+)\.mp4")
-# Recorders stop the video before the robot: this many last steps repeat its last frame.
-_MAX_LATE = 10
-# Tolerance of time differences, as a share of a step.
-_ROUNDING = 1e-5
+# The limit of last steps that repeat the last frame, as recorders stop the video early.
+_MAX_REPEATED_STEPS = 10
+# The tolerance of time differences, as a fraction of a step.
+_TIME_TOLERANCE_STEPS = 1e-5
 
 
 class BufferVideos:
@@ -90,7 +90,7 @@ def _frames(times: np.ndarray, shown: np.ndarray) -> np.ndarray:
     Its last one stands for the frames of a few steps after it; -1 for others.
     """
     step = times[1] if len(times) > 1 else 0.0
-    frames = np.searchsorted(shown, times - _ROUNDING * step, "left")
+    frames = np.searchsorted(shown, times - _TIME_TOLERANCE_STEPS * step, "left")
     late = np.cumsum(frames >= len(shown))
     frames = np.minimum(frames, len(shown) - 1)
-    return np.where(late > _MAX_LATE, -1, frames)
+    return np.where(late > _MAX_REPEATED_STEPS, -1, frames)

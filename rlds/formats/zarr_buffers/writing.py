@@ -24,8 +24,8 @@ COMPRESSORS: Mapping[str, Any] = {
 }
 """The compressors "default" and "disk" of Diffusion Policy."""
 _CHUNK_BYTES = 2_000_000
-# From this size on, a row is taken for an image, which is a chunk.
-_IMAGE_BYTES = 10_000
+# The smallest size of a row that is stored as a chunk of its own, like an image.
+_MIN_IMAGE_BYTES = 10_000
 
 
 class ZarrWriter:
@@ -194,6 +194,6 @@ def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str
 def rows_json(dtype: np.dtype, row_shape: Sequence[Any], compressor: Any) -> dict[str, Any]:
     """Returns the `.zarray` of an array of rows: chunks of some megabytes, or one image."""
     row = max(math.prod(row_shape) * dtype.itemsize, 1)
-    is_image = len(row_shape) >= 2 and row >= _IMAGE_BYTES
+    is_image = len(row_shape) >= 2 and row >= _MIN_IMAGE_BYTES
     num_rows = 1 if is_image else max(1, _CHUNK_BYTES // row)
     return _array_json(dtype, [num_rows, *row_shape], compressor)

@@ -97,8 +97,8 @@ def test_groups_are_of_one_form_and_bounded(forms, max_episodes):
 
     numbered_episodes = [make(*item) for item in enumerate(forms)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(episode_groups, "_MAX_EPISODES", max_episodes)
-        patch.setattr(episode_groups, "_MAX_BYTES", 300)
+        patch.setattr(episode_groups, "_MAX_GROUP_EPISODES", max_episodes)
+        patch.setattr(episode_groups, "_MAX_GROUP_BYTES", 300)
         groups = list(in_groups(enumerate(numbered_episodes)))
     assert [episode for group in groups for _, episode in group] == numbered_episodes
     for group in groups:

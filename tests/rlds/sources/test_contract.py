@@ -139,7 +139,7 @@ def noting(tmp_path, monkeypatch):
 
 def _restored(source):
     paths = {path: path for path in ("observation/joints", "action", "blue")}
-    sidecar = Sidecar.of(Episodes(source, "train"), paths, whole=paths)
+    sidecar = Sidecar.of(Episodes(source, "train"), paths, final_row_places=paths)
     rows = [sidecar.pack(source.read("train", index)) for index in range(3)]
     return RestoredSource(source, PackedSidecar(sidecar, "beside", rows.__getitem__, 3))
 
@@ -154,7 +154,7 @@ def _changes_of(source):
 
 
 def _described(source):
-    about = Sidecar.of_dataset(Episodes(source, "train"))
+    about = Sidecar.metadata_only(Episodes(source, "train"))
     return DescribedSource(source, StoredSidecar(about, "beside", None))
 
 

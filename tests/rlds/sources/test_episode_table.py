@@ -166,7 +166,7 @@ def test_numbers_count_over_all_that_is_asked_for(dataset):
     ],
 )
 def test_conditions_that_are_wrong_or_do_more_are_refused(dataset, condition, monkeypatch):
-    monkeypatch.setattr("rlds.sources.queries._SECONDS", 0.5)
+    monkeypatch.setattr("rlds.sources.queries._TIME_LIMIT_S", 0.5)
     with pytest.raises(ValueError, match="where: "):
         rlds.sources.open(dataset, where=condition)
 
@@ -311,8 +311,8 @@ def test_a_field_may_be_called_as_a_function(dataset):
 def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
     expected = rlds.sources.open(dataset).table().arrow()
     shutil.rmtree(dataset / ".rlds")
-    monkeypatch.setattr(episode_table, "_AT_ONCE", 2)
-    monkeypatch.setattr(episode_table, "_LONG", 0)
+    monkeypatch.setattr(episode_table, "_MAX_TASK_EPISODES", 2)
+    monkeypatch.setattr(episode_table, "_SERIAL_SECONDS", 0)
     assert rlds.sources.open(dataset).table(jobs=2).arrow().equals(expected)
     assert os.listdir(dataset / ".rlds") == ["episodes-train.parquet"]
 
@@ -320,7 +320,7 @@ def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
 def test_a_table_goes_on_where_it_was_interrupted(dataset, monkeypatch):
     expected = rlds.sources.open(dataset).table().arrow()
     shutil.rmtree(dataset / ".rlds")
-    monkeypatch.setattr(episode_table, "_AT_ONCE", 2)
+    monkeypatch.setattr(episode_table, "_MAX_TASK_EPISODES", 2)
     read = Reads(monkeypatch, stop_at=4)
     with pytest.raises(KeyboardInterrupt):
         rlds.sources.open(dataset).table()

@@ -15,7 +15,7 @@ from envlogger import RiegeliBackendWriter, StepData
 from envlogger.errors import EnvLoggerError
 from rlds import sources
 from rlds.editing import Delete, Split
-from rlds.sources.episode_table import keep_audit
+from rlds.sources.episode_table import store_audit
 from rlds_creator.viewing import Shelf
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.labels import Said
@@ -185,7 +185,7 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     shelf = Shelf([tmp_path / "log"])
     place = shelf.datasets()["datasets"][0]["id"], "train"
     assert not [it for it in shelf.columns(*place)["columns"] if it["name"].startswith("audit.")]
-    keep_audit(
+    store_audit(
         sources.open(tmp_path / "log").source,
         "train",
         range(3),
@@ -214,7 +214,7 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
         if scores is not None:
             columns = {"steadiness": scores, "steadiness_rank": scores / 8}
             source = sources.open(tmp_path / "log").source
-            assert keep_audit(source, "train", range(3), [[]] * 3, columns, [])
+            assert store_audit(source, "train", range(3), [[]] * 3, columns, [])
         while not (found := shelf.listing(*place, columns=names))["is_complete"]:
             pass
         for row in found["episodes"]:

@@ -158,7 +158,7 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
 
 
 def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(episode_table, "_LEAST_AT_ONCE", 1)
+    monkeypatch.setattr(episode_table, "_MIN_TASK_EPISODES", 1)
     monkeypatch.setattr(shelf, "_TABLE_SECONDS", 0.05)
     is_held, read = threading.Event(), reading.read
 

@@ -81,7 +81,7 @@ def test_rows_are_those_of_the_source(tmp_path, version):
 
 def test_data_files_have_a_limited_size(tmp_path, monkeypatch):
     monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 4_000)
-    monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_AT_ONCE", 2)
+    monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_PER_WRITE", 2)
     path = exported(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
     check_layout(path)
     for folder in ("data", "meta/episodes"):

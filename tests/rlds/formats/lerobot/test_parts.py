@@ -25,8 +25,8 @@ def contents(path):
 def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
     written = {}
     for way, max_episodes in (("once", 1000), ("parts", episodes_of_part)):
-        monkeypatch.setattr(parts, "_EPISODES", max_episodes)
-        monkeypatch.setattr(parts, "_EPISODES_OF_UNKNOWN_SIZE", max_episodes)
+        monkeypatch.setattr(parts, "_MAX_EPISODES", max_episodes)
+        monkeypatch.setattr(parts, "_MAX_UNKNOWN_EPISODES", max_episodes)
         make(tmp_path / way)
         check_layout(tmp_path / way)
         written[way] = contents(tmp_path / way)

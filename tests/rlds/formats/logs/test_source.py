@@ -31,7 +31,7 @@ def test_kinds_of_metadata_are_kept_of_large_logs(tmp_path, monkeypatch):
     monkeypatch.setattr(logs.EnvLoggerSource, "_episode_columns", noted)
     opened = [rlds.sources.open(tmp_path / "log")]
     assert not (tmp_path / "cache").exists()  # Of small ones there is nothing to keep.
-    monkeypatch.setattr(logs, "_MANY", 3)
+    monkeypatch.setattr(logs, "_MIN_CACHED_EPISODES", 3)
     for expected in ([0, 1, 2, 3], [0, 2]):
         looked.clear()
         opened.append(rlds.sources.open(tmp_path / "log"))
