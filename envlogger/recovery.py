@@ -26,7 +26,7 @@ from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError, storage_errors
 from envlogger.proto.storage_pb2 import Datum
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.whole_files import sync, write_at_once
+from rlds_ecosystem.files.whole_files import sync, write_atomically
 
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
@@ -344,8 +344,8 @@ def _replace(path: epath.Path, content: bytes) -> None:
     if path.exists():
         if path.read_bytes() == content:
             return
-        write_at_once(_free_name(path), path.read_bytes())
-    write_at_once(path, content)
+        write_atomically(_free_name(path), path.read_bytes())
+    write_atomically(path, content)
 
 
 def _free_name(path: epath.Path) -> epath.Path:

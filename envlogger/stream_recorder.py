@@ -23,7 +23,7 @@ from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.closing import Closing
 from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError, UsageError
-from rlds_ecosystem.files.whole_files import Share, write_at_once
+from rlds_ecosystem.files.whole_files import SharedLock, write_atomically
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
@@ -278,12 +278,12 @@ class StreamRecorder(Closing):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             described = self.path.parent / "metadata.yaml"
             if not described.exists():
-                write_at_once(described, _METADATA.encode())
+                write_atomically(described, _METADATA.encode())
             self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
             self._file.write(_MAGIC + _record(_HEADER, _text("ros2") + _text("rlds streams")))
         except OSError as error:
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
-        self._end, self._share = self._file.tell(), Share(self.path.parent)
+        self._end, self._share = self._file.tell(), SharedLock(self.path.parent)
         try:
             self._waiting.reserve = self._reserve = DiskReserve(self.path.parent, max_pending_bytes)
         except StorageError:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 # Distributions that have packages of the same names as this one. (That was its own name once, too.)
-_OTHERS = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", re.IGNORECASE)
+_FOREIGN_PACKAGES = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", re.IGNORECASE)
 
 
 def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -40,7 +40,7 @@ def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]
             names = os.listdir(directory or ".")
         except OSError:  # Archives, and directories that are not there.
             continue
-        matches = filter(None, map(_OTHERS.fullmatch, names))
+        matches = filter(None, map(_FOREIGN_PACKAGES.fullmatch, names))
         distributions += [(match[1], match[2], directory) for match in matches]
     return distributions
 
@@ -63,14 +63,14 @@ def warn_of_other_distributions(directories: Iterable[str]) -> None:
 
 
 def choose_implementation(package: str, *, slower: str) -> str:
-    """Chooses between the compiled hot functions of a package and their twins in Python.
+    """Chooses between the compiled core of a package and its slower implementation in Python.
 
-    `RIEGELI_IMPLEMENTATION=python` in the environment asks for the twins, `cython` insists on the
-    compiled ones; without it the compiled ones are used where they were built.
+    `RIEGELI_IMPLEMENTATION` in the environment, `python` or `cython`, decides; without it the
+    compiled core is used if it was built.
 
     Args:
       package: Its name; the compiled functions are in its module `_compiled`.
-      slower: The slowdown of the twins, for the warning.
+      slower: The slowdown of Python, for the warning.
 
     Returns:
       "cython" or "python".
@@ -102,7 +102,7 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
       error: The error of importing the core.
     """
     checkout = root if (root / "setup.py").exists() else None
-    how = f"pip install --editable {checkout}" if checkout else _INSTALL_ANEW
+    how = f"pip install --editable {checkout}" if checkout else _REINSTALL
     built = [path.name for path in _compiled_files(root, package)]
     if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
         return f"its compiled core does not load ({error}). Reinstall it: {how}"
@@ -118,14 +118,14 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
                     f"the checkout {checkout} is not compiled, and hides the installed package in "
                     f"{other}. Start Python in another directory, or compile it: {how}"
                 )
-    lacking = _what_the_build_lacks()
+    lacking = _missing_build_tools()
     subject = "the checkout" if checkout else "the installed package"
     if lacking:
         return f"{subject} is not compiled, and {lacking}, and then: {how}"
     return f"{subject} is not compiled, though it could be: {how}"
 
 
-_INSTALL_ANEW = "pip install --force-reinstall --no-deps ., in the checkout it came from"
+_REINSTALL = "pip install --force-reinstall --no-deps ., in the checkout it came from"
 
 
 def _compiled_files(root: Path, package: str) -> list[Path]:
@@ -133,7 +133,7 @@ def _compiled_files(root: Path, package: str) -> list[Path]:
     return [path for path in files if path.suffix in (".so", ".pyd")]
 
 
-def _what_the_build_lacks() -> str | None:
+def _missing_build_tools() -> str | None:
     import shlex
     import shutil
     import sysconfig

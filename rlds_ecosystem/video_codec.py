@@ -1,8 +1,7 @@
 """Frames to packets of video and back, a frame at a time.
 
 Each frame becomes one packet, in order, and at once unless `Video.delays`. Each group of pictures
-decodes alone: its key packet has all that a decoder needs. So packets can be kept in any records,
-one to a step.
+decodes on its own, from its key packet on, so records can hold one packet for each step.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.errors import DamagedDataError
 
-__all__ = ["FrameDecoder", "FrameEncoder", "Video", "usual_scheduling"]
+__all__ = ["FrameDecoder", "FrameEncoder", "Video", "restored_scheduling"]
 
 # By codec: the encoder, the decoder, and the default quality and preset. The faster presets of AV1
 # give visible block artifacts where much moves.
@@ -27,9 +26,9 @@ _CODECS: Mapping[str, tuple[str, str, int, str]] = {
     "h264": ("libx264", "h264", 23, "superfast"),
     "av1": ("libsvtav1", "libdav1d", 30, "8"),
 }
-_DELAYED = {"h264": "superfast", "av1": "12"}
-_LOSSLESS, _FASTEST = "ultrafast", {"h264": "ultrafast", "av1": "10"}
-_WORSE = 8  # How much quality is given up for time.
+_DELAYED_PRESETS = {"h264": "superfast", "av1": "12"}
+_LOSSLESS_PRESET, _FASTEST_PRESETS = "ultrafast", {"h264": "ultrafast", "av1": "10"}
+_QUALITY_STEP = 8  # Added to the constant rate factor of a faster, worse encoding.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +84,8 @@ class Video:
         """Returns a faster encoding of lower quality; a lossless encoding stays."""
         if self.lossless:
             return self
-        quality = min(self.factor + _WORSE, 63 if self.codec == "av1" else 51)
-        return dataclasses.replace(self, quality=quality, preset=_FASTEST[self.codec])
+        quality = min(self.factor + _QUALITY_STEP, 63 if self.codec == "av1" else 51)
+        return dataclasses.replace(self, quality=quality, preset=_FASTEST_PRESETS[self.codec])
 
     @property
     def factor(self) -> int:
@@ -100,9 +99,9 @@ class Video:
           shape: Of a frame: `(height, width, 3)`, RGB.
         """
         name, _, _, preset = _CODECS[self.codec]
-        preset = self.preset or (_DELAYED[self.codec] if self.delays else preset)
+        preset = self.preset or (_DELAYED_PRESETS[self.codec] if self.delays else preset)
         if self.lossless:
-            options = {"preset": self.preset or _LOSSLESS, "qp": "0", "tune": "zerolatency"}
+            options = {"preset": self.preset or _LOSSLESS_PRESET, "qp": "0", "tune": "zerolatency"}
             return "libx264rgb", "rgb24", options
         options = {"preset": preset, "crf": str(self.factor)}
         if self.codec == "av1":
@@ -131,11 +130,11 @@ class Video:
 
 
 @contextlib.contextmanager
-def usual_scheduling() -> Iterator[None]:
-    """Has threads scheduled as before, whatever happens meanwhile.
+def restored_scheduling() -> Iterator[None]:
+    """Restores the scheduling policy of threads at its end.
 
-    If it may, SVT-AV1 makes its threads, and the one that opens it, threads of real time, which may
-    keep the others of a machine from running.
+    If permitted, SVT-AV1 gives real-time priority to its threads and the one that opens it, which
+    may keep other threads of the machine from running.
     """
     if not os.path.isdir(tasks := "/proc/self/task"):
         yield
@@ -171,7 +170,7 @@ class FrameEncoder:
     def __init__(self, video: Video, shape: tuple[int, ...]) -> None:
         if len(shape) != 3 or shape[2] != 3:
             raise ValueError(f"frames of shape {shape}, expected (height, width, 3)")
-        os.environ.setdefault("SVT_LOG", "1")  # It tells a lot on the standard error.
+        os.environ.setdefault("SVT_LOG", "1")  # It logs a lot to the standard error.
         self._av = import_extra("av")
         self._shape, self._number = tuple(shape), 0
         name, pix_fmt, options = video.encoder(shape)
@@ -179,10 +178,10 @@ class FrameEncoder:
         context.height, context.width, context.pix_fmt = shape[0], shape[1], pix_fmt
         context.framerate = Fraction(video.fps).limit_denominator(1000)
         context.time_base = 1 / context.framerate
-        # More threads would keep frames back.
+        # More threads would delay frames.
         context.gop_size, context.max_b_frames, context.thread_count = video.gop, 0, 1
         context.options = options
-        with usual_scheduling():
+        with restored_scheduling():
             context.open()
         self._context = context
 
@@ -208,7 +207,7 @@ class FrameEncoder:
         return _as_bytes(self._context.encode(image))
 
     def close(self) -> list[tuple[bytes, bool]]:
-        """Ends the encoder; returns the packets that it kept back."""
+        """Ends the encoder; returns the remaining packets."""
         return _as_bytes(self._context.encode(None))
 
 

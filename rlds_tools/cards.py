@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import markdown
@@ -188,7 +188,7 @@ def card(
         document = about.croissant(_folder_of(croissant), progress)
         written.append((croissant, json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
     for file, content in written:
-        write_at_once(file, content.encode(errors="replace"))
+        write_atomically(file, content.encode(errors="replace"))
     return Card(
         path=os.fspath(path),
         name=about.name,

@@ -16,7 +16,7 @@ from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source, SourceError, files_of
 from rlds_ecosystem.model.fields import MEANING, Field, in_words
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_in, named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
@@ -358,7 +358,7 @@ class _Comparison:
         all_paths = dict.fromkeys([*self._specs[0], *self._specs[1]])
         for path in ignore:
             if not any(is_in(name, path) for name in all_paths):
-                raise KeyError(f"ignore: no field {path!r}; {what_there_is(path, all_paths)}")
+                raise KeyError(f"ignore: no field {path!r}; {suggest_names(path, all_paths)}")
         self._equal = _exactly if rtol == atol == 0 else _about(rtol, atol)
         self.pair: tuple[Episodes, ...] = ()
         self.differences: list[Difference] = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.texts import printable
 from rlds_tools.results import Block, Result, Table, count, next_commands
 
@@ -313,7 +313,7 @@ def convert(
 
     formats, format, given = sources.formats(), format or sources.format_of(raw), options or {}
     if format not in formats:
-        raise ValueError(f"no format {format!r}; {what_there_is(format, formats)}")
+        raise ValueError(f"no format {format!r}; {suggest_names(format, formats)}")
     source_format = formats[format]
     if storage.get("float64") == "float32" and "float64" in source_format.options:
         given = {"float64": "float32", **given}  # Some logs cannot be read without it.
@@ -362,7 +362,7 @@ def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
     name, _, config = dataset.partition("/")
     available = builders()
     if name not in available:
-        raise ValueError(f"no dataset {name!r}; {what_there_is(name, available)}")
+        raise ValueError(f"no dataset {name!r}; {suggest_names(name, available)}")
     configs = list(available[name].builder_configs)
     if config and config not in configs:
         raise ValueError(_unknown_config(name, config, configs))

@@ -18,7 +18,7 @@ from rlds.sources.cameras import cameras_of
 from rlds.sources.source import TRANSITION_FIELDS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
@@ -273,7 +273,7 @@ def _is_numeric(field: Any) -> bool:
 def _value_of(episode: SourceEpisode, field: str) -> str:
     values = dict(named_leaves(episode.metadata))
     if field not in values:
-        raise KeyError(f"no field {field!r} of episodes; {what_there_is(field, values)}")
+        raise KeyError(f"no field {field!r} of episodes; {suggest_names(field, values)}")
     value = values[field]
     return text_of(np.asarray(value).item() if np.size(value) == 1 else value)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 import tfds_files
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_tools.recording_facts import recording_facts
@@ -400,7 +400,7 @@ def inspect(
     splits = inspected.splits if isinstance(inspected, Inspection) else ()
     chosen = tuple(each for each in splits if split in (None, each.name))
     if not chosen or isinstance(inspected, RecordFile):
-        split_names = what_there_is(split or "", [each.name for each in splits])
+        split_names = suggest_names(split or "", [each.name for each in splits])
         raise KeyError(f"{inspected.path}: no split {split!r}; {split_names}")
     if where is not None:
         from rlds import sources

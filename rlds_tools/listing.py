@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_tools.inspection import Inspection, RecordFile, inspect
 from rlds_tools.results import Block, Result, Style, Table, cell, count, next_commands, size_of
 
@@ -235,7 +235,7 @@ def list_episodes(
     elif columns == ["all"]:
         chosen = list(table.columns)
     if unknown := [column for column in chosen if column not in table.columns]:
-        raise KeyError(f"no column {unknown[0]!r}; {what_there_is(unknown[0], table.columns)}")
+        raise KeyError(f"no column {unknown[0]!r}; {suggest_names(unknown[0], table.columns)}")
     values = table.arrow(chosen).to_pydict()
     if columns is None:  # Empty columns are left out.
         values = {c: items for c, items in values.items() if any(x is not None for x in items)}

@@ -30,7 +30,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.mapping import map_file
 from rlds_ecosystem.files.stores import is_local
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from tfds_files.example_scan import NOT_DIRECT, FieldLayout
 from tfds_files.record_files import FOOTER, HEADER
 from tfds_files.shard_index import ARRAYS, ShardIndex, stored_checksum
@@ -60,7 +60,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
     for path in [*_in_dataset(index.path), *(_cached(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
-            write_at_once(path, content, durable=False)
+            write_atomically(path, content, durable=False)
         except OSError as e:
             why = e
         else:
@@ -87,7 +87,7 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
         with contextlib.suppress(OSError):
             content = (url.parent / FOLDER / target.name).read_bytes()
             target.parent.mkdir(exist_ok=True)
-            write_at_once(target, content, durable=False)
+            write_atomically(target, content, durable=False)
 
     stores.in_parallel(fetch_one, range(len(urls)), urls[0])
 

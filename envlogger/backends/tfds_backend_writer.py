@@ -31,7 +31,7 @@ from rlds.tfds.features import (
 )
 from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.model.columns import first_row, known_field, stack_values
-from rlds_ecosystem.model.fields import Field, is_mark, match_columns
+from rlds_ecosystem.model.fields import Field, is_known_mask, match_columns
 from rlds_ecosystem.model.json_values import to_json
 from tfds_files.growing import Appender
 
@@ -241,7 +241,7 @@ class TFDSBackendWriter(BackendWriter):
             return
         episode_index, self._num_episodes = self._num_episodes, self._num_episodes + 1
         expected = self._episode_fields
-        if is_mark(expected.get(_COMPLETE)):
+        if is_known_mask(expected.get(_COMPLETE)):
             is_whole = steps[0].timestep.first() and steps[-1].timestep.last()
             metadata = {_COMPLETE: is_whole, **metadata}
         marks = {name: known_field(name) for name in expected if known_field(name) in expected}

@@ -25,7 +25,7 @@ from rlds.sources.registry import Format, formats
 from rlds.sources.source import FACTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
 from rlds_ecosystem.files.processes import Workers, default_jobs
-from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.files.whole_files import atomic_target
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.progress import show_progress
 
@@ -272,7 +272,7 @@ def draft_export(
             return
     with (
         contextlib.closing(staging),
-        made_at_once(path, last=formats()[format].first_read, drafts=drafts) as draft,
+        atomic_target(path, last=formats()[format].first_read, drafts=drafts) as draft,
         staging,
         contextlib.ExitStack() as stack,
     ):

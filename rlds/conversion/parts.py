@@ -26,7 +26,7 @@ from rlds.sources.source import (
     SourceError,
 )
 from rlds.sources.view import View
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at
 
@@ -112,7 +112,7 @@ class WrittenPart:
             [index, *(getattr(error, name) for name in _ERROR_FIELDS)]
             for index, error in self.left_out.items()
         ]
-        write_at_once(path, json.dumps({"episodes": episodes, "left_out": errors}).encode())
+        write_atomically(path, json.dumps({"episodes": episodes, "left_out": errors}).encode())
 
 
 def read_part(path: Path) -> WrittenPart | None:

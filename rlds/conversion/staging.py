@@ -45,7 +45,7 @@ from rlds_ecosystem.files.whole_files import (
     is_open,
     lock,
     sync_all,
-    write_at_once,
+    write_atomically,
 )
 from rlds_ecosystem.model.errors import StorageError
 

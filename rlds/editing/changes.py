@@ -32,8 +32,8 @@ from rlds.video import CLIP, VIDEO
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.columns import fits
 from rlds_ecosystem.model.fields import KINDS, Field, as_fields
-from rlds_ecosystem.model.names import what_there_is
-from rlds_ecosystem.model.nests import fields_there_are, is_in, root_of
+from rlds_ecosystem.model.names import suggest_names
+from rlds_ecosystem.model.nests import is_in, root_of, suggest_fields
 
 __all__ = [
     "Added",
@@ -188,7 +188,7 @@ class WithMeaning(Change):
             raise ValueError(f"set_meaning: {path!r} is not a field of numbers")
         kind, names = meaning.get("kind"), (*meaning.get("names", ()),)
         if kind and kind not in KINDS:
-            raise ValueError(f"set_meaning: no kind {kind!r}; {what_there_is(kind, KINDS)}")
+            raise ValueError(f"set_meaning: no kind {kind!r}; {suggest_names(kind, KINDS)}")
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
         unknown = Field(field.dtype)
@@ -375,7 +375,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
         for field in [*known_names]
         if is_in(field, path) and path != rlds.STEPS
     }
-    raise ValueError(f"there is no field {name!r}; {fields_there_are(name, known_names)}")
+    raise ValueError(f"there is no field {name!r}; {suggest_fields(name, known_names)}")
 
 
 def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:

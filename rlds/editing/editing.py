@@ -319,7 +319,7 @@ def _edit_in_place(
     def identity() -> object:
         return files_in(target), added_label_ids(labels)
 
-    new = replaced(target, keep_old=keep_old, identity=identity, held=labels)
+    new = replaced(target, keep_old=keep_old, identity=identity, label_folders=labels)
     with new as draft:
         if file_state(plan.episodes) != plan.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")

@@ -25,7 +25,7 @@ from rlds.editing.metadata_merging import Policy
 from rlds.sources import lineage
 from rlds.sources.source import FACTS, SourceEpisode, check_flags
 from rlds_ecosystem.model.columns import objects
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = [
     "ActionAs",
@@ -499,14 +499,14 @@ _ARGUMENT_TYPES: Mapping[str, type] = {"str": str, "int": int}
 def _operation(number: int, entry: Any) -> Operation:
     if not isinstance(entry, Mapping) or entry.get("do") not in _OPERATIONS:
         name = str(entry.get("do")) if isinstance(entry, Mapping) else repr(entry)
-        available = what_there_is(name, _OPERATIONS)
+        available = suggest_names(name, _OPERATIONS)
         raise ValueError(f"recipe: operation {number}: no operation {name}; {available}")
     arguments = {name: value for name, value in entry.items() if name != "do"}
     kind = _OPERATIONS[entry["do"]]
     names = [field.name for field in dataclasses.fields(kind)]
     try:
         if unknown := [name for name in arguments if name not in names]:
-            raise TypeError(f"no argument {unknown[0]!r}; {what_there_is(str(unknown[0]), names)}")
+            raise TypeError(f"no argument {unknown[0]!r}; {suggest_names(str(unknown[0]), names)}")
         for field in dataclasses.fields(kind):
             value = arguments.get(field.name)
             expected = _ARGUMENT_TYPES.get(str(field.type).removesuffix(" | None"), object)

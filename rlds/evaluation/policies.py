@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import named_leaves
 
 __all__ = [
@@ -614,7 +614,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     for part, rank in (("weight", 2), ("bias", 1)):
         path = f"{name}/{part}"
         if path not in arrays:
-            raise KeyError(f"no array {path!r}; {what_there_is(path, sorted(arrays))}")
+            raise KeyError(f"no array {path!r}; {suggest_names(path, sorted(arrays))}")
         array = np.asarray(arrays[path])
         if array.dtype.kind not in "fiu" or array.ndim != rank:
             raise ValueError(
@@ -631,7 +631,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
 
 def _choice(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
     if name not in arrays:
-        raise KeyError(f"no array {name!r}; {what_there_is(name, sorted(arrays))}")
+        raise KeyError(f"no array {name!r}; {suggest_names(name, sorted(arrays))}")
     value = arrays[name]
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     if text not in choices:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds.feeds.permutation import RowRandom
 from rlds.feeds.samples import Batch
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["CHANGES", "augment", "augment_batch"]
 

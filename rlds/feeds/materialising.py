@@ -22,7 +22,7 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import About, Fields, SourceError, files_of
 from rlds.sources.view import RowContext
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.files.whole_files import atomic_target
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 

@@ -32,7 +32,7 @@ from rlds.sources.source import TRANSITION_FIELDS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.model.nests import is_in, leaves_at, nest, root_of, suggest_fields
 
 __all__ = [
     "Batch",

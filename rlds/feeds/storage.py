@@ -283,10 +283,10 @@ class EpisodeCache:
         self._bytes, self._lock = 0, threading.Lock()
         # Fields that were requested once are read of all later episodes.
         self._paths: dict[str, None] = {}
-        self._reset()
+        self._reset_after_fork()
         reset_in_forks(self)
 
-    def _reset(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._cached.clear()
         self._bytes, self._lock = 0, threading.Lock()
         self._threads = DaemonThreads(_MAX_PARALLEL_READS, "rlds-episodes")

@@ -47,7 +47,7 @@ from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, fields_there_are, is_in, leaves_at, nest, root_of
+from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, root_of, suggest_fields
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -433,7 +433,7 @@ class Table:
     def unknown_field(self, path: str) -> KeyError:
         """Returns the error of an unknown field path."""
         aliases = step_aliases(self.episodes.source)
-        return KeyError(f"no field {path!r}; {fields_there_are(path, self.fields, aliases)}")
+        return KeyError(f"no field {path!r}; {suggest_fields(path, self.fields, aliases)}")
 
     def with_column(self, path: str, values: Sequence[Any] | np.ndarray) -> Table:
         """Returns the table with an additional in-memory field: advantages, returns, values.

@@ -19,7 +19,7 @@ from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.standardized import name_of
 from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import fields_there_are, nest
+from rlds_ecosystem.model.nests import nest, suggest_fields
 
 __all__ = ["UniformFields", "unify"]
 

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 
 from rlds.labels.labels import Labels
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["Agreement", "agreement", "alpha_of"]
 
@@ -49,7 +49,7 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
     """
     layer_types = labels.layers()
     if layer not in layer_types:
-        raise KeyError(f"no layer {layer!r}; {what_there_is(layer, layer_types)}")
+        raise KeyError(f"no layer {layer!r}; {suggest_names(layer, layer_types)}")
     is_number = layer_types[layer] == "number"
     rows = [row for row in labels if row.layer == layer]
     codes = {value: number for number, value in enumerate(dict.fromkeys(r.value for r in rows))}

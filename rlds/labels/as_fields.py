@@ -16,7 +16,7 @@ from rlds.sources.label_rows import COLUMN, TYPES, Label
 from rlds.sources.source import Fields, Source, files_of, with_random_access
 from rlds.sources.view import RowContext, View, flat
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["LabelledSource", "labelled"]
 
@@ -46,7 +46,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     layer_types = labels.layers()
     chosen_layers = set(layer_types if layers is None else layers)
     for name in chosen_layers - layer_types.keys():
-        raise KeyError(f"no layer {name!r}; {what_there_is(name, layer_types)}")
+        raise KeyError(f"no layer {name!r}; {suggest_names(name, layer_types)}")
     rows = [row for row in labels if row.layer in chosen_layers]
     if not rows:
         raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")

@@ -18,7 +18,7 @@ from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["as_labels", "as_text", "read", "write"]
 
@@ -60,7 +60,7 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
             writer.writeheader()
             writer.writerows(texts)
             stream.detach()
-    write_at_once(path, content.getvalue())
+    write_atomically(path, content.getvalue())
     return len(rows)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlds.robotics.expressions import Piece, parse
 from rlds.robotics.registry import ACTIONS, DatasetMeaning
 from rlds.robotics.rules import RULES
-from rlds_ecosystem.model.nests import fields_there_are, named_leaves
+from rlds_ecosystem.model.nests import named_leaves, suggest_fields
 
 __all__ = ["fields_of", "standard_columns", "widths_of"]
 
@@ -118,7 +118,7 @@ def _column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
 
 
 def _missing(path: str, columns: Mapping[str, Any]) -> str:
-    return f"no field {path!r}, which the standard needs; {fields_there_are(path, columns)}"
+    return f"no field {path!r}, which the standard needs; {suggest_fields(path, columns)}"
 
 
 def _check_size(piece: Piece, size: int, total: int) -> None:

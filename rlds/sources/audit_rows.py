@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["COLUMN", "audited", "file_beside", "meanings_in", "write"]
 
@@ -61,7 +61,7 @@ def write(
     sink = arrow.BufferOutputStream()
     table = table.replace_schema_metadata({_KEY: key, _MEANINGS: json.dumps([*meanings])})
     import_extra("pyarrow.parquet").write_table(table, sink, compression="zstd")
-    write_at_once(file, sink.getvalue().to_pybytes(), durable=False)
+    write_atomically(file, sink.getvalue().to_pybytes(), durable=False)
 
 
 def audited(file: Path, key: str) -> Any:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["in_words", "quoted", "syntax_in_words", "unknown_column"]
 
@@ -87,7 +87,7 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
         for other, column in _OTHER_NAMES.items()
         if column in columns and other not in columns
     }
-    return f"there is no column {name!r}; {what_there_is(name, columns, {**aliases, **typed})}"
+    return f"there is no column {name!r}; {suggest_names(name, columns, {**aliases, **typed})}"
 
 
 def _as_typed(name: str, kind: Any) -> str:

@@ -30,7 +30,7 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds.video import VIDEO
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import known_field
-from rlds_ecosystem.model.fields import Field, as_fields, is_mark
+from rlds_ecosystem.model.fields import Field, as_fields, is_known_mask
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["RowMaker", "column_of"]

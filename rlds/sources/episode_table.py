@@ -29,7 +29,7 @@ from rlds.sources.view import View
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.files.replacing import FOLDER
-from rlds_ecosystem.files.whole_files import try_to_lock, write_at_once
+from rlds_ecosystem.files.whole_files import try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.nests import is_in
 from rlds_ecosystem.progress import show_progress

@@ -30,7 +30,7 @@ from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.replacing import FOLDER, finish_replacing
-from rlds_ecosystem.files.whole_files import locked, write_at_once
+from rlds_ecosystem.files.whole_files import locked, write_atomically
 
 __all__ = [
     "COLUMN",
@@ -297,7 +297,7 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
             content[name] = dataclasses.asdict(layer)
             if not layer.title:  # Earlier releases lack this field.
                 del content[name]["title"]
-        write_at_once(file, json.dumps([*content.values()], indent=1).encode() + b"\n")
+        write_atomically(file, json.dumps([*content.values()], indent=1).encode() + b"\n")
 
     _write_to_first(folders, write)
 
@@ -397,7 +397,7 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
             if new := b"".join(line + b"\n" for line in new_lines if line not in existing_lines):
                 _append_lines(folder / name, new)
         if layers and not any((each / _LAYERS).exists() for each in target):
-            write_at_once(folder / _LAYERS, layers.read_bytes())
+            write_atomically(folder / _LAYERS, layers.read_bytes())
 
     if (lines or layers) and target:
         _write_to_first(target, write)

@@ -31,7 +31,7 @@ from rlds.sources.source import AnySource, Origin, Source
 from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import FOLDER
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = [
     "CONVERT",

@@ -17,7 +17,7 @@ from rlds.sources.signs import Signs
 from rlds.sources.source import AnySource, SourceError, files_of
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import finish_replacing
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["UnknownFormatError", "format_of", "only_split", "open"]
 
@@ -95,7 +95,7 @@ def open(
     if format is None:
         format = _LAYOUT_FORMAT if _LAYOUT_FORMAT in options else format_of(path)
     elif format not in registry:
-        raise ValueError(f"unknown format {format!r}; {what_there_is(format, registry)}")
+        raise ValueError(f"unknown format {format!r}; {suggest_names(format, registry)}")
     source_class = registry[format].load()
     if unknown := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"

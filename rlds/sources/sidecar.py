@@ -60,7 +60,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.mapping import map_file
 from rlds_ecosystem.files.replacing import FOLDER
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.columns import stack_values, step_flags
 from rlds_ecosystem.model.fields import DepthCodes, Field, match_columns
 from rlds_ecosystem.model.nests import leaves_at, nest
@@ -833,7 +833,7 @@ class PackedSidecar(StoredSidecar):
         if file is not None:
             with contextlib.suppress(OSError):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_at_once(file, packed, durable=False)
+                write_atomically(file, packed, durable=False)
         return unpack(packed, fields)
 
     @property

@@ -29,7 +29,7 @@ from rlds.raw_files.untrusted import (
 )
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
 
 __all__ = [
@@ -194,7 +194,7 @@ class SourceEpisode:
     def __getitem__(self, name: str) -> Any:
         fields = {**self.metadata, **self.steps, rlds.STEPS: self.steps}
         if name not in fields:
-            raise KeyError(f"no field {name!r}; {what_there_is(str(name), fields)}")
+            raise KeyError(f"no field {name!r}; {suggest_names(str(name), fields)}")
         return fields[name]
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
 from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
-from rlds_ecosystem.files.caches import LastUsed
+from rlds_ecosystem.files.caches import LruCache
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
@@ -144,7 +144,7 @@ class FramesSource(View):
         self._clips, self._indexes = LastUsed(_READER_CACHE_BYTES), LastUsed(_INDEX_CACHE_BYTES)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: v for name, v in vars(self).items() if not isinstance(v, LastUsed)}
+        return {name: v for name, v in vars(self).items() if not isinstance(v, LruCache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 import tfds_files
 from rlds import rlds_types
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.nests import fields_there_are
+from rlds_ecosystem.model.nests import suggest_fields
 
 __all__ = ["load"]
 
@@ -250,7 +250,7 @@ def _select(
     for path in paths:
         below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
         if not below:
-            names = fields_there_are(path, sorted(leaves))
+            names = suggest_fields(path, sorted(leaves))
             raise KeyError(f"load: {argument}: no field {path!r}; {names}")
         chosen |= below
     return _keep(features, chosen)

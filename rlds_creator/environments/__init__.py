@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from rlds_creator.environments.playable import Control, Family, Inputs, Playable
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = [
     "ENTRY_POINTS",
@@ -63,7 +63,7 @@ def family(name: str) -> Family:
     """
     target = families().get(name)
     if target is None:
-        raise ValueError(f"no family {name!r}; {what_there_is(name, families())}")
+        raise ValueError(f"no family {name!r}; {suggest_names(name, families())}")
     module, _, attribute = target.partition(":")
     loaded: Family = getattr(importlib.import_module(module), attribute)()
     return loaded
@@ -96,7 +96,7 @@ def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None =
         raise ValueError(f"{name} has no environment {id!r:.100} on this server")
     for option, value in given.items():
         if option not in allowed:
-            raise ValueError(f"{name}: no option {option!r:.100}; {what_there_is(option, allowed)}")
+            raise ValueError(f"{name}: no option {option!r:.100}; {suggest_names(option, allowed)}")
         text = value if isinstance(value, str) else json.dumps(value)
         given[option] = allowed[option].parse(text)
     return loaded.make(id=id, keys=keys or {}, **given)

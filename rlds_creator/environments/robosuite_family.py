@@ -19,7 +19,7 @@ from rlds_creator.environments.mujoco_pictures import (
 )
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["RobosuiteFamily"]
 
@@ -148,7 +148,7 @@ class RobosuiteFamily(Family):
         """
         package = self._package()
         if robot not in package.ALL_ROBOTS:
-            raise ValueError(f"no robot {robot!r:.100}; {what_there_is(robot, package.ALL_ROBOTS)}")
+            raise ValueError(f"no robot {robot!r:.100}; {suggest_names(robot, package.ALL_ROBOTS)}")
         if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS):
             raise ValueError("expected control_freq from 1 to 500, and horizon from 1")
         robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot

@@ -17,8 +17,8 @@ from rlds_creator.exporting.recipes import Recipe, tag_field
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS, ExportFormat
 from rlds_ecosystem import version
-from rlds_ecosystem.files.whole_files import made_at_once
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.files.whole_files import atomic_target
+from rlds_ecosystem.model.names import suggest_names
 from rlds_tools.converting import dataset_name
 from rlds_tools.results import Block, Result, count, next_commands, size_of
 
@@ -125,7 +125,7 @@ def export(
     chosen = _format(format)
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
-    with made_at_once(target) as draft:
+    with atomic_target(target) as draft:
         recipe = Recipe(
             [os.fspath(directory) for directory in directories],
             keep_internal=keep_internal,
@@ -161,7 +161,7 @@ def export(
 
 def _format(name: str) -> ExportFormat:
     if name not in FORMATS:
-        raise ExportError(f"no format {name!r:.100}; {what_there_is(name, FORMATS)}")
+        raise ExportError(f"no format {name!r:.100}; {suggest_names(name, FORMATS)}")
     chosen = FORMATS[name]
     if not chosen.installed:
         raise ImportError(f"{chosen.title}: not installed; run `{chosen.requires}`")

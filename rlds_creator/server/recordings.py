@@ -37,7 +37,7 @@ from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
 from rlds_creator.viewing.thumbnails import Thumbnails, state_of
 from rlds_creator.worker.recovery import recover_episode
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["Recordings"]
 
@@ -98,7 +98,7 @@ class Recordings:
             directory = self._data.episode(episode_id)
             if directory.is_dir():
                 content = msgspec.json.format(msgspec.json.encode(annotations), indent=1)
-                write_at_once(directory / ANNOTATIONS_FILE, content + b"\n")
+                write_atomically(directory / ANNOTATIONS_FILE, content + b"\n")
 
     def _as_written(self, row: LabelRow, study: str) -> LabelRow:
         """A row with the pseudonym of its annotator."""

@@ -23,7 +23,7 @@ from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import EpisodeSteps
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.columns import known_field
-from rlds_ecosystem.model.fields import Field, is_mark
+from rlds_ecosystem.model.fields import Field, is_known_mask
 from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = ["SourceSteps", "Tables"]
@@ -132,7 +132,7 @@ class SourceSteps(EpisodeSteps):
 
     def _has_mark(self, path: str) -> bool:
         """True if a mask field tells in which steps a value is known."""
-        return is_mark(self.fields.get(known_field(path)))
+        return is_known_mask(self.fields.get(known_field(path)))
 
     def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         direct = [path for path in paths if path in self._direct]

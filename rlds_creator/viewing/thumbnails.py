@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlds_creator.viewing.pictures import media_type_of
 from rlds_ecosystem.files.caches import cache_folder
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["Thumbnails", "state_of"]
 
@@ -56,7 +56,7 @@ class Thumbnails:
 
     def _keep(self, file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_at_once(file, data, durable=False)
+        write_atomically(file, data, durable=False)
         self._new += 1
         if self._new % _OFTEN != 1:
             return

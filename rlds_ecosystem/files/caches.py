@@ -11,9 +11,9 @@ from typing import Any
 
 from rlds_ecosystem.files.forking import reset_in_forks
 
-__all__ = ["LastUsed", "cache_folder"]
+__all__ = ["LruCache", "cache_folder"]
 
-_of_parents: list[Any] = []
+_entries_of_parents: list[Any] = []
 
 
 def cache_folder(kind: str, of: str) -> Path | None:
@@ -36,7 +36,7 @@ def cache_folder(kind: str, of: str) -> Path | None:
     return None if folder.parts[0] == "~" else folder
 
 
-class LastUsed:
+class LruCache:
     """A least-recently-used (LRU) cache of limited size. Several threads may use it.
 
     Args:
@@ -49,9 +49,9 @@ class LastUsed:
         self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         reset_in_forks(self)
 
-    def _reset(self) -> None:
+    def _reset_after_fork(self) -> None:
         # Decoders may wait for threads when they are closed, which a forked process does not have.
-        _of_parents.append(self._entries)
+        _entries_of_parents.append(self._entries)
         self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:

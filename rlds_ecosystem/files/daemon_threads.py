@@ -1,4 +1,4 @@
-"""Threads for work that may be left undone when the process ends."""
+"""Daemon threads: a thread pool that does not delay the end of the process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class DaemonThreads:
-    """Threads that end with this object, or with the process: an executor finishes all first.
+    """A pool of daemon threads; the end of the process drops pending calls.
 
-    They are started as they are needed.
+    Threads are started on demand.
 
     Args:
       count: The maximum number of threads.
@@ -34,7 +34,7 @@ class DaemonThreads:
         weakref.finalize(self, self._work.put, None).atexit = False
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Has a thread call a function."""
+        """Calls a function in a thread."""
         future: Future[T] = Future()
         self._work.put((future, function, arguments))
         if self._started < self._count:
@@ -50,5 +50,5 @@ def _run(work: SimpleQueue[Any]) -> None:
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
-        del item, future, function, arguments  # So that it can end while this waits.
+        del item, future, function, arguments  # They are freed while this waits.
     work.put(None)  # The other threads end, too.

@@ -1,4 +1,4 @@
-"""Fork safety: objects whose state a forked process has to renew.
+"""Fork safety: objects whose locks and open files are reset in forked processes.
 
 A forked process shares the positions in open files with its parent, and locks may be held by
 threads that it does not have.
@@ -14,21 +14,21 @@ __all__ = ["reset_in_forks"]
 
 
 class _Forked(Protocol):
-    def _reset(self) -> None: ...
+    def _reset_after_fork(self) -> None: ...
 
 
 _forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
 
 
 def reset_in_forks(forked: _Forked) -> None:
-    """Calls the method `_reset` of an object in each process that is forked from this one."""
+    """Calls the method `_reset_after_fork` of an object in each fork of this process."""
     _forked.add(forked)
 
 
-def _reset() -> None:
+def _reset_after_fork() -> None:
     for forked in list(_forked):
-        forked._reset()
+        forked._reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
-    os.register_at_fork(after_in_child=_reset)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -34,16 +34,21 @@ __all__ = [
 ]
 
 # The kinds of frames, by their first byte.
-_WORK, _TASK = b"w", b"t"
+_WORK_FRAME, _TASK_FRAME = b"w", b"t"
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_SIZE = struct.Struct("<Q")
-# What a worker should have to itself.
-_BYTES_OF_WORKER = 1 << 30
-# Each worker has one thread in native libraries: their number is that of the cores.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_FRAME_SIZE = struct.Struct("<Q")
+# The free memory that each worker needs.
+_MIN_BYTES_PER_WORKER = 1 << 30
+# Native libraries have one thread in each worker, as there is a worker for each core.
+_THREAD_COUNT_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 _on_advance: Callable[[float], None] = lambda number: None  # noqa: E731
 
@@ -66,17 +71,17 @@ def default_jobs() -> int:
     with contextlib.suppress(OSError, StopIteration):  # Linux only.
         lines = Path("/proc/meminfo").read_text().splitlines()
         available = next(line for line in lines if line.startswith("MemAvailable:"))
-        processors = min(processors, int(available.split()[1]) * 1024 // _BYTES_OF_WORKER)
+        processors = min(processors, int(available.split()[1]) * 1024 // _MIN_BYTES_PER_WORKER)
     return max(processors, 1)
 
 
 def advance(number: float = 1) -> None:
-    """Tells who called `in_processes` that so much more of its work is done."""
+    """Reports progress from a task to the `on_advance` of `in_processes`."""
     _on_advance(number)
 
 
-class _Remote(Exception):
-    """The traceback of an error, as it was in the worker."""
+class _WorkerTraceback(Exception):
+    """The traceback of an error in a worker process."""
 
     def __str__(self) -> str:
         return f"in a worker process:\n\n{self.args[0]}"
@@ -90,29 +95,29 @@ def in_processes(
     after: float | None = None,
     on_advance: Callable[[float], None] = lambda number: None,
 ) -> Iterator[tuple[T, R]]:
-    """Does tasks as `Workers` do, with workers of its own."""
+    """Runs tasks in new worker processes; see `Workers.do`."""
     with Workers(jobs) as workers:
         yield from workers.do(work, tasks, after=after, on_advance=on_advance)
 
 
 class Workers:
-    """Processes that do tasks. They start when they are needed, and end with this context manager.
+    """A pool of worker processes. They start on demand, and end with this context manager.
 
     Args:
-      jobs: The number of workers. With 1, this process does all tasks itself.
+      jobs: The number of workers. With 1, this process runs all tasks itself.
     """
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._crew: _Crew | None = None
+        self._pool: _WorkerPool | None = None
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._crew is not None:
-            self._crew.dismiss()
-            self._crew = None
+        if self._pool is not None:
+            self._pool.kill()
+            self._pool = None
 
     def do(
         self,
@@ -125,16 +130,15 @@ class Workers:
         """Yields each task with its result, in their order.
 
         The error of the first task that fails is raised, whichever fails first in time. A task
-        whose worker dies is tried once more, with no other beside it.
+        whose worker dies is retried once, while no other task runs.
 
         Args:
-          work: Computes the result of a task. It is pickled once for each process. This process
-            does what others cannot have, as it is of a class that a script defines.
-          tasks: The tasks. A few more are taken than processes can begin. This process does a
-            single one.
-          after: For how many seconds this process does tasks before others help; None for not at
-            all.
-          on_advance: Called with what a task says by `advance`, in any thread.
+          work: Computes the result of a task. It is pickled once for each worker. If it cannot be
+            pickled, or is of a class that a script defines, this process runs all tasks.
+          tasks: The tasks; a few are taken ahead. This process runs a single task itself.
+          after: The seconds for which this process runs tasks before workers start; None to start
+            them at once.
+          on_advance: Called with the progress that a task reports by `advance`, in any thread.
 
         Raises:
           WorkerDied: A worker died of a task twice.
@@ -144,46 +148,46 @@ class Workers:
         remaining, is_shared = itertools.chain(ahead, remaining), len(ahead) > 1
         if not is_shared or after is not None:
             for task in remaining:
-                yield task, _done_here(work, task, on_advance)
+                yield task, _run_in_this_process(work, task, on_advance)
                 if is_shared and after is not None and time.monotonic() - begin > after:
                     break
             else:
                 return
-        if (packed := _packed(work)) is None:
+        if (pickled := _pickled(work)) is None:
             for task in remaining:
-                yield task, _done_here(work, task, on_advance)
+                yield task, _run_in_this_process(work, task, on_advance)
             return
-        crew = self._crew = self._crew or _Crew(self._jobs)
-        crew.work, crew.on_advance = packed, on_advance
-        waiting: collections.deque[tuple[T, concurrent.futures.Future[R]]] = collections.deque()
+        pool = self._pool = self._pool or _WorkerPool(self._jobs)
+        pool.work, pool.on_advance = pickled, on_advance
+        pending: collections.deque[tuple[T, concurrent.futures.Future[R]]] = collections.deque()
         try:
             while True:
-                for task in itertools.islice(remaining, 2 * self._jobs - len(waiting)):
-                    waiting.append((task, crew.pool.submit(crew.do, task)))
-                if not waiting:
+                for task in itertools.islice(remaining, 2 * self._jobs - len(pending)):
+                    pending.append((task, pool.threads.submit(pool.do, task)))
+                if not pending:
                     return
-                task, future = waiting.popleft()
+                task, future = pending.popleft()
                 try:
                     result = future.result()
                 except WorkerDied:
-                    concurrent.futures.wait([future for _, future in waiting])
-                    result = crew.pool.submit(crew.do_again, task).result()
+                    concurrent.futures.wait([future for _, future in pending])
+                    result = pool.threads.submit(pool.retry, task).result()
                 yield task, result
         except BaseException:
             self.__exit__()  # Workers may run tasks whose results are not needed any more.
             raise
 
 
-def _packed(work: Any) -> bytes | None:
-    """Work as bytes; None if other processes cannot have it."""
+def _pickled(work: Any) -> bytes | None:
+    """Returns a pickled function; None if a worker cannot load it."""
     try:
-        packed = pickle.dumps(work)
+        pickled = pickle.dumps(work)
     except (AttributeError, TypeError, pickle.PicklingError):  # Of a function in a function.
         return None
-    return None if b"__main__" in packed else packed
+    return None if b"__main__" in pickled else pickled
 
 
-def _done_here(work: Callable[[T], R], task: T, on_advance: Callable[[float], None]) -> R:
+def _run_in_this_process(work: Callable[[T], R], task: T, on_advance: Callable[[float], None]) -> R:
     global _on_advance
     before, _on_advance = _on_advance, on_advance
     try:
@@ -192,11 +196,11 @@ def _done_here(work: Callable[[T], R], task: T, on_advance: Callable[[float], No
         _on_advance = before
 
 
-class _Crew:
-    """Workers, one for each thread that waits for it.
+class _WorkerPool:
+    """Worker processes, each with a thread that waits for its results.
 
     Attributes:
-      pool: The threads.
+      threads: The threads.
       work: The function of the workers, pickled.
       on_advance: The callback for their progress.
     """
@@ -205,41 +209,41 @@ class _Crew:
     on_advance: Callable[[float], None]
 
     def __init__(self, jobs: int) -> None:
-        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+        self.threads = concurrent.futures.ThreadPoolExecutor(jobs)
         self._workers: list[subprocess.Popen[bytes]] = []
-        self._of_thread = threading.local()
-        self._is_dismissed = False
+        self._thread_state = threading.local()
+        self._is_killed = False
 
     def do(self, task: Any) -> Any:
-        """Has the worker of this thread do a task."""
-        worker = getattr(self._of_thread, "worker", None) or self._started()
+        """Runs a task in the worker of this thread."""
+        worker = getattr(self._thread_state, "worker", None) or self._start_worker()
         assert worker.stdin is not None
         assert worker.stdout is not None
         try:
-            if self._of_thread.work is not self.work:
-                write_frame(worker.stdin, _WORK + self.work)
-                self._of_thread.work = self.work
-            write_frame(worker.stdin, _TASK + pickle.dumps(task))
+            if self._thread_state.work is not self.work:
+                write_frame(worker.stdin, _WORK_FRAME + self.work)
+                self._thread_state.work = self.work
+            write_frame(worker.stdin, _TASK_FRAME + pickle.dumps(task))
             while True:
                 kind, content, messages = pickle.loads(read_frame(worker.stdout))
                 if kind != "advance":
                     break
                 self.on_advance(content)
         except (EOFError, OSError) as error:
-            del self._of_thread.worker
+            del self._thread_state.worker
             raise WorkerDied(
-                f"a worker process ended with {_ending(worker.wait())} in the middle of its work"
+                f"a worker process ended with {_exit_text(worker.wait())} in the middle of its work"
             ) from error
         for message in messages:
             warnings.warn(message, stacklevel=4)
         if kind == "error":
             errors, text = content
-            for each, cause in itertools.pairwise([*errors, _Remote(text)]):
+            for each, cause in itertools.pairwise([*errors, _WorkerTraceback(text)]):
                 each.__cause__ = cause
             raise errors[0]
         return content
 
-    def do_again(self, task: Any) -> Any:
+    def retry(self, task: Any) -> Any:
         """Like `do`, for a task whose worker died; a second death raises with the task."""
         try:
             return self.do(task)
@@ -247,24 +251,24 @@ class _Crew:
             error.task = task
             raise
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_worker(self) -> subprocess.Popen[bytes]:
         paths = [os.path.abspath(path) for path in sys.path]
-        one = {name: os.environ.get(name, "1") for name in _ONE_THREAD}
+        thread_counts = {name: os.environ.get(name, "1") for name in _THREAD_COUNT_VARIABLES}
         worker = subprocess.Popen(
             [sys.executable, "-m", "rlds_ecosystem.files.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **one, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, **thread_counts, "PYTHONPATH": os.pathsep.join(paths)},
         )
         self._workers.append(worker)
-        self._of_thread.worker, self._of_thread.work = worker, b""
-        if self._is_dismissed:
+        self._thread_state.worker, self._thread_state.work = worker, b""
+        if self._is_killed:
             worker.kill()
         return worker
 
-    def dismiss(self) -> None:
-        """Ends all workers, whatever they do."""
-        self._is_dismissed = True
+    def kill(self) -> None:
+        """Kills all workers."""
+        self._is_killed = True
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
@@ -273,27 +277,27 @@ class _Crew:
                 with contextlib.suppress(OSError):
                     if stream is not None:
                         stream.close()
-        self.pool.shutdown(cancel_futures=True)
+        self.threads.shutdown(cancel_futures=True)
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"the signal {-code}" if code < 0 else f"the exit status {code}"
 
 
 def write_frame(stream: IO[bytes], content: bytes) -> None:
     """Writes a frame of bytes to a pipe, for `read_frame` at its other end."""
-    stream.write(_SIZE.pack(len(content)) + content)
+    stream.write(_FRAME_SIZE.pack(len(content)) + content)
     stream.flush()
 
 
 def read_frame(stream: IO[bytes]) -> bytes:
-    """Reads what `write_frame` has written.
+    """Reads a frame of `write_frame` from a pipe.
 
     Raises:
       EOFError: The other end is closed.
     """
-    head = stream.read(_SIZE.size)
-    content = stream.read(_SIZE.unpack(head)[0]) if len(head) == _SIZE.size else b""
-    if len(head) < _SIZE.size or len(content) < _SIZE.unpack(head)[0]:
+    head = stream.read(_FRAME_SIZE.size)
+    content = stream.read(_FRAME_SIZE.unpack(head)[0]) if len(head) == _FRAME_SIZE.size else b""
+    if len(head) < _FRAME_SIZE.size or len(content) < _FRAME_SIZE.unpack(head)[0]:
         raise EOFError("the other end of the pipe is closed")
     return content

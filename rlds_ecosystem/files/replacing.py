@@ -1,9 +1,9 @@
 """Atomic replacement of an existing dataset by a new one.
 
-The new one is written into a hidden folder beside the old one, `.<name>.draft`, by one process at a
-time. Then the two are exchanged by one call of the operating system. Where it has none, there are
-two renames, between which nothing has the name; a journal, `.<name>.replacing.json`, says so, and
-who opens the data then finishes that: see `finish_replacing`.
+The new dataset is written into a hidden folder next to the old one, `.<name>.draft`, by one process
+at a time. Then one call of the operating system exchanges the two. On systems without such a call,
+two renames do; between them a journal, `.<name>.replacing.json`, marks the dataset, and the next
+reader finishes the replacement: see `finish_replacing`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rlds_ecosystem.files.whole_files import (
     can_lock,
     draft_folder,
     empty,
-    finish_taking,
+    finish_replacement,
     journal_of,
     kept_name,
     locked,
+    replace_by_draft,
     sync,
     sync_all,
-    take_place,
     try_to_lock,
 )
 from rlds_ecosystem.model.errors import StorageError
@@ -35,7 +35,7 @@ from rlds_ecosystem.model.errors import StorageError
 __all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
 
 RUNNING = "recording-"
-"""The prefix of folders with an episode that is being recorded, or was."""
+"""The prefix of folders of unfinished recordings, also after a crash."""
 
 # The number of attempts to take a lock that is held only briefly.
 _NUM_TRIES = 100
@@ -50,7 +50,7 @@ def replaced(
     *,
     keep_old: bool = False,
     identity: Callable[[], object] | None = None,
-    held: Sequence[Path] = (),
+    label_folders: Sequence[Path] = (),
 ) -> Iterator[Path]:
     """Yields a draft path for a new dataset, which then replaces the dataset at a path.
 
@@ -63,7 +63,7 @@ def replaced(
       keep_old: Whether to keep the old dataset, under the name of `kept_name`.
       identity: A value that is equal until the dataset changes. By default the names, sizes
         and times of all its files.
-      held: Other folders of labels, to which nobody can add any while the dataset is replaced.
+      label_folders: Other folders of labels, which are locked while the dataset is replaced.
 
     Yields:
       A free path for the new file or folder.
@@ -88,26 +88,32 @@ def replaced(
         empty(hidden_folder)
         if keep_old and os.path.lexists(old := kept_name(path)):
             raise FileExistsError(f"{old} exists from an earlier replacement: rename or remove it")
-        with _alone(path):
-            draft, before, labels = hidden_folder / path.name, identity(), _state(path / _LABELS)
+        with _exclusive_access(path):
+            draft, before, labels = (
+                hidden_folder / path.name,
+                identity(),
+                _file_stats(path / _LABELS),
+            )
         try:
             yield draft
             has_labels = (draft / _LABELS).exists()
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(hidden_folder)
-            folders = {Path(os.path.realpath(folder)) for folder in (path / _LABELS, *held)}
-            with _alone(path), _labels_locked(folders):
-                if identity() != before or (has_labels and _state(path / _LABELS) != labels):
+            folders = {
+                Path(os.path.realpath(folder)) for folder in (path / _LABELS, *label_folders)
+            }
+            with _exclusive_access(path), _lock_labels(folders):
+                if identity() != before or (has_labels and _file_stats(path / _LABELS) != labels):
                     raise StorageError(
                         f"{path} changed while its replacement was written, and stays unchanged; "
                         "repeat this when nobody adds data or labels"
                     )
                 if not has_labels:
                     _copy_labels(path, draft)
-                take_place(path, hidden_folder, keep_old=keep_old)
+                replace_by_draft(path, hidden_folder, keep_old=keep_old)
         finally:
-            finish_taking(path, hidden_folder)
+            finish_replacement(path, hidden_folder)
             empty(hidden_folder, ignore_errors=True)
 
 
@@ -138,11 +144,11 @@ def finish_replacing(path: PathLike) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keeps all others from writing to a dataset; see `rlds_ecosystem.files.whole_files.Share`.
+def _exclusive_access(path: Path) -> Iterator[None]:
+    """Locks a dataset against other writers; see `rlds_ecosystem.files.whole_files.Share`.
 
     Raises:
-      StorageError: Somebody writes to it.
+      StorageError: Another process writes to it.
     """
     with contextlib.ExitStack() as closing:
         if path.is_dir() and can_lock(path):
@@ -150,7 +156,7 @@ def _alone(path: Path) -> Iterator[None]:
             for file in (path, path / FOLDER, *filter(Path.is_file, drafts)):
                 if not file.exists():
                     continue
-                if (descriptor := _taken(file)) is None:
+                if (descriptor := _lock_with_retries(file)) is None:
                     raise StorageError(
                         f"{path} is being written: a recorder or writer has {file} open. Close it "
                         "first, or its unwritten data would be lost"
@@ -159,8 +165,8 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _taken(path: Path) -> int | None:
-    """Takes a lock; whoever adds something to a dataset has it for a moment."""
+def _lock_with_retries(path: Path) -> int | None:
+    """Locks a file; the lock of a process that adds data lasts a moment."""
     for _ in range(_NUM_TRIES):
         if (descriptor := try_to_lock(path)) is not None:
             return descriptor
@@ -169,13 +175,13 @@ def _taken(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _labels_locked(folders: Collection[Path]) -> Iterator[None]:
-    """Keeps others from adding labels: they would be in the dataset that is replaced."""
+def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
+    """Locks folders of labels: labels added now would be lost with the old dataset."""
     with contextlib.ExitStack() as closing:
         new = [each for folder in folders for each in (folder, folder.parent) if not each.exists()]
         closing.callback(_remove_empty, new)
         for folder in folders:
-            with contextlib.suppress(OSError):  # Nobody can add labels there.
+            with contextlib.suppress(OSError):  # The folder is read-only.
                 folder.mkdir(parents=True, exist_ok=True)
                 closing.enter_context(locked(folder))
         yield
@@ -183,28 +189,28 @@ def _labels_locked(folders: Collection[Path]) -> Iterator[None]:
 
 def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
-        with contextlib.suppress(OSError):  # Others have written to it.
+        with contextlib.suppress(OSError):  # Another process has written to it.
             folder.rmdir()
 
 
 def _copy_labels(path: Path, draft: Path) -> None:
     labels = path / _LABELS
-    if _state(labels):
+    if _file_stats(labels):
         shutil.copytree(labels, draft / _LABELS)
         sync_all(draft / FOLDER)
 
 
 def files_in(path: PathLike) -> object:
     """Returns the names, sizes and times of the files of a dataset."""
-    return _state(Path(path), but=FOLDER)
+    return _file_stats(Path(path), excluded_folder=FOLDER)
 
 
-def _state(path: Path, but: str = "") -> object:
-    """Returns those of all files at a path or below it."""
+def _file_stats(path: Path, excluded_folder: str = "") -> object:
+    """Returns the names, sizes and times of all files at a path or below it."""
     files = [path] if path.is_file() else []
-    for folder, below, names in os.walk(path):
-        if but in below:
-            below.remove(but)
+    for folder, subfolders, names in os.walk(path):
+        if excluded_folder in subfolders:
+            subfolders.remove(excluded_folder)
         files += [Path(folder, name) for name in names]
     stats = [(os.fspath(file), file.lstat()) for file in files]
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)

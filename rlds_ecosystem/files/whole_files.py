@@ -1,6 +1,6 @@
-"""Atomic, durable, locked writes.
+"""Atomic, durable and locked writes of files and folders.
 
-What is in an object store is written at once and is there to stay anyway, but cannot be locked.
+Object stores write atomically and durably by themselves, but have no locks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ except ImportError:  # On Windows.
 
 __all__ = [
     "FOLDER",
-    "Share",
+    "SharedLock",
+    "atomic_target",
     "can_lock",
     "check_is_free",
     "draft_folder",
     "draft_of",
     "empty",
     "exchange",
-    "finish_taking",
+    "finish_replacement",
     "holder_of",
     "is_open",
     "journal_of",
@@ -43,33 +44,32 @@ __all__ = [
     "link",
     "lock",
     "locked",
-    "made_at_once",
+    "replace_by_draft",
     "sync",
     "sync_all",
-    "take_place",
     "try_to_lock",
-    "write_at_once",
+    "write_atomically",
 ]
 
 FOLDER = ".rlds"
 """The folder of tables and labels of episodes, in the folder of a dataset or next to a file."""
 
 # The name of the replaced target in the hidden folder, if it was renamed.
-_OLD = ".old"
+_OLD_NAME = ".old"
 # The files of an empty repository of the Hub.
-_OF_NEW_REPOSITORIES = {".gitattributes", "README.md"}
+_FILES_OF_NEW_REPOSITORIES = {".gitattributes", "README.md"}
 
 
-def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> None:
-    """Makes or replaces a file; others see either the old one or the new one, complete.
+def write_atomically(path: PathLike, content: bytes, *, durable: bool = True) -> None:
+    """Writes a file atomically: readers see the old or the new content, complete.
 
     Args:
       path: The file.
-      content: All that is in it.
-      durable: Whether to wait until it is on the disk. What can be made again need not be.
+      content: Its new content.
+      durable: True to wait until it is on the disk. Caches need not be.
 
     Raises:
-      OSError: It cannot be written; what was there is still there.
+      OSError: It cannot be written; the old file is unchanged.
     """
     if not is_local(path):
         as_path(path).write_bytes(content)
@@ -90,7 +90,7 @@ def write_at_once(path: PathLike, content: bytes, *, durable: bool = True) -> No
 
 
 def link(file: PathLike, name: PathLike) -> None:
-    """Gives a file of this machine another name, or a copy of it, where it cannot have two."""
+    """Makes a hard link to a local file; a copy where links are not possible."""
     try:
         os.link(file, name)
     except OSError:
@@ -98,7 +98,7 @@ def link(file: PathLike, name: PathLike) -> None:
 
 
 @contextlib.contextmanager
-def made_at_once(
+def atomic_target(
     target: PathLike, *, last: Sequence[str] = (), drafts: PathLike | None = None
 ) -> Iterator[Path]:
     """Yields a draft path, which becomes the target file or folder on success.
@@ -121,14 +121,16 @@ def made_at_once(
     there = as_path(target)
     is_here = is_local(there)
     target = draft_of(target, None if is_here else drafts)
-    if not _place_of(target).exists():  # Otherwise a killed process may have completed the target.
+    if not _draft_folder_of(
+        target
+    ).exists():  # Otherwise a killed process may have completed the target.
         check_is_free(there)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as hidden_folder:
             empty(hidden_folder)
             check_is_free(there)  # It may have appeared between two renames.
-            draft = hidden_folder / target.name  # Some libraries look at the end of a name.
+            draft = hidden_folder / target.name  # Some libraries need the suffix.
             try:
                 yield draft
                 if not is_here:
@@ -137,7 +139,7 @@ def made_at_once(
                 if target.exists():
                     target.rmdir()
                 sync_all(hidden_folder)
-                _move_beside(hidden_folder, target)
+                _move_sidecars(hidden_folder, target)
                 os.rename(draft, target)
                 sync(target.parent)
                 new_parents = []
@@ -154,9 +156,9 @@ def _upload(draft: Path, there: epath.Path, last: Sequence[str]) -> None:
     if draft.is_file():
         publish(draft.parent, there.parent, [draft.name])
         return
-    for beside in draft.parent.iterdir():
-        if beside != draft:
-            publish(beside, there.parent / beside.name)
+    for sidecar in draft.parent.iterdir():
+        if sidecar != draft:
+            publish(sidecar, there.parent / sidecar.name)
     publish(draft, there, last, is_new=True)
 
 
@@ -196,7 +198,7 @@ def check_is_free(path: PathLike) -> None:
     else:
         names = {path.name for path in target.iterdir()}
         is_free = UNFINISHED in names or (
-            names <= _OF_NEW_REPOSITORIES if names else not target.exists()
+            names <= _FILES_OF_NEW_REPOSITORIES if names else not target.exists()
         )
     if not is_free:
         raise FileExistsError(
@@ -208,8 +210,8 @@ def check_is_free(path: PathLike) -> None:
 def draft_folder(target: Path) -> Iterator[Path]:
     """Locks the hidden folder next to a target, in which one process writes its draft.
 
-    First finishes the `take_place` of a killed process. Other files of that process are still in
-    the folder; the caller removes them with `empty`.
+    First finishes the `replace_by_draft` of a killed process. Other files of that process are still
+    in the folder; the caller removes them with `empty`.
 
     Args:
       target: The target file or folder.
@@ -220,13 +222,13 @@ def draft_folder(target: Path) -> Iterator[Path]:
     Raises:
       FileExistsError: Another process has the folder.
     """
-    folder = _place_of(target)
+    folder = _draft_folder_of(target)
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = try_to_lock(folder)
     try:
         if can_lock(folder) and (descriptor is None or not is_open(folder, descriptor)):
             raise FileExistsError(f"{target}: {holder_of(folder)} is writing it")
-        finish_taking(target, folder)
+        finish_replacement(target, folder)
         try:
             yield folder
         finally:
@@ -237,11 +239,11 @@ def draft_folder(target: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _place_of(target: Path) -> Path:
+def _draft_folder_of(target: Path) -> Path:
     return target.with_name(f".{target.name}.draft")
 
 
-def _move_beside(hidden_folder: Path, target: Path) -> None:
+def _move_sidecars(hidden_folder: Path, target: Path) -> None:
     """Moves the files of the folder `.rlds` next to a draft to the one next to the target."""
     if (hidden_folder / FOLDER).exists():
         (target.parent / FOLDER).mkdir(exist_ok=True)
@@ -263,8 +265,8 @@ def empty(folder: Path, *, ignore_errors: bool = False) -> None:
             path.unlink(missing_ok=True)
 
 
-def take_place(target: Path, hidden_folder: Path, *, keep_old: bool) -> None:
-    """Replaces a target by its draft; the caller runs `finish_taking` in any case.
+def replace_by_draft(target: Path, hidden_folder: Path, *, keep_old: bool) -> None:
+    """Replaces a target by its draft; the caller runs `finish_replacement` in any case.
 
     Args:
       target: The file or the folder to replace.
@@ -281,19 +283,19 @@ def take_place(target: Path, hidden_folder: Path, *, keep_old: bool) -> None:
     content = {"new": os.stat(draft).st_ino, "keep_old": keep_old}
     try:
         (hidden_folder / journal.name).write_text(json.dumps(content))
-    except OSError as error:  # A full disk does not say which file it has no room for.
+    except OSError as error:  # The error of a full disk names no file.
         raise OSError(error.errno, error.strerror, os.fspath(target)) from error
     sync(hidden_folder / journal.name)
     os.replace(hidden_folder / journal.name, journal)
     sync(target.parent)
     if not exchange(draft, target):
-        os.rename(target, hidden_folder / _OLD)
+        os.rename(target, hidden_folder / _OLD_NAME)
         os.rename(draft, target)
 
 
-def finish_taking(target: Path, hidden_folder: Path) -> None:
-    """Finishes `take_place`, at any point at which its process was killed."""
-    journal, draft, old = journal_of(target), hidden_folder / target.name, hidden_folder / _OLD
+def finish_replacement(target: Path, hidden_folder: Path) -> None:
+    """Finishes `replace_by_draft`, at any point at which its process was killed."""
+    journal, draft, old = journal_of(target), hidden_folder / target.name, hidden_folder / _OLD_NAME
     if not os.path.lexists(journal):
         return
     content = json.loads(journal.read_bytes())
@@ -310,7 +312,7 @@ def finish_taking(target: Path, hidden_folder: Path) -> None:
             )
         os.rename(old, old_name)
     if is_new:
-        _move_beside(hidden_folder, target)
+        _move_sidecars(hidden_folder, target)
     sync(target.parent)
     os.unlink(journal)
 
@@ -319,7 +321,7 @@ def exchange(one: Path, other: Path) -> bool:
     """Swaps two files or folders atomically.
 
     Returns:
-      True if they are swapped; False if the file system or the platform cannot do it.
+      True on success; False if the file system or the platform has no such operation.
     """
     names = os.fsencode(one), os.fsencode(other)
     try:
@@ -336,7 +338,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def journal_of(target: Path) -> Path:
-    """Returns the file that is there while a target is being replaced."""
+    """Returns the journal, which exists while a target is being replaced."""
     return target.with_name(f".{target.name}.replacing.json")
 
 
@@ -349,11 +351,11 @@ def kept_name(target: Path) -> Path:
 
 
 def sync_all(path: PathLike) -> None:
-    """Brings a file, or a folder with all that is in it, to the disk."""
+    """Flushes a file, or a folder with all its files, to the disk (`fsync`)."""
     for directory, _, names in os.walk(path):
         for name in names:
             file = os.path.join(directory, name)
-            if not os.path.islink(file):  # It may lead nowhere.
+            if not os.path.islink(file):  # The link may be broken.
                 sync(file)
         sync(directory)
     if os.path.isfile(path):
@@ -361,7 +363,7 @@ def sync_all(path: PathLike) -> None:
 
 
 def sync(path: PathLike) -> None:
-    """Brings a file, or the names in a directory, to the disk."""
+    """Flushes a file, or the entries of a directory, to the disk (`fsync`)."""
     if not is_local(path):
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -382,10 +384,10 @@ def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
     Args:
       descriptor: The open file.
       wait: Whether to wait while another process, or another descriptor, has the lock.
-      shared: Whether others may have the lock too, if theirs are shared.
+      shared: True for a shared lock, which several may hold.
 
     Returns:
-      Whether no other has it: always true with `wait`, and where nothing can be locked.
+      True if locked, or if nothing can be locked; False if another has the lock.
     """
     if fcntl is not None:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -409,7 +411,7 @@ def holder_of(path: PathLike) -> str:
 
 
 def try_to_lock(path: PathLike) -> int | None:
-    """Locks a file that is there, without waiting.
+    """Locks an existing file, without waiting.
 
     Returns:
       The descriptor to close; None if another has the lock, or if nothing can be locked there.
@@ -425,10 +427,10 @@ def try_to_lock(path: PathLike) -> int | None:
 
 @contextlib.contextmanager
 def locked(directory: PathLike) -> Iterator[None]:
-    """Waits for the lock of a directory and holds it; without locks, does nothing.
+    """Holds the lock of a directory; does nothing where nothing can be locked.
 
     Raises:
-      FileNotFoundError: There is no directory; it may have been replaced while others had the lock.
+      FileNotFoundError: There is no directory; it may have been replaced during the wait.
     """
     if not can_lock(directory):
         yield
@@ -440,10 +442,10 @@ def locked(directory: PathLike) -> Iterator[None]:
         os.close(descriptor)
 
 
-class Share:
-    """A part in the lock of a directory, for a process that writes there until it closes it.
+class SharedLock:
+    """A shared lock of a directory, held by each process that writes there.
 
-    Others may have a part, too. `replaced` needs the lock for itself.
+    `replaced` needs the exclusive lock.
 
     Args:
       directory: The directory; where nothing can be locked, this does nothing.
@@ -454,20 +456,20 @@ class Share:
         self._descriptor = _locked_directory(directory, fcntl.LOCK_SH) if is_locked else None
 
     def close(self) -> None:
-        """Gives the part back, also that of processes that were forked."""
+        """Releases the lock, also that of forked processes."""
         if self._descriptor is not None:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.disown()
 
     def disown(self) -> None:
-        """Leaves the part to the process that this one was forked from."""
+        """Leaves the lock to the parent, in a forked process."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def _locked_directory(directory: PathLike, kind: int) -> int:
-    """Waits for the lock of the directory that is at a path then; returns its descriptor."""
+    """Waits for the lock of a directory, which may be replaced; returns its descriptor."""
     while True:
         descriptor = os.open(directory, os.O_RDONLY)
         try:

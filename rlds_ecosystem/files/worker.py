@@ -1,7 +1,7 @@
-"""A worker of `rlds_ecosystem.files.processes`, which is run as a program.
+"""The program of a worker process of `rlds_ecosystem.files.processes`.
 
-It reads its work and then tasks from the standard input, and answers on the standard output. It
-ends when its input does: whoever started it has ended then, or needs it no more.
+It reads a pickled function and then tasks from the standard input, and writes results to the
+standard output. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import warnings
 from typing import IO, Any
 
 from rlds_ecosystem.files import processes
-from rlds_ecosystem.files.processes import _WORK, read_frame, write_frame
+from rlds_ecosystem.files.processes import _WORK_FRAME, read_frame, write_frame
 
 __all__: list[str] = []
 
@@ -26,20 +26,20 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that started this one.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # Libraries that print do not disturb the answers.
+    os.dup2(2, 1)  # Output of libraries goes to the standard error.
     threading.Thread(target=_receive, args=(sys.stdin.buffer, tasks), daemon=True).start()
     processes._on_advance = lambda number: write_frame(
         answers, pickle.dumps(("advance", number, []))
     )
-    packed, work = b"", None
+    pickled_work, work = b"", None
     while True:
         task = tasks.get()
-        if task.startswith(_WORK):
-            packed, work = task[1:], None
+        if task.startswith(_WORK_FRAME):
+            pickled_work, work = task[1:], None
             continue
         with warnings.catch_warnings(record=True) as caught:
             try:
-                work = work or pickle.loads(packed)
+                work = work or pickle.loads(pickled_work)
                 answer = pickle.dumps(("done", work(pickle.loads(task[1:])), _messages(caught)))
             except BaseException as error:
                 answer = _failed(error, _messages(caught))

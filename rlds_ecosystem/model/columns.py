@@ -36,13 +36,13 @@ __all__ = [
 _EMPTY = {str: "", bytes: b"", type(None): None}
 
 
-def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
+def shifted(columns: Any, last_steps: Sequence[int]) -> Any:
     """Moves values that arrived with an observation to the step before: the alignment shift.
 
     Args:
-      arrived: The values that arrived with the observations of one or several episodes in a row,
+      columns: The values that arrived with the observations of one or several episodes in a row,
         as columns, which may be nested, and a row of placeholders: see `with_placeholder`.
-      lasts: The numbers of the last steps of the episodes.
+      last_steps: The numbers of the last steps of the episodes.
 
     Returns:
       Views of the columns, with a row for each observation. The last step of an episode has no
@@ -54,11 +54,11 @@ def shifted(arrived: Any, lasts: Sequence[int]) -> Any:
 
     def shift(column: np.ndarray) -> np.ndarray:
         steps = column[1:]
-        if len(lasts) > 1:
-            steps[lasts] = steps[-1:]
+        if len(last_steps) > 1:
+            steps[last_steps] = steps[-1:]
         return steps
 
-    return map_columns(shift, arrived)
+    return map_columns(shift, columns)
 
 
 def numbered(counts: np.ndarray) -> np.ndarray:

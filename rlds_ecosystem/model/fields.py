@@ -25,7 +25,7 @@ __all__ = [
     "children_of",
     "in_words",
     "is_absent",
-    "is_mark",
+    "is_known_mask",
     "match_columns",
 ]
 
@@ -243,7 +243,7 @@ def match_columns(
     >>> match_columns(columns, fields, rows=2, where="")["speed"]
     array([0.5, 1.5], dtype=float32)
     """
-    absent = _is_nothing(columns, expected)
+    absent = _is_absent(columns, expected)
     if isinstance(expected, Mapping):
         if isinstance(columns, np.ndarray) and not absent:
             raise _mismatch(where, path, _in_words(columns), f"the fields {list(expected)}")
@@ -251,13 +251,13 @@ def match_columns(
         children = {
             name: child
             for name, child in children.items()
-            if not _is_nothing(child, expected.get(name))
+            if not _is_absent(child, expected.get(name))
         }
         for name in sorted(children.keys() - expected.keys()):
             allowed = f"only the fields {list(expected)}"
             raise _mismatch(where, join_path(path, name), "a field", allowed)
         marked = {known_field(name): name for name in expected if known_field(name) not in children}
-        marked = {mark: name for mark, name in marked.items() if is_mark(expected.get(mark))}
+        marked = {mark: name for mark, name in marked.items() if is_known_mask(expected.get(mark))}
         matched = {}
         for name, child in expected.items():
             column, inner = children.get(name), join_path(path, name)
@@ -315,10 +315,10 @@ def is_absent(columns: Any) -> bool:
     return all(is_absent(child) for child in children_of(columns, "").values())
 
 
-def _is_nothing(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
+def _is_absent(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
     """Whether columns are absent. Texts of which there are none are not, where they may be none."""
     if isinstance(expected, Mapping) and isinstance(columns, Mapping):
-        return all(_is_nothing(child, expected.get(name)) for name, child in columns.items())
+        return all(_is_absent(child, expected.get(name)) for name, child in columns.items())
     are_texts = isinstance(expected, Field) and expected.is_text
     if are_texts and isinstance(columns, np.ndarray) and not columns.size:
         return not fits(columns.shape[1:], expected.shape)  # type: ignore[union-attr]
@@ -337,7 +337,7 @@ def in_words(fields: Fields | Field | Opaque | None) -> str:
     return f"{{{inner}}}"
 
 
-def is_mark(expected: Any) -> bool:
+def is_known_mask(expected: Any) -> bool:
     """True if a field can be the mask of the known values of another field."""
     return isinstance(expected, Field) and (expected.shape, expected.dtype) == ((), np.bool_)
 

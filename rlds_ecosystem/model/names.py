@@ -1,4 +1,4 @@
-"""Names: errors about unknown ones, with the name that was probably meant, and unused ones."""
+"""Names: suggestions for misspelt names in errors, and unused names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-__all__ = ["nearest", "unused_name", "what_there_is"]
+__all__ = ["nearest", "suggest_names", "unused_name"]
 
-_MOST = 12
-_CUTOFF = 0.7
-_CONTAINED = 0.75
-_SHORTEST = 4
+# The maximum number of listed names, and the similarities of suggested names, from 0 to 1.
+_MAX_LISTED = 12
+_MIN_SIMILARITY = 0.7
+_SUBSTRING_SIMILARITY = 0.75
+_MIN_SUBSTRING_LENGTH = 4
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def what_there_is(name: str, names: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
+def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
     """Returns the end of an error about an unknown name: similar names, and all names.
 
     Args:
@@ -25,15 +26,18 @@ def what_there_is(name: str, names: Iterable[str], aliases: Mapping[str, str] = 
       names: The names that exist.
       aliases: Names that exist, by other names a user may know them by. They are not listed.
 
-    >>> what_there_is("lerobt", ["tfds", "lerobot", "minari"])
+    >>> suggest_names("lerobt", ["tfds", "lerobot", "minari"])
     "did you mean 'lerobot'? There are: tfds, lerobot, minari"
-    >>> what_there_is("x", map(str, range(100)))
+    >>> suggest_names("x", map(str, range(100)))
     'there are: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 88 more'
-    >>> what_there_is("observation.stat", ["reward"], {"observation.state": "obs/joints"})
+    >>> suggest_names("observation.stat", ["reward"], {"observation.state": "obs/joints"})
     "did you mean 'obs/joints'? There are: reward"
     """
     names = list(names)
-    shown = [*names[:_MOST], *([f"and {len(names) - _MOST} more"] if len(names) > _MOST else [])]
+    shown = [
+        *names[:_MAX_LISTED],
+        *([f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []),
+    ]
     listed = f"here are: {', '.join(shown)}" if names else "here are none"
     near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*names, *aliases]))
     meant = " or ".join(map(repr, [*near][:2]))
@@ -54,8 +58,10 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
     for other in names:
         *above, last = _parts(other)
-        ranked = _likeness(wanted_part, last), _ratio(name, other), other
-        if ranked[0] >= _CUTOFF and (not group or not above or _are_alike(group[-1], above[-1])):
+        ranked = _similarity(wanted_part, last), _ratio(name, other), other
+        if ranked[0] >= _MIN_SIMILARITY and (
+            not group or not above or _are_similar(group[-1], above[-1])
+        ):
             similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
     return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
 
@@ -75,16 +81,16 @@ def _parts(name: str) -> list[str]:
     return parts[1:] if parts[0] == "steps" and len(parts) > 1 else parts
 
 
-def _are_alike(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one) or _ratio(one, other) >= _CUTOFF
+def _are_similar(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one) or _ratio(one, other) >= _MIN_SIMILARITY
 
 
-def _likeness(one: str, other: str) -> float:
+def _similarity(one: str, other: str) -> float:
     shorter, longer = sorted((one, other), key=len)
-    if len(shorter) >= _SHORTEST and shorter in longer:
-        return max(_ratio(one, other), _CONTAINED)
+    if len(shorter) >= _MIN_SUBSTRING_LENGTH and shorter in longer:
+        return max(_ratio(one, other), _SUBSTRING_SIMILARITY)
     words, other_words = one.split("_"), other.split("_")
-    for end in (0, -1):  # Words that both share at an end say nothing.
+    for end in (0, -1):  # Common first and last words do not count.
         while min(len(words), len(other_words)) > 1 and words[end] == other_words[end]:
             del words[end], other_words[end]
     return _ratio("_".join(words), "_".join(other_words))

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = [
     "Paths",
     "at",
     "conflicts",
-    "fields_there_are",
     "has",
     "is_in",
     "join_path",
@@ -24,6 +23,7 @@ __all__ = [
     "nest",
     "put",
     "root_of",
+    "suggest_fields",
 ]
 
 
@@ -146,14 +146,14 @@ def leaves_at(
         chosen = {path: leaves[path]} if path in leaves else {}
         chosen = chosen or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
         if not chosen and path:
-            raise KeyError(f"no field {path!r}; {fields_there_are(path, leaves, aliases)}")
+            raise KeyError(f"no field {path!r}; {suggest_fields(path, leaves, aliases)}")
         yield from chosen.items()
 
 
-def fields_there_are(
+def suggest_fields(
     path: str, fields: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Returns the end of an error about an unknown field; see `names.what_there_is`.
+    """Returns the end of an error about an unknown field; see `names.suggest_names`.
 
     Args:
       path: The unknown field.
@@ -163,7 +163,7 @@ def fields_there_are(
     fields = dict.fromkeys(fields)
     groups = {group: group for field in fields for group in _above(field)}
     existing_aliases = {name: of for name, of in aliases.items() if of in groups or of in fields}
-    return what_there_is(path, fields, {**groups, **existing_aliases})
+    return suggest_names(path, fields, {**groups, **existing_aliases})
 
 
 def is_in(name: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Text that is in a file, as it is shown to people."""
+"""Text of files made safe to print: no control sequences, no overlong words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["printable", "replaced", "shorten"]
 
-# No word that is meant to be read is longer; nor is the path of a file, in practice.
+# Readable words and paths of files are shorter.
 _MAX_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
@@ -28,11 +28,11 @@ def printable(text: str) -> str:
 
 
 def replaced(text: str, replacement: Callable[[str], str], keep: str = "") -> str:
-    """Returns a text with something else for each character that does not show.
+    """Returns a text with unprintable characters replaced.
 
     Args:
       text: The text.
-      replacement: Returns what is there instead of a character.
+      replacement: Returns the replacement of a character.
       keep: Characters that stay.
     """
     return "".join(c if c.isprintable() or c in keep else replacement(c) for c in text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_tools.command_line.printing import (
     BEAM_SETTINGS,
     Command,
@@ -137,7 +137,7 @@ def command(
 
     to = FILE_FORMATS[0] if to == "tfds" else to
     if to not in converting.targets():
-        choices = what_there_is(to, converting.targets())
+        choices = suggest_names(to, converting.targets())
         raise click.UsageError(f"--to: {to!r} is not a format that can be written; {choices}")
     if dataset is not None:
         if to not in FILE_FORMATS:

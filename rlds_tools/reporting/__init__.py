@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_tools.findings import Finding, table_of
 from rlds_tools.results import Block, Result, count, next_commands, size_of
 
@@ -70,7 +70,7 @@ class Report(Result):
         Raises:
           OSError: It cannot be written.
         """
-        write_at_once(path, self.content.encode())
+        write_atomically(path, self.content.encode())
         return dataclasses.replace(self, output=os.fspath(path))
 
     @override

@@ -17,7 +17,7 @@ from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.sources.source import SourceEpisode, SourceError
 from rlds.sources.video_frames import FramesSource, frames_of
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
@@ -145,7 +145,7 @@ def gather(
     camera_names = [*survey.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
         if camera not in camera_names:
-            raise KeyError(f"no camera {camera!r}; {what_there_is(camera, camera_names)}")
+            raise KeyError(f"no camera {camera!r}; {suggest_names(camera, camera_names)}")
     requested = indices_at(opened, episodes)
     total = known_length(opened)
     indices = _to_read(opened, total, most_episodes, described.num_bytes, requested)

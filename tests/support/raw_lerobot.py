@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from rlds_ecosystem.video_codec import usual_scheduling
+from rlds_ecosystem.video_codec import restored_scheduling
 
 os.environ.setdefault("SVT_LOG", "1")  # It says a lot of small frames.
 
@@ -504,7 +504,7 @@ def write_video(file: Path, parts: list[np.ndarray], codec: str) -> list[tuple[f
     return list(zip(ends[:-1].tolist(), ends[1:].tolist()))
 
 
-@usual_scheduling()
+@restored_scheduling()
 def _encoded(part: np.ndarray, codec: str) -> bytes:
     name, pixels, options = CODECS[codec]
     file = io.BytesIO()

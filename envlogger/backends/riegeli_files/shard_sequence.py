@@ -18,7 +18,7 @@ from envlogger.backends.riegeli_files.shard_writer import ShardWriter
 from envlogger.errors import UnsupportedValueError, storage_errors
 from envlogger.proto.storage_pb2 import Data
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.whole_files import Share, write_at_once
+from rlds_ecosystem.files.whole_files import SharedLock, write_atomically
 
 __all__ = ["ShardSequence", "store_metadata"]
 
@@ -50,7 +50,7 @@ def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
     with storage_errors(path):
         if path.exists():
             return False
-        write_at_once(path, content.getvalue())
+        write_atomically(path, content.getvalue())
     return True
 
 
@@ -85,7 +85,7 @@ class ShardSequence:
         reserve: DiskReserve | None = None,
         compression: ChunkCompression | None = None,
     ) -> None:
-        self._directory, self._share = directory, Share(directory)
+        self._directory, self._share = directory, SharedLock(directory)
         self._max_episodes_per_file = max_episodes_per_file
         # In a store, nothing is there before it is synced, and then it is written as a whole: so a
         # shard ends with the first episode after a flush, and no byte is written often.

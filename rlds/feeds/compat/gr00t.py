@@ -24,7 +24,7 @@ from rlds.feeds.compat.lerobot import LeRobotDatasetMetadata
 from rlds.feeds.compat.loading import class_of
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.texts import as_text
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 
@@ -128,7 +128,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         name = key.removeprefix(_ANNOTATION)
         group = _ANNOTATION.rstrip(".") if kind == _LANGUAGE else kind
         if name not in self._modality.get(group, {}):
-            available_keys = what_there_is(name, self._modality.get(group, {}))
+            available_keys = suggest_names(name, self._modality.get(group, {}))
             raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {available_keys}")
         part = self._modality[group][name]
         default_features = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
@@ -137,7 +137,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
-            there = what_there_is(original, self._meta.paths)
+            there = suggest_names(original, self._meta.paths)
             raise KeyError(f"{self.dataset_path}: no feature {original!r}; {there}")
         return self._meta.paths[original], slice(part.get("start"), part.get("end"))
 

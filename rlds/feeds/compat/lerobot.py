@@ -48,7 +48,7 @@ from rlds.video.fields import PER_METRE
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import at
 
 __all__ = [
@@ -642,7 +642,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     def _path(self, key: str) -> str:
         if key not in self.meta.paths:
-            raise KeyError(f"no feature {key!r}; {what_there_is(key, self.meta.paths)}")
+            raise KeyError(f"no feature {key!r}; {suggest_names(key, self.meta.paths)}")
         return self.meta.paths[key]
 
     def _steps_at(self, key: str, tolerance: float) -> list[int]:

@@ -25,7 +25,7 @@ from rlds.robotics.registry import DatasetMeaning, find_meaning, meaning_of
 from rlds.robotics.standard import standard_columns
 from rlds.sources.episodes import Episodes
 from rlds.statistics import FieldStatistics, Statistics
-from rlds_ecosystem.model.nests import fields_there_are, map_named_leaves, named_leaves, nest
+from rlds_ecosystem.model.nests import map_named_leaves, named_leaves, nest, suggest_fields
 
 __all__ = [
     "EqualBounds",
@@ -225,7 +225,7 @@ def load(
     there = table.storage.fields
     several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
     if language_key is not None and not several:
-        error = f"no field {language_key!r}; {fields_there_are(language_key, there)}"
+        error = f"no field {language_key!r}; {suggest_fields(language_key, there)}"
         raise KeyError(f"{name}: {error}")
     roles = Roles(
         {camera: key and f"{_OBSERVATION}/{key}" for camera, key in (image_obs_keys or {}).items()},
@@ -234,7 +234,7 @@ def load(
     )
     if missing := [path for path in roles.fields if path not in there]:
         raise KeyError(
-            f"{name}: no field {missing[0]!r}; {fields_there_are(missing[0], there)}. Pass a "
+            f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], there)}. Pass a "
             "standardize_fn that makes it"
         )
     has_steps = table.outlines.num_steps > 0

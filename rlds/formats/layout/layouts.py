@@ -15,7 +15,7 @@ from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import conflicts, is_in, root_of
 from rlds_ecosystem.model.texts import shorten
 
@@ -214,7 +214,7 @@ class _Parser:
         values = {}
         for key, value in self._items(content, where):
             if key not in keys:
-                self._fail(_join(where, key), f"unknown key; {what_there_is(key, keys)}")
+                self._fail(_join(where, key), f"unknown key; {suggest_names(key, keys)}")
             values[fields[key].name] = self._value(fields[key].type, value, _join(where, key))
         for key in keys:
             if fields[key].required and fields[key].name not in values:

@@ -25,7 +25,7 @@ from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import equal_in
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.names import what_there_is
+from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import nest
 
 __all__ = ["LayoutSource"]
@@ -126,7 +126,7 @@ class LayoutSource(RowsSource):
     def _check_names(self, first: Arrays) -> None:
         layout = self._layout
         for name in sorted(self._read - first.keys()):
-            problem = f"no array {name!r} in {first.path}; {what_there_is(name, first)}"
+            problem = f"no array {name!r} in {first.path}; {suggest_names(name, first)}"
             raise SourceError(f"{layout.lines[layout.arrays[name]]}: {problem}")
         unread = sorted(first.keys() - layout.arrays)
         if unread:

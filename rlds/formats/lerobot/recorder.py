@@ -41,7 +41,7 @@ from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.daemon_threads import DaemonThreads
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING
-from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_at_once
+from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from rlds_ecosystem.model.nests import at, leaves_at
 
@@ -436,7 +436,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             if content is None:
                 (self._root / name).unlink()
             else:
-                write_at_once(self._root / name, content)
+                write_atomically(self._root / name, content)
         log = self._done.rename(_with_kind(self._done, RUNNING))
         for name in self._added:
             _remove(self._root, name)

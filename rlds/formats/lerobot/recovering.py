@@ -51,7 +51,7 @@ from rlds.video.encoding import encoded
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import replaced
-from rlds_ecosystem.files.whole_files import made_at_once
+from rlds_ecosystem.files.whole_files import atomic_target
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["Recovered", "is_dataset", "recover"]
@@ -135,7 +135,7 @@ def recover(
         report = damaged_dataset.report(path if to is None else to)
         if dry_run or (in_place and not report.is_changed):
             return report
-        with replaced(root, keep_old=True) if to is None else made_at_once(to) as draft:
+        with replaced(root, keep_old=True) if to is None else atomic_target(to) as draft:
             draft.mkdir()
             damaged_dataset.write(draft)
             report = damaged_dataset.report(path if to is None else to)

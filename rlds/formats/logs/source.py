@@ -54,7 +54,7 @@ from rlds.video.encoding import clip_of, packets_for_steps
 from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
-from rlds_ecosystem.files.whole_files import write_at_once
+from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.columns import (
     dtype_and_shape,
     first_row,
@@ -674,7 +674,7 @@ class _KindsCache:
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 content = json.dumps({"key": self._key, "episodes": episodes}).encode()
-                write_at_once(self._file, content, durable=False)
+                write_atomically(self._file, content, durable=False)
 
 
 def _sound_metadata(

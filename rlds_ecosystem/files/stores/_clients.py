@@ -26,7 +26,7 @@ from rlds_ecosystem.files.daemon_threads import DaemonThreads
 
 __all__ = [
     "BLOCK_SIZE",
-    "COPY_STEP",
+    "COPY_BUFFER_SIZE",
     "LIBRARIES",
     "Entry",
     "FsspecStore",
@@ -36,8 +36,8 @@ __all__ = [
     "client_of",
     "is_local",
     "read_only",
+    "run_with_timeout",
     "scheme_of",
-    "within",
 ]
 
 T = TypeVar("T")
@@ -46,14 +46,14 @@ PathLike = str | os.PathLike[str]
 Version = tuple[Any, ...]
 
 # The bytes that a request of TensorFlow fetches at least.
-_TENSORFLOW_BLOCK = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
+_TENSORFLOW_BLOCK_SIZE = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
 BLOCK_SIZE = 1 << 20
 
-COPY_STEP = 1 << 23
+COPY_BUFFER_SIZE = 1 << 23
 
-# The seconds to wait for the answer of a store, and the least bytes per second of an upload.
-_PATIENCE = 120.0
-_SLOWEST = 1 << 17
+# The timeout of a store, to which uploads add the time of their bytes at the minimum rate.
+_TIMEOUT_S = 120.0
+_MIN_BYTES_PER_S = 1 << 17
 
 # The libraries of the stores, by the scheme of URLs.
 LIBRARIES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs"}
@@ -119,14 +119,14 @@ class StoreClient(Protocol):
     def entries(self, url: str) -> list[Entry]: ...
     def read(self, url: str) -> bytes: ...
     def fetcher(
-        self, url: str, version: Version = (), patience: float | None = None
-    ) -> Callable[[int, int], bytes]: ...  # Raises after `patience` seconds.
+        self, url: str, version: Version = (), timeout: float | None = None
+    ) -> Callable[[int, int], bytes]: ...  # Raises after `timeout` seconds.
     def upload(self, file: BinaryIO, url: str) -> None: ...
-    def copy(self, source: str, target: str) -> bool: ...  # False if it cannot do that itself.
+    def copy(self, source: str, target: str) -> bool: ...  # False if the caller has to copy.
     def remove(self, url: str) -> None: ...
 
 
-def within(seconds: float, action: Callable[[], T]) -> T:
+def run_with_timeout(seconds: float, action: Callable[[], T]) -> T:
     """Runs a function in a thread; raises if it takes longer than a time limit."""
     future = DaemonThreads(1, "store").submit(action)
     concurrent.futures.wait([future], seconds)
@@ -140,12 +140,12 @@ def _no_answer(seconds: float | None) -> ConnectionError:
     return ConnectionError(f"no answer{after}")
 
 
-def _limited(
-    fetch: Callable[[int, int], bytes], patience: float | None
+def _with_timeout(
+    fetch: Callable[[int, int], bytes], timeout: float | None
 ) -> Callable[[int, int], bytes]:
-    if patience is None:
+    if timeout is None:
         return fetch
-    return lambda begin, end: within(patience, lambda: fetch(begin, end))
+    return lambda begin, end: run_with_timeout(timeout, lambda: fetch(begin, end))
 
 
 def scheme_of(url: PathLike) -> str:
@@ -169,7 +169,7 @@ def _wants_tensorflow() -> bool:
 class _TensorFlowStore(StoreClient):
     """Google Cloud Storage through TensorFlow."""
 
-    block_size, keeps_versions = _TENSORFLOW_BLOCK, False
+    block_size, keeps_versions = _TENSORFLOW_BLOCK_SIZE, False
 
     def __init__(self) -> None:
         # Slow to import: loaded when a URL needs it.
@@ -197,7 +197,7 @@ class _TensorFlowStore(StoreClient):
             return bytes(file.read())
 
     def fetcher(
-        self, url: str, version: Version = (), patience: float | None = None
+        self, url: str, version: Version = (), timeout: float | None = None
     ) -> Callable[[int, int], bytes]:
         file = self._gfile.GFile(url, "rb")
         lock = threading.Lock()
@@ -207,20 +207,20 @@ class _TensorFlowStore(StoreClient):
                 file.seek(begin)
                 return bytes(file.read(end - begin))
 
-        return _limited(fetch, patience)
+        return _with_timeout(fetch, timeout)
 
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
             with self._gfile.GFile(url, "wb") as target:
                 target.write(b"")  # Otherwise an empty file would create no object.
-                shutil.copyfileobj(file, target, COPY_STEP)
+                shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
 
         begin = file.tell()
         size = file.seek(0, io.SEEK_END) - begin
         file.seek(begin)
         # It would nest ten retries in ten retries, for half an hour.
         with _named(url):
-            within(_PATIENCE + size / _SLOWEST, write)
+            run_with_timeout(_TIMEOUT_S + size / _MIN_BYTES_PER_S, write)
 
     def copy(self, source: str, target: str) -> bool:
         return False
@@ -231,7 +231,7 @@ class _TensorFlowStore(StoreClient):
 
 
 class FsspecStore(StoreClient):
-    """A store that fsspec knows."""
+    """A store of an fsspec file system: Google Cloud Storage or S3."""
 
     block_size = BLOCK_SIZE
 
@@ -243,17 +243,19 @@ class FsspecStore(StoreClient):
             raise OSError(f"{scheme}:// cannot be opened: {error}") from error
         # This returns the same object every time, but another one in a process that was forked.
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
-        # Before there was this argument, gcsfs took it and did without it.
-        knows = scheme == "gs" and "generation" in inspect.signature(self._fs.url).parameters
-        self.keeps_versions = knows
+        # Older versions of gcsfs accept the argument `generation`, but ignore it.
+        has_generations = (
+            scheme == "gs" and "generation" in inspect.signature(self._fs.url).parameters
+        )
+        self.keeps_versions = has_generations
 
     def stat(self, url: str) -> ObjectInfo:
         with _named(url):
             info = self._fs.info(url)
         time = info.get("mtime") or info.get("LastModified")
         seconds = time.timestamp() if hasattr(time, "timestamp") else 0.0
-        marks = ("generation", "ETag", "etag", "LastModified", "mtime")
-        version = (info["size"], *(str(info[mark]) for mark in marks if info.get(mark)))
+        version_keys = ("generation", "ETag", "etag", "LastModified", "mtime")
+        version = (info["size"], *(str(info[key]) for key in version_keys if info.get(key)))
         return ObjectInfo(info["type"] == "directory", info["size"] or 0, seconds, version)
 
     def entries(self, url: str) -> list[Entry]:
@@ -276,9 +278,9 @@ class FsspecStore(StoreClient):
             return bytes(self._fs.cat_file(url))
 
     def fetcher(
-        self, url: str, version: Version = (), patience: float | None = None
+        self, url: str, version: Version = (), timeout: float | None = None
     ) -> Callable[[int, int], bytes]:
-        options: dict[str, Any] = {"timeout": patience}
+        options: dict[str, Any] = {"timeout": timeout}
         if version and self.keeps_versions:
             options["generation"] = version[1]  # The generation, the first value of `stat`.
 
@@ -287,7 +289,7 @@ class FsspecStore(StoreClient):
                 try:
                     return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
                 except TimeoutError as error:
-                    raise _no_answer(patience) from error
+                    raise _no_answer(timeout) from error
 
         return fetch
 
@@ -295,7 +297,7 @@ class FsspecStore(StoreClient):
         with _named(url):
             target = self._fs.open(url, "wb")
             try:
-                shutil.copyfileobj(file, target, COPY_STEP)
+                shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
                 target.close()
             except BaseException:
                 target.closed = True  # Otherwise garbage collection would publish it.
@@ -398,7 +400,7 @@ class HubStore(StoreClient):
         return self.fetcher(url)(0, size) if size else b""
 
     def fetcher(
-        self, url: str, version: Version = (), patience: float | None = None
+        self, url: str, version: Version = (), timeout: float | None = None
     ) -> Callable[[int, int], bytes]:
         commit, path = self._at(url)
         address = self._hub.hf_hub_url(filename=path, **commit.repository)
@@ -414,7 +416,7 @@ class HubStore(StoreClient):
                 )
             return bytes(reply.content)
 
-        return _limited(fetch, patience)
+        return _with_timeout(fetch, timeout)
 
     def commit(self, files: Mapping[str, PathLike], url: str) -> None:
         """Adds local files below a folder by one commit; their keys are their names there."""
@@ -466,7 +468,7 @@ def _named(url: str) -> Iterator[None]:
     """Turns the errors of clients into a fitting `OSError` that names the object."""
     try:
         yield
-    except (TypeError, AttributeError, NameError):  # What no store is to blame for.
+    except (TypeError, AttributeError, NameError):  # Programming errors.
         raise
     except Exception as error:
         raise _os_error(url, error) from error

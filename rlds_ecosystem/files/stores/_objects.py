@@ -6,7 +6,7 @@ import io
 import tempfile
 from typing import Any
 
-from rlds_ecosystem.files.caches import LastUsed
+from rlds_ecosystem.files.caches import LruCache
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores._clients import BLOCK_SIZE
 
@@ -15,7 +15,7 @@ __all__ = ["NewObject", "ReadObject"]
 # Who reads on gets more at a time, up to this many blocks.
 _MAX_BLOCKS = 8
 # The blocks of objects that were last used, of all open files together.
-_blocks = LastUsed(1 << 28)
+_blocks = LruCache(1 << 28)
 
 
 class ReadObject(io.RawIOBase):

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores._clients import (
-    COPY_STEP,
+    COPY_BUFFER_SIZE,
     LIBRARIES,
     Entry,
     PathLike,
@@ -168,7 +168,7 @@ def copy_file(source: PathLike, target: PathLike) -> None:
     """
     if is_local(target):
         with open_binary(source) as here, open(target, "wb") as there:
-            shutil.copyfileobj(here, there, COPY_STEP)
+            shutil.copyfileobj(here, there, COPY_BUFFER_SIZE)
         return
     old, new = os.fspath(source), os.fspath(target)
     client = clients.client_of(new)

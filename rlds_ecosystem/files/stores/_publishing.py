@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores import _paths as paths
-from rlds_ecosystem.files.stores._clients import COPY_STEP, PathLike
+from rlds_ecosystem.files.stores._clients import COPY_BUFFER_SIZE, PathLike
 
 __all__ = ["UNFINISHED", "publish"]
 
@@ -77,7 +77,7 @@ def _is_same(here: PathLike, there: PathLike) -> bool:
         if paths.as_path(there).stat().length != os.path.getsize(here):
             return False
         with open(here, "rb") as local, paths.open_binary(there) as remote:
-            while piece := local.read(COPY_STEP):
+            while piece := local.read(COPY_BUFFER_SIZE):
                 if piece != remote.read(len(piece)):
                     return False
     except FileNotFoundError:

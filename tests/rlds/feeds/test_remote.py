@@ -159,7 +159,7 @@ def test_what_comes_next_is_fetched_before_it_is_needed(store, local, url):
     batches = feed.iterate()
     made = [next(batches), next(batches)]
     copies = samples.table.storage.files.copies
-    while not all(each.fetched.all() for each in copies.objects):
+    while not all(each.fetch_times.all() for each in copies.objects):
         time.sleep(0.01)
     store.set(down=True)
     made += batches
@@ -184,7 +184,9 @@ def test_an_epoch_takes_few_requests_and_all_of_them_are_for_content(store, loca
 
 @pytest.mark.slow  # It waits.
 def test_a_request_that_fails_or_gets_no_answer_is_made_again(store, local, url, monkeypatch):
-    monkeypatch.setattr(_copies, "_PATIENCE", 2.0 - _copies._MOST_BYTES / _copies._SLOWEST)
+    monkeypatch.setattr(
+        _copies, "_REQUEST_TIMEOUT_S", 2.0 - _copies._MAX_REQUEST_BYTES / _copies._MIN_BYTES_PER_S
+    )
     samples = samples_of(url)
     store.set(fail=2, stall=1)
     expected = Feed(samples_of(local), 16, shuffle="global")
@@ -197,8 +199,8 @@ def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monke
     batches = feed.iterate(prefetch=False)
     store.set(down=True)
     with monkeypatch.context() as impatient:
-        patience = 1.0 - _copies._MOST_BYTES / _copies._SLOWEST
-        impatient.setattr(_copies, "_PATIENCE", patience)
+        patience = 1.0 - _copies._MAX_REQUEST_BYTES / _copies._MIN_BYTES_PER_S
+        impatient.setattr(_copies, "_REQUEST_TIMEOUT_S", patience)
         where = rf"{url}/random-train.tfrecord-000.*no answer for 1 sec"
         with pytest.raises(SourceError, match=where):
             next(batches)

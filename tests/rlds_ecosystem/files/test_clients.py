@@ -397,7 +397,7 @@ def test_recording_survives_an_outage_of_the_store(store):
 def test_a_store_that_is_gone(store, monkeypatch):
     if store.client == "gcsfs":
         pytest.skip("gcsfs gives up after some minutes, which cannot be changed")
-    monkeypatch.setattr(clients, "_PATIENCE", 1.0)
+    monkeypatch.setattr(clients, "_TIMEOUT_S", 1.0)
     log = store.directory()
     writer = make_recorder(log)
     record(writer, 0, 1)

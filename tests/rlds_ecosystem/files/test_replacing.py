@@ -13,7 +13,7 @@ import pytest
 from rlds.sources import SourceError, format_of, open
 from rlds_ecosystem.files import whole_files
 from rlds_ecosystem.files.replacing import finish_replacing, replaced
-from rlds_ecosystem.files.whole_files import exchange, journal_of, made_at_once
+from rlds_ecosystem.files.whole_files import atomic_target, exchange, journal_of
 from rlds_ecosystem.model.errors import StorageError
 
 pytest.importorskip("fcntl")
@@ -228,7 +228,7 @@ def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "exchange", lambda *_: False)
             patch.setattr(os, "rename", interrupted)
-            whole_files.take_place(data, draft.parent, keep_old=True)
+            whole_files.replace_by_draft(data, draft.parent, keep_old=True)
     assert (data / "file").read_text() == "new"
     assert (data.with_name("data.old") / "file").read_text() == "old"
 
@@ -290,7 +290,7 @@ def between_the_renames(path, text="new"):
 
 def test_who_opens_data_or_makes_it_finishes_first(data):
     between_the_renames(data)
-    with pytest.raises(FileExistsError, match="not overwritten"), made_at_once(data):
+    with pytest.raises(FileExistsError, match="not overwritten"), atomic_target(data):
         raise AssertionError("it is there")
     assert (data / "file").read_text() == "new"
     for look in (format_of, open, lambda path: open(path, format="tfds")):

@@ -9,13 +9,13 @@ import stores_of_tests
 from rlds_ecosystem.files import whole_files
 from rlds_ecosystem.files.stores import as_path
 from rlds_ecosystem.files.whole_files import (
+    atomic_target,
     can_lock,
     lock,
     locked,
-    made_at_once,
     sync,
     try_to_lock,
-    write_at_once,
+    write_atomically,
 )
 
 fcntl = pytest.importorskip("fcntl")
@@ -30,17 +30,17 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(os, failing, fail)
         with pytest.raises(OSError, match="no more"):
-            write_at_once(file, b"first")
+            write_atomically(file, b"first")
     assert list(tmp_path.iterdir()) == []
-    write_at_once(file, b"first")
+    write_atomically(file, b"first")
     with monkeypatch.context() as patch:
         patch.setattr(os, failing, fail)
         with pytest.raises(OSError, match="no more"):
-            write_at_once(file, b"second")
+            write_atomically(file, b"second")
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_bytes() == b"first"
     with pytest.raises(FileNotFoundError):
-        write_at_once(tmp_path / "missing" / "file", b"")
+        write_atomically(tmp_path / "missing" / "file", b"")
 
 
 def test_a_file_is_on_the_disk_before_others_see_it(tmp_path, monkeypatch):
@@ -58,8 +58,8 @@ def test_a_file_is_on_the_disk_before_others_see_it(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "replace", replacing)
     monkeypatch.chdir(tmp_path)
-    write_at_once("file", b"old")
-    write_at_once(tmp_path / "file", b"newer")
+    write_atomically("file", b"old")
+    write_atomically(tmp_path / "file", b"newer")
     assert steps == [3, "visible", 5, "visible"]
     assert (tmp_path / "file").read_bytes() == b"newer"
     sync(tmp_path / "file")
@@ -114,18 +114,18 @@ def test_what_is_made_for_a_store_goes_there_if_all_went_well(tmp_path):
     (tmp_path / "server").mkdir()
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
         place = as_path(store.directory())
-        with pytest.raises(OSError, match="no more"), made_at_once(place / "failed") as made:
+        with pytest.raises(OSError, match="no more"), atomic_target(place / "failed") as made:
             made.write_bytes(b"half")
             raise OSError("no more")
-        with made_at_once(place / "a.h5") as made:
+        with atomic_target(place / "a.h5") as made:
             assert made.name == "a.h5"
             made.write_bytes(b"file")
-        with made_at_once(place / "folder") as made:
+        with atomic_target(place / "folder") as made:
             (made / "in").mkdir(parents=True)
             (made / "in" / "b").write_bytes(b"b")
             (made / "c").write_bytes(b"c")
         for name in ("a.h5", "folder"):
-            with pytest.raises(FileExistsError, match=name), made_at_once(place / name):
+            with pytest.raises(FileExistsError, match=name), atomic_target(place / name):
                 raise AssertionError("it is there")
         assert (place / "a.h5").read_bytes() == b"file"
         assert (place / "folder" / "in" / "b").read_bytes() == b"b"
