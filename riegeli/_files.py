@@ -1,4 +1,4 @@
-"""Files of readers and writers: opened from paths, or given as file objects."""
+"""Files of Riegeli readers and writers: opened from paths, or given as file objects."""
 
 import io
 import os
@@ -11,8 +11,7 @@ from riegeli.base.riegeli_error import InternalError, UnimplementedError
 PathType = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 
-# Reading goes in steps of this many bytes, so that a size that a file merely claims is never
-# allocated.
+# The bytes of a read, so that a wrong size declared in a file is never allocated.
 _READ_STEP = 1 << 22
 
 
@@ -42,7 +41,7 @@ def check_sizes(*sizes: int | None) -> None:
 
 
 def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
-    """A file object for a path, a URL like `gs://bucket/file`, or a file object.
+    """Returns a file object for a path, a URL like `gs://bucket/file`, or a file object.
 
     Returns:
       The file object, and whether it was opened here.
@@ -72,7 +71,7 @@ def is_seekable(file: Any) -> bool:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Writes all of `data`, however much the file takes at a time.
+    """Writes all of `data`, in as many calls as the file needs.
 
     Raises:
       InternalError: the file object says that it wrote nothing, or more than it was given.
@@ -128,7 +127,7 @@ class ByteSource(Protocol):
         ...
 
 
-def _reading_function(file: Any) -> Callable[[int], Buffer]:
+def _read_function(file: Any) -> Callable[[int], Buffer]:
     """Returns a function that reads up to n bytes, from the best of four read methods."""
     for name in ("readinto1", "readinto"):
         readinto = getattr(file, name, None)
@@ -175,7 +174,7 @@ class SeekableSource:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._read = _reading_function(file)
+        self._read = _read_function(file)
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
@@ -207,7 +206,7 @@ class SequentialSource:
     def __init__(self, file: BinaryIO, begin: int) -> None:
         self._begin = begin
         self._buffer = bytearray()
-        self._read = _reading_function(file)
+        self._read = _read_function(file)
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:

@@ -1,7 +1,8 @@
-"""Compressed buffers: one algorithm byte a chunk, and a size before each compressed stream.
+"""Compressed buffers of Riegeli chunks: Brotli, Zstandard, Snappy or none.
 
-Buffers come from files, which may lie: what is allocated is bounded by what the bytes of a stream
-can become, and by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported when it is.
+A chunk has one byte for the algorithm; each compressed stream has its decompressed size in front.
+Files may declare wrong sizes, so allocations are bounded by the largest possible output of a stream
+and by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported on demand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,28 +22,28 @@ from riegeli.base.riegeli_error import (
 Buffer = bytes | memoryview
 
 MAX_DECOMPRESSED_SIZE = 1 << 32
-"""The most bytes, 4 GiB, that are compressed together, or decompressed into memory."""
+"""The maximum size of decompressed data, 4 GiB."""
 
 # Streams with a larger window are "large window" streams, which `brotli` neither reads nor writes.
 # Magic first bytes, which other streams cannot have.
 _BROTLI_MAX_WINDOW_LOG = 24
 _BROTLI_DEFAULT_WINDOW_LOG = 22
 _BROTLI_LARGE_WINDOW_MARK = b"\x11"
-_BROTLI_FIRST_GUESS = 1 << 20
-_OUT_OF_ROOM = "failed to write whole buffer"
+_BROTLI_FIRST_BUFFER_SIZE = 1 << 20
+_CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
 _ZSTD_MAX_WINDOW_SIZE = 1 << 31
 
-# The most that one block of a Zstd frame can decompress to, and the fewest bytes that it can take.
+# The maximum decompressed and the minimum compressed size of a block in a Zstd frame.
 _ZSTD_MAX_BLOCK_SIZE = 1 << 17
 _ZSTD_MIN_COMPRESSED_BLOCK_SIZE = 4
 
-# In the header of a block of a Zstd frame: it is a byte that is repeated.
-_ZSTD_RUN = 2
+# The block type of a repeated byte (run-length encoding), in the header of a Zstd block.
+_ZSTD_RUN_BLOCK = 2
 
-# Blocks are hardly ever smaller, on average.
-_ZSTD_USUAL_BLOCK_SIZE = 1 << 12
+# Blocks are rarely smaller, on average.
+_ZSTD_TYPICAL_BLOCK_SIZE = 1 << 12
 
-# The most that an element of a Snappy stream can decompress to, and the bytes that it takes then.
+# The maximum decompressed size of an element of a Snappy stream, and its compressed size.
 _SNAPPY_MAX_COPY_SIZE = 64
 _SNAPPY_COPY_SIZE = 3
 
@@ -58,7 +59,7 @@ class CompressionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """An algorithm with its settings.
+    """A compression algorithm with its settings.
 
     Attributes:
       compression_type: The algorithm.
@@ -82,12 +83,10 @@ class Compressor:
             )
 
     def compress(self, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """Pieces of data as a compressed buffer, which is in pieces as well.
-
-        Its size is in front unless nothing is compressed.
+        """Returns the pieces of a compressed buffer, its decompressed size in front.
 
         Raises:
-          ResourceExhaustedError: it is too much to be compressed together.
+          ResourceExhaustedError: the data exceeds `MAX_DECOMPRESSED_SIZE`.
         """
         if self.compression_type == CompressionType.NONE:
             return list(pieces)
@@ -120,14 +119,14 @@ class Compressor:
 def decompress(
     compression_type: int, buffer: Buffer, max_size: int, into: memoryview | None = None
 ) -> Buffer:
-    """Undoes `Compressor.compress`.
+    """Decompresses a buffer of `Compressor.compress`.
 
     Args:
       compression_type: The algorithm byte of the chunk.
       buffer: A whole compressed buffer.
-      max_size: The largest size that makes sense, however large.
-      into: The buffer for it, if it is large enough; then the beginning of this is returned. If
-        there is an error, anything may be in it.
+      max_size: The maximum decompressed size.
+      into: The output buffer, used if it is large enough; then its beginning is returned. After
+        an error its content is undefined.
 
     Raises:
       InvalidArgumentError: the stream is damaged, too long, cut off, or followed by other bytes.
@@ -185,18 +184,17 @@ def _decompress_brotli(stream: memoryview, size: int) -> bytes:
 def _decompress_large_window_brotli(stream: memoryview, size: int) -> bytes:
     import cramjam
 
-    # It needs to know how much comes out. A part of the size is tried first, lest a few bytes claim
-    # much memory.
-    room = min(size, max(_BROTLI_FIRST_GUESS, len(stream)))
+    # cramjam needs an output buffer. A small one is tried first, as the declared size may be wrong.
+    buffer_size = min(size, max(_BROTLI_FIRST_BUFFER_SIZE, len(stream)))
     while True:
-        data = bytearray(room)
+        data = bytearray(buffer_size)
         try:
             length = cramjam.brotli.decompress_into(stream, data)
             return bytes(data[:length])
         except cramjam.DecompressionError as e:
-            if room == size or _OUT_OF_ROOM not in str(e):
+            if buffer_size == size or _CRAMJAM_BUFFER_FULL not in str(e):
                 raise InvalidArgumentError(f"brotli stream is damaged: {e}") from e
-        room = min(size, 4 * room)
+        buffer_size = min(size, 4 * buffer_size)
 
 
 def _decompress_zstd(stream: memoryview, size: int) -> bytes:
@@ -204,9 +202,9 @@ def _decompress_zstd(stream: memoryview, size: int) -> bytes:
     if size > num_blocks * _ZSTD_MAX_BLOCK_SIZE:
         raise InvalidArgumentError(f"{len(stream)} bytes of zstd cannot become {size} bytes")
     try:
-        stated = zstandard.get_frame_parameters(stream).content_size
-        if stated not in (size, zstandard.CONTENTSIZE_UNKNOWN):
-            raise InvalidArgumentError(f"zstd frame has {stated} bytes, but {size} are claimed")
+        declared = zstandard.get_frame_parameters(stream).content_size
+        if declared not in (size, zstandard.CONTENTSIZE_UNKNOWN):
+            raise InvalidArgumentError(f"zstd frame has {declared} bytes, but {size} are claimed")
         decompressor = _take_zstd_decompressor()
         data = decompressor.decompress(stream, max_output_size=max(size, 1), allow_extra_data=False)
     except zstandard.ZstdError as e:
@@ -233,17 +231,16 @@ def _zstd_frame_size(stream: memoryview, content_size: int) -> int | None:
     frame = zstandard.get_frame_parameters(stream)
     if frame.content_size != content_size:
         return None
-    at = zstandard.frame_header_size(stream)
-    for _ in range(1 + content_size // _ZSTD_USUAL_BLOCK_SIZE):
-        header = int.from_bytes(stream[at : at + 3], "little")
-        at += 3 + (1 if header & 6 == _ZSTD_RUN else header >> 3)
+    offset = zstandard.frame_header_size(stream)
+    for _ in range(1 + content_size // _ZSTD_TYPICAL_BLOCK_SIZE):
+        header = int.from_bytes(stream[offset : offset + 3], "little")
+        offset += 3 + (1 if header & 6 == _ZSTD_RUN_BLOCK else header >> 3)
         if header & 1:
-            return at + (4 if frame.has_checksum else 0)
+            return offset + (4 if frame.has_checksum else 0)
     return None
 
 
-# Making a decompressor takes as long as decompressing 100 kB. Those in use are not in here, as
-# threads cannot share one, nor are those that have failed.
+# Idle decompressors: making one takes as long as decompressing 100 kB. Threads cannot share one.
 _free_zstd_decompressors: list[zstandard.ZstdDecompressor] = []
 
 
@@ -266,9 +263,11 @@ def _decompress_snappy(stream: memoryview, size: int) -> bytes:
     if size > (len(stream) // _SNAPPY_COPY_SIZE + 1) * _SNAPPY_MAX_COPY_SIZE:
         raise InvalidArgumentError(f"{len(stream)} bytes of snappy cannot become {size} bytes")
     try:
-        stated = cramjam.snappy.decompress_raw_len(stream)
-        if stated != size:
-            raise InvalidArgumentError(f"snappy stream has {stated} bytes, but {size} are claimed")
+        declared = cramjam.snappy.decompress_raw_len(stream)
+        if declared != size:
+            raise InvalidArgumentError(
+                f"snappy stream has {declared} bytes, but {size} are claimed"
+            )
         return bytes(cramjam.snappy.decompress_raw(stream))
     except cramjam.DecompressionError as e:
         raise InvalidArgumentError(f"snappy stream is damaged: {e}") from e

@@ -1,4 +1,4 @@
-"""The text form of writer options: `transpose,brotli:6,chunk_size:1M` and the like."""
+"""Parser of the options of `RecordWriter`, such as `transpose,brotli:6,chunk_size:1M`."""
 
 import math
 import re
@@ -24,14 +24,14 @@ class WriterOptions:
 
     Attributes:
       compressor: Algorithm, level and window of all chunks.
-      chunk_size: Bytes of records, at 8 more each, that close a chunk.
-      initial_padding: When writing begins in the middle of a file, first pad to a multiple of this.
-      final_padding: Pad to a multiple of this when flushing and closing.
+      chunk_size: The size of the records, with 8 bytes more for each, at which a chunk ends.
+      initial_padding: The alignment in bytes at which writing begins in the middle of a file.
+      final_padding: The alignment in bytes after `flush` and `close`.
       transpose: Whether chunks are transposed, which compresses proto messages better.
-      bucket_size: In transposed chunks, about how many bytes of columns are compressed together, so
-        that a reader need not decompress columns it does not want; None for no such limit.
-      parallelism: Chunks that may be encoded in the background. The bytes written do not depend on
-        it.
+      bucket_size: The approximate number of bytes compressed together in transposed chunks, so
+        that readers skip fields they do not need; None for no limit.
+      parallelism: The number of chunks encoded in the background. The written bytes do not depend
+        on it.
     """
 
     compressor: Compressor = field(default_factory=Compressor)
@@ -53,12 +53,12 @@ def _boolean(key: str, value: str) -> bool:
     return value != "false"
 
 
-def _nothing(key: str, value: str) -> None:
+def _no_value(key: str, value: str) -> None:
     if value:
         raise _invalid(key, value, "no value")
 
 
-def _anything(key: str, value: str) -> None:
+def _any_value(key: str, value: str) -> None:
     del key, value
 
 
@@ -75,7 +75,7 @@ def _integer(low: int, high: int, default: int | None) -> Callable[[str, str], i
 
 def _fraction(key: str, value: str) -> float:
     try:
-        # `float` takes more than that: digits of other scripts, and underscores between them.
+        # `float` also accepts digits of other scripts, and underscores between digits.
         fraction = float(value) if re.fullmatch(r"[\s\d.eE+-]+", value, re.ASCII) else math.nan
     except ValueError:
         fraction = math.nan
@@ -94,7 +94,7 @@ def _size(key: str, value: str) -> int:
 
 
 def _or_auto(parse: Callable[[str, str], int]) -> Callable[[str, str], int | None]:
-    """Takes "auto", too, for None."""
+    """Returns a parser that also accepts "auto", for None."""
     return lambda key, value: None if value == "auto" else parse(key, value)
 
 
@@ -116,9 +116,9 @@ def _one_of(*choices: str) -> Callable[[str, str], str]:
 
 
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
-    "default": _anything,
+    "default": _any_value,
     "transpose": _boolean,
-    "uncompressed": _nothing,
+    "uncompressed": _no_value,
     "brotli": _integer(0, 11, 6),
     "zstd": _integer(-131072, 22, 3),
     "snappy": _integer(1, 2, 1),
@@ -143,7 +143,7 @@ _MAX_WINDOW_LOG = {CompressionType.BROTLI: 30, CompressionType.ZSTD: 31}
 
 
 def parse_options(text: str) -> WriterOptions:
-    """Reads comma-separated `key` or `key:value` items; the empty text means the defaults.
+    """Parses comma-separated `key` or `key:value` items; an empty text means the defaults.
 
     Raises:
       InvalidArgumentError: an unknown, repeated or conflicting key, or a wrong value.
@@ -208,7 +208,7 @@ def _compressor(values: Mapping[str, Any]) -> Compressor:
 
 
 def _paddings(values: Mapping[str, Any]) -> tuple[int, int]:
-    """The initial and the final padding: of several options the last one counts."""
+    """Returns the initial and the final padding: of several options the last one counts."""
     initial = final = 1
     for key, value in values.items():
         if key in ("padding", "pad_to_block_boundary", "initial_padding"):

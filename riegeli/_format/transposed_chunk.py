@@ -1,4 +1,4 @@
-"""Transposed chunks: the values of each field together, and a machine that restores the records.
+"""Decoder of transposed Riegeli chunks: a buffer for each field, and a state machine.
 
     1 byte   compression type
     varint   size of the header, as stored
@@ -43,26 +43,26 @@ from riegeli._pure.machine import (
 from riegeli.base.riegeli_error import InvalidArgumentError, ResourceExhaustedError
 
 MAX_HEADER_SIZE = 1 << 27
-"""The most bytes that the header of a transposed chunk can have, decompressed."""
+"""The maximum size of the header of a transposed chunk, decompressed."""
 
 MAX_STATES = 1 << 22
-"""The most states that a transposed chunk can have."""
+"""The maximum number of states of a transposed chunk."""
 
 MAX_BUFFERS = 1 << 20
-"""The most buffers that a transposed chunk can have, and buckets."""
+"""The maximum number of buffers, and of buckets, of a transposed chunk."""
 
 MAX_TRANSITIONS = 1 << 29
-"""The most transitions that a transposed chunk can have; one is a byte."""
+"""The maximum number of transitions of a transposed chunk, a byte each."""
 
-# The most transitions from an element to the next one: one reaches 64 states, so that
-# even the most states need few. An element is a byte or more, or the beginning of a record.
+# The maximum number of transitions between elements (a transition reaches 64 states). An element
+# is a byte or more, or the beginning of a record.
 _MAX_TRANSITIONS_PER_ELEMENT = 8
-_SOME_TRANSITIONS = 1 << 12
+_MIN_TRANSITION_LIMIT = 1 << 12
 
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 
-_NOTHING = memoryview(b"")
+_EMPTY_BUFFER = memoryview(b"")
 
 
 class TransposedHeader(NamedTuple):
@@ -72,7 +72,7 @@ class TransposedHeader(NamedTuple):
       bucket_sizes: The size of each bucket, as stored.
       buffer_sizes: The size of each buffer.
       states: The states of the machine, as `run_machine` takes them.
-      first: The state to begin with.
+      first: The initial state.
     """
 
     bucket_sizes: list[int]
@@ -82,7 +82,7 @@ class TransposedHeader(NamedTuple):
 
 
 def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True) -> list[bytes]:
-    """The records of a transposed chunk.
+    """Decodes the records of a transposed chunk.
 
     Args:
       chunk: The chunk.
@@ -118,7 +118,7 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
     buffers = _buffers(compression_type, buckets, header.buffer_sizes)
     stored_transitions = data[transitions_begin:]
     num_transitions = _size(compression_type, stored_transitions)
-    if num_transitions > _SOME_TRANSITIONS + _MAX_TRANSITIONS_PER_ELEMENT * (
+    if num_transitions > _MIN_TRANSITION_LIMIT + _MAX_TRANSITIONS_PER_ELEMENT * (
         chunk.decoded_data_size + num_records
     ):
         raise InvalidArgumentError(
@@ -163,56 +163,59 @@ def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> 
     """Cuts the buffers from the buckets; no buffer spans two buckets."""
     if sizes and not buckets:
         raise InvalidArgumentError(f"there are {len(sizes)} buffers, but no buckets")
-    total, in_buckets = sum(sizes), sum(_size(compression_type, bucket) for bucket in buckets)
-    if in_buckets != total:
-        raise InvalidArgumentError(f"the buckets have {in_buckets} bytes, the buffers {total}")
+    total, bucket_total = (
+        sum(sizes),
+        sum(_size(compression_type, bucket) for bucket in buckets),
+    )
+    if bucket_total != total:
+        raise InvalidArgumentError(f"the buckets have {bucket_total} bytes, the buffers {total}")
     _check_limit(total, max(MAX_DECOMPRESSED_SIZE, sum(map(len, buckets))), "bytes of buffers")
     decompressed = (memoryview(decompress(compression_type, bucket, total)) for bucket in buckets)
-    bucket, used = next(decompressed, _NOTHING), 0
+    bucket, offset = next(decompressed, _EMPTY_BUFFER), 0
     buffers = []
     for index, size in enumerate(sizes):
-        if size > len(bucket) - used:
+        if size > len(bucket) - offset:
             raise InvalidArgumentError(
-                f"buffer {index} has {size} bytes, but its bucket {len(bucket) - used} more"
+                f"buffer {index} has {size} bytes, but its bucket {len(bucket) - offset} more"
             )
-        buffers.append(bucket[used : used + size] if size else _NOTHING)
-        used += size
-        while used == len(bucket) and (following := next(decompressed, None)) is not None:
-            bucket, used = following, 0
+        buffers.append(bucket[offset : offset + size] if size else _EMPTY_BUFFER)
+        offset += size
+        while offset == len(bucket) and (next_bucket := next(decompressed, None)) is not None:
+            bucket, offset = next_bucket, 0
     if next(decompressed, None) is not None:
         raise InvalidArgumentError(f"there are {len(buckets)} buckets, but no buffers")
     return buffers
 
 
-class _Numbers:
-    """Reads varints in sequence; checks counts against the remaining bytes."""
+class _HeaderReader:
+    """Reads the varints of a header; checks counts against the remaining bytes."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
-        self._at = 0
+        self._offset = 0
 
     def remaining(self) -> int:
-        return len(self._data) - self._at
+        return len(self._data) - self._offset
 
-    def one(self, maximum: int, unit: str) -> int:
-        value, self._at = read_varint(self._data, self._at)
+    def number(self, maximum: int, unit: str) -> int:
+        value, self._offset = read_varint(self._data, self._offset)
         if value > maximum:
             raise InvalidArgumentError(f"{unit} is {value}, which is too large")
         return value
 
-    def many(self, count: int, maximum: int, unit: str) -> list[int]:
-        self.check_room(count, unit)
-        values, self._at = read_varints(self._data, self._at, count)
+    def numbers(self, count: int, maximum: int, unit: str) -> list[int]:
+        self.check_remaining(count, unit)
+        values, self._offset = read_varints(self._data, self._offset, count)
         if values and max(values) > maximum:
             raise InvalidArgumentError(f"{unit} is {max(values)}, which is too large")
         return values
 
-    def bytes(self, count: int, unit: str) -> Buffer:
-        self.check_room(count, unit)
-        self._at += count
-        return self._data[self._at - count : self._at]
+    def read_bytes(self, count: int, unit: str) -> Buffer:
+        self.check_remaining(count, unit)
+        self._offset += count
+        return self._data[self._offset - count : self._offset]
 
-    def check_room(self, count: int, unit: str) -> None:
+    def check_remaining(self, count: int, unit: str) -> None:
         if count > self.remaining():
             raise InvalidArgumentError(f"{count} times {unit}, in {self.remaining()} bytes")
 
@@ -224,41 +227,41 @@ def decode_header(data: Buffer) -> TransposedHeader:
       InvalidArgumentError: it is damaged.
       ResourceExhaustedError: there is more than `MAX_STATES` or `MAX_BUFFERS`.
     """
-    numbers = _Numbers(data)
+    reader = _HeaderReader(data)
     try:
-        num_buckets = numbers.one(_U32, "the number of buckets")
-        num_buffers = numbers.one(_U32, "the number of buffers")
-        numbers.check_room(max(num_buckets, num_buffers), "the size of a buffer or bucket")
+        num_buckets = reader.number(_U32, "the number of buckets")
+        num_buffers = reader.number(_U32, "the number of buffers")
+        reader.check_remaining(max(num_buckets, num_buffers), "the size of a buffer or bucket")
         _check_limit(max(num_buckets, num_buffers), MAX_BUFFERS, "buffers or buckets")
-        bucket_sizes = numbers.many(num_buckets, _U64, "the size of a bucket")
-        buffer_sizes = numbers.many(num_buffers, _U64, "the size of a buffer")
-        states, first = _decode_machine(numbers, num_buffers)
+        bucket_sizes = reader.numbers(num_buckets, _U64, "the size of a bucket")
+        buffer_sizes = reader.numbers(num_buffers, _U64, "the size of a buffer")
+        states, first = _decode_machine(reader, num_buffers)
     except ValueError as e:
         raise InvalidArgumentError(f"header of a transposed chunk is damaged: {e}") from e
-    if numbers.remaining():
-        raise InvalidArgumentError(f"{numbers.remaining()} bytes follow the header")
+    if reader.remaining():
+        raise InvalidArgumentError(f"{reader.remaining()} bytes follow the header")
     return TransposedHeader(bucket_sizes, buffer_sizes, states, first)
 
 
-def _decode_machine(numbers: _Numbers, num_buffers: int) -> tuple[tuple[list[int], ...], int]:
-    num_states = numbers.one(_U32, "the number of states")
+def _decode_machine(reader: _HeaderReader, num_buffers: int) -> tuple[tuple[list[int], ...], int]:
+    num_states = reader.number(_U32, "the number of states")
     if num_states == 0:
         raise InvalidArgumentError("the machine has no states")
-    numbers.check_room(num_states, "the tag of a state")
+    reader.check_remaining(num_states, "the tag of a state")
     _check_limit(num_states, MAX_STATES, "states")
-    tags = numbers.many(num_states, _U32, "the tag of a state")
+    tags = reader.numbers(num_states, _U32, "the tag of a state")
     for tag in tags:
         if not is_tag_of_state(tag):
             raise InvalidArgumentError(f"tag {tag} of a state means nothing")
-    bases = numbers.many(num_states, 2 * num_states - 1, "the base of a state")
-    given = iter(numbers.bytes(sum(map(has_subtype, tags)), "the subtype of a state"))
-    subtypes = [next(given) if has_subtype(tag) else 0 for tag in tags]
+    bases = reader.numbers(num_states, 2 * num_states - 1, "the base of a state")
+    stored_subtypes = iter(reader.read_bytes(sum(map(has_subtype, tags)), "the subtype of a state"))
+    subtypes = [next(stored_subtypes) if has_subtype(tag) else 0 for tag in tags]
     if max(subtypes) > MAX_INLINE_VARINT:
         raise InvalidArgumentError(f"subtype {max(subtypes)} of a state means nothing")
     buffers = [
-        numbers.one(num_buffers - 1, "the buffer of a state") if has_buffer(tag, subtype) else -1
+        reader.number(num_buffers - 1, "the buffer of a state") if has_buffer(tag, subtype) else -1
         for tag, subtype in zip(tags, subtypes, strict=True)
     ]
     implicit: list[int] = [base >= num_states for base in bases]
     states = tags, [base % num_states for base in bases], implicit, subtypes, buffers
-    return states, numbers.one(num_states - 1, "the first state")
+    return states, reader.number(num_states - 1, "the first state")

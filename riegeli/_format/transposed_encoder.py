@@ -1,12 +1,10 @@
-"""Transposed chunks, writing: which states, which transitions, which buckets.
+"""Encoder of transposed Riegeli chunks: states, transitions and buckets.
 
-Any machine that gives the records back would do. This one is laid out like that of Google's
-encoder, move by move, so that the bytes of a file are the same.
+The state machine has the layout of Google's encoder, so that the bytes of a file are the same.
 
-Elements of the same kind share a state. A kind that another kind follows often, or that only
-follows that one, has a state in the private list of that one; all others are in the public list. A
-transition reaches 64 states from its base: longer lists are cut into blocks, with states between
-that only lead on.
+Elements of the same kind share a state. A kind that often, or only, follows another kind has a
+state in the private list of that kind; all others are in the public list. A transition reaches 64
+states from its base: longer lists are cut into blocks, which no-op states lead to.
 """
 
 import heapq
@@ -40,43 +38,43 @@ from riegeli._pure.machine import (
 from riegeli.base.riegeli_error import ResourceExhaustedError
 
 MAX_WHOLE_RECORD_SIZE = (1 << 32) - 1
-"""The maximum size of a record that is not taken apart: readers support no longer ones."""
+"""The maximum size of a record that is stored whole: the limit of readers."""
 
 _MIN_COUNT_FOR_PRIVATE_STATE = 10
-_BLOCK = 64
+_STATES_PER_BLOCK = 64
 
 
 @dataclass(slots=True)
-class _List:
+class _StateList:
     """A list of states, laid out from `begin` on.
 
     Attributes:
       begin: The first state.
-      position: The position of the state of each kind.
+      positions: The position of the state of each kind.
     """
 
     begin: int
-    position: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
 
 
-_PUBLIC = 1 << 32  # The pseudo-kind of the state that leads from a private list to the public list.
+_TO_PUBLIC = 1 << 32  # The pseudo-kind of the no-op state from a private list to the public list.
 
 
 class _Layout:
-    """Finds the states for a sequence of kinds.
+    """The layout of the states for a sequence of element kinds.
 
     Attributes:
-      states: For each state its kind; None for those that only lead on.
-      base_of_state: The bases of the states that only lead on.
+      states: For each state its kind; None for no-op states.
+      base_of_state: The bases of the no-op states.
       base_of_kind: The bases of the others; None for kinds that nothing follows.
-      way_in: For states in a block of their own, the state that leads to the block.
+      entry_state: For states in a block of their own, the no-op state that leads to the block.
     """
 
     def __init__(self, followers: Sequence[dict[int, int]], last_kind: int) -> None:
         self.states: list[int | None] = []
         self.base_of_state: dict[int, int] = {}
         self.base_of_kind: list[int | None] = [None] * len(followers)
-        self.way_in: dict[int, int] = {}
+        self.entry_state: dict[int, int] = {}
         self._block_ends: dict[int, int] = {}
         self._followers = followers
         self._num_kinds = len(followers)
@@ -87,35 +85,35 @@ class _Layout:
             incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
         private = self._choose_private(incoming)
         self.private = [self._lay_out(weights) if weights else None for weights in private]
-        left = {kind: count for kind, count in incoming.items() if count > 0}
-        self.public = self._lay_out(left) if left else _List(len(self.states))
-        for kind, own in enumerate(self.private):
-            unlisted = [f for f in followers[kind] if own is None or f not in own.position]
-            if own is not None:
-                self.base_of_kind[kind] = own.begin
+        rest = {kind: count for kind, count in incoming.items() if count > 0}
+        self.public = self._lay_out(rest) if rest else _StateList(len(self.states))
+        for kind, private in enumerate(self.private):
+            unlisted = [f for f in followers[kind] if private is None or f not in private.positions]
+            if private is not None:
+                self.base_of_kind[kind] = private.begin
                 if unlisted:
-                    self.base_of_state[own.position[_PUBLIC]] = self._public_base(unlisted)
+                    self.base_of_state[private.positions[_TO_PUBLIC]] = self._public_base(unlisted)
             elif unlisted:
                 self.base_of_kind[kind] = self._public_base(unlisted)
 
-    def way(self, kind: int, follower: int) -> bytes:
+    def transition(self, kind: int, follower: int) -> bytes:
         """Returns the transition from a kind to a follower, for `encode_transitions`."""
-        base, own = self.base_of_kind[kind], self.private[kind]
+        base, private = self.base_of_kind[kind], self.private[kind]
         assert base is not None  # Something follows.
-        if own is not None and follower in own.position:
-            return self._way(base, own.position[follower])
-        if own is None:
-            return self._way(base, self.public.position[follower])
-        hop = own.position[_PUBLIC]
-        return self._way(base, hop) + self._way(
-            self.base_of_state[hop], self.public.position[follower]
+        if private is not None and follower in private.positions:
+            return self._transition(base, private.positions[follower])
+        if private is None:
+            return self._transition(base, self.public.positions[follower])
+        no_op_state = private.positions[_TO_PUBLIC]
+        return self._transition(base, no_op_state) + self._transition(
+            self.base_of_state[no_op_state], self.public.positions[follower]
         )
 
-    def _way(self, base: int, position: int) -> bytes:
-        """From a base to a state, by way of the states that lead to its block."""
+    def _transition(self, base: int, position: int) -> bytes:
+        """Returns the transition from a base to a state, through the no-op states before it."""
         states = [position]
-        while not base <= states[-1] < base + _BLOCK:
-            states.append(self.way_in[states[-1]])
+        while not base <= states[-1] < base + _STATES_PER_BLOCK:
+            states.append(self.entry_state[states[-1]])
         offsets = bytearray()
         for state in reversed(states):
             offsets.append(state - base)
@@ -123,40 +121,40 @@ class _Layout:
         return bytes(offsets)
 
     def _choose_private(self, incoming: Counter[int]) -> list[dict[int, int]]:
-        """Returns the followers that get private states, with their weights, for each kind."""
+        """Returns the followers that get private states, with their counts, for each kind."""
         private: list[dict[int, int]] = []
         for followers in self._followers:
-            often = {f: n for f, n in followers.items() if n >= _MIN_COUNT_FOR_PRIVATE_STATE}
-            for follower, count in often.items():
+            frequent = {f: n for f, n in followers.items() if n >= _MIN_COUNT_FOR_PRIVATE_STATE}
+            for follower, count in frequent.items():
                 incoming[follower] -= count
-            private.append(often)
-        for followers, own in zip(self._followers, private, strict=True):
+            private.append(frequent)
+        for followers, weights in zip(self._followers, private, strict=True):
             for follower, count in followers.items():
-                if follower not in own and incoming[follower] == count:
-                    own[follower] = count
+                if follower not in weights and incoming[follower] == count:
+                    weights[follower] = count
                     incoming[follower] = 0
-            left = {f: n for f, n in followers.items() if f not in own}
-            if own and len(left) == 1:
-                own.update(left)
-                incoming.subtract(left)
-            elif own and left:
-                own[_PUBLIC] = sum(left.values())
+            rest = {f: n for f, n in followers.items() if f not in weights}
+            if weights and len(rest) == 1:
+                weights.update(rest)
+                incoming.subtract(rest)
+            elif weights and rest:
+                weights[_TO_PUBLIC] = sum(rest.values())
         return private
 
-    def _lay_out(self, weights: dict[int, int]) -> _List:
+    def _lay_out(self, weights: dict[int, int]) -> _StateList:
         """Appends a list of states, the heaviest first; lists over 64 states in blocks."""
         begin = len(self.states)
         num_states = len(weights)
-        if num_states > _BLOCK:
-            num_states += (num_states - 2) // (_BLOCK - 1)
+        if num_states > _STATES_PER_BLOCK:
+            num_states += (num_states - 2) // (_STATES_PER_BLOCK - 1)
         self.states.extend([None] * num_states)
-        result = _List(begin)
+        result = _StateList(begin)
         # The lightest first, and of equally heavy ones the last.
         heap = [(weight, -kind) for kind, weight in weights.items()]
         heapq.heapify(heap)
-        block_size = (num_states - 1) % _BLOCK + 1
-        next_way_in = self._num_kinds
-        block_of_way_in: dict[int, int] = {}
+        block_size = (num_states - 1) % _STATES_PER_BLOCK + 1
+        next_pseudo_kind = self._num_kinds
+        block_of_pseudo_kind: dict[int, int] = {}
         position = begin + num_states
         while heap:
             block_end, block_weight = position, 0
@@ -165,45 +163,45 @@ class _Layout:
                 position -= 1
                 block_weight += weight
                 kind = -negated
-                if kind in block_of_way_in:
-                    self._lead_on(position, block_of_way_in[kind])
+                if kind in block_of_pseudo_kind:
+                    self._add_no_op_state(position, block_of_pseudo_kind[kind])
                 else:
-                    result.position[kind] = position
-                    self.states[position] = None if kind == _PUBLIC else kind
+                    result.positions[kind] = position
+                    self.states[position] = None if kind == _TO_PUBLIC else kind
             if heap:
-                heapq.heappush(heap, (block_weight, -next_way_in))
-                block_of_way_in[next_way_in] = position
+                heapq.heappush(heap, (block_weight, -next_pseudo_kind))
+                block_of_pseudo_kind[next_pseudo_kind] = position
                 self._block_ends[position] = block_end
-                next_way_in += 1
-            block_size = _BLOCK
+                next_pseudo_kind += 1
+            block_size = _STATES_PER_BLOCK
         return result
 
-    def _lead_on(self, state: int, block_begin: int) -> None:
+    def _add_no_op_state(self, state: int, block_begin: int) -> None:
         self.base_of_state[state] = block_begin
         for inside in range(block_begin, self._block_ends[block_begin]):
-            self.way_in[inside] = state
+            self.entry_state[inside] = state
 
     def _public_base(self, followers: Sequence[int]) -> int:
-        """The smallest state that is used in the innermost block that leads to all followers."""
+        """Returns the smallest used state of the innermost block that leads to all followers."""
         low = len(self.states)
         block = None
         for follower in followers:
-            position = self.public.position[follower]
-            while block is None or not block <= position < block + _BLOCK:
+            position = self.public.positions[follower]
+            while block is None or not block <= position < block + _STATES_PER_BLOCK:
                 if block is None:
                     block = self._block_of(position)
                 elif position < block:
-                    way_in = self.way_in[block]
-                    low = min(low, way_in)
-                    block = self._block_of(way_in)
+                    entry_state = self.entry_state[block]
+                    low = min(low, entry_state)
+                    block = self._block_of(entry_state)
                 else:
-                    position = self.way_in[position]
+                    position = self.entry_state[position]
             low = min(low, position)
         return low
 
     def _block_of(self, position: int) -> int:
-        if position in self.way_in:
-            return self.base_of_state[self.way_in[position]]
+        if position in self.entry_state:
+            return self.base_of_state[self.entry_state[position]]
         return self.public.begin
 
 
@@ -213,7 +211,7 @@ def encode_transposed_chunk(
     bucket_size: int | None = None,
     chunk_type: int = ChunkType.TRANSPOSED,
 ) -> Chunk:
-    """A transposed chunk that holds `records`.
+    """Encodes records as a transposed chunk.
 
     Args:
       records: The records.
@@ -237,7 +235,7 @@ def encode_transposed_chunk(
     buckets = [bucket for group in groups for bucket in _buckets(group, bucket_size)]
     stored_buckets = [compressor.compress(bucket) for bucket in buckets]
     bucket_sizes = [sum(map(len, bucket)) for bucket in stored_buckets]
-    states, transitions = _machine(elements, buffer_index)
+    states, transitions = _encode_machine(elements, buffer_index)
     num_states, _ = read_varint(states, 0)
     if num_states > MAX_STATES or len(buffers) > MAX_BUFFERS or len(transitions) > MAX_TRANSITIONS:
         raise ResourceExhaustedError(
@@ -264,13 +262,13 @@ def encode_transposed_chunk(
 
 
 def _buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
-    """The buffers, in the groups that share no bucket, and for each node the index of its own."""
+    """Returns the buffers in groups, which share no bucket, and the buffer index of each node."""
     groups: dict[int, list[tuple[int, int, int, int, bytes]]] = {
-        wire_type: [] for wire_type in (VARINT, FIXED32, FIXED64, LENGTH, _WHOLE)
+        wire_type: [] for wire_type in (VARINT, FIXED32, FIXED64, LENGTH, _WHOLE_RECORD_GROUP)
     }
     for index, node in enumerate(elements.nodes):
         if node.buffer:
-            wire_type = node.tag & 7 if node.tag else _WHOLE
+            wire_type = node.tag & 7 if node.tag else _WHOLE_RECORD_GROUP
             groups[wire_type].append((len(node.buffer), node.parent, node.tag, index, node.buffer))
     ordered = [sorted(group) for group in groups.values() if group]
     index_of = {
@@ -282,7 +280,7 @@ def _buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
     return buffers, index_of
 
 
-_WHOLE = -1
+_WHOLE_RECORD_GROUP = -1
 
 
 def _buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
@@ -306,22 +304,22 @@ def _buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
     return buckets[::-1]
 
 
-def _machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, bytes]:
-    """The part of the header that describes the states, and the transitions."""
+def _encode_machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, bytes]:
+    """Returns the states as encoded in the header, and the encoded transitions."""
     if not elements.sequence:
         return encode_varints((1, NO_OP, 0, 0)), b""
     followers = count_followers(elements.sequence, len(elements.kinds))
-    described, ways = _plan(
+    encoded_states, transitions = _encode_states(
         tuple((tag, subtype, buffer_index.get(node, -1)) for node, tag, subtype in elements.kinds),
         tuple(tuple(counts.items()) for counts in followers),
         elements.sequence[0],
         elements.sequence[-1],
     )
-    return described, encode_transitions(elements.sequence, ways)
+    return encoded_states, encode_transitions(elements.sequence, transitions)
 
 
 @lru_cache(maxsize=16)
-def _plan(
+def _encode_states(
     kinds: tuple[tuple[int, int, int], ...],
     counted_followers: tuple[tuple[tuple[int, int], ...], ...],
     first_kind: int,
@@ -358,15 +356,18 @@ def _plan(
         if has_buffer(tag, subtype):
             buffers.append(buffer)
     first_state = layout.states.index(last_kind)
-    described = b"".join(
+    encoded_states = b"".join(
         (
             encode_varints([num_states, *tags, *bases]),
             bytes(subtypes),
             encode_varints([*buffers, first_state]),
         )
     )
-    ways = [
-        {follower: b"" if implicit[kind] else layout.way(kind, follower) for follower in counts}
+    transitions = [
+        {
+            follower: b"" if implicit[kind] else layout.transition(kind, follower)
+            for follower in counts
+        }
         for kind, counts in enumerate(followers)
     ]
-    return described, ways
+    return encoded_states, transitions

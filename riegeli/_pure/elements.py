@@ -1,4 +1,4 @@
-"""Taking records apart into elements, and their values into a buffer for each field."""
+"""Splits records of a transposed Riegeli chunk into elements, and a buffer for each field."""
 
 from array import array
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Node:
 
 @dataclass(slots=True)
 class Elements:
-    """The records of a chunk, taken apart.
+    """The records of a chunk, split into elements.
 
     Attributes:
       nodes: The fields.
@@ -66,17 +66,20 @@ class Elements:
 
 def take_apart(records: Sequence[bytes]) -> Elements:
     """Splits records that are proto messages into fields; keeps other records whole."""
-    walk = _Walk()
+    elements = _ElementList()
     for record in records:
-        walk.add_record(record)
+        elements.add_record(record)
     nodes = [
         Node(parent, tag, _FIRST_MESSAGE + index, b"".join(reversed(values)))
-        for index, ((parent, tag), values) in enumerate(zip(walk.nodes, walk.values, strict=True))
+        for index, ((parent, tag), values) in enumerate(
+            zip(elements.nodes, elements.values, strict=True)
+        )
     ]
-    return Elements(nodes, list(walk.kinds), walk.sequence, walk.whole_sizes)
+    return Elements(nodes, list(elements.kinds), elements.sequence, elements.whole_sizes)
 
 
-# A field of a message: its tag, and where its value is: with a LENGTH, that of the length first.
+# A field of a message: its tag, and the begin of its value, of its content (after the length of a
+# LENGTH field), and its end.
 _Field = tuple[int, int, int, int]
 
 
@@ -127,8 +130,8 @@ def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-class _Walk:
-    """The elements of the records that were added so far.
+class _ElementList:
+    """Collects the elements of records.
 
     Attributes:
       nodes: The parent and the tag of each field, with its index.
@@ -196,7 +199,7 @@ class _Walk:
             self._add(node, tag)
             self.values[node].append(data[begin:end])
             return
-        # The end is numbered right after the beginning, though it comes later.
+        # The kind of the end is numbered right after that of the begin, though it comes later.
         self._add(node, SUBMESSAGE_BEGIN)
         end_tag = tag - LENGTH + SUBMESSAGE_END
         self._kind(node, end_tag, 0)

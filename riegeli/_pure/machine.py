@@ -1,4 +1,4 @@
-"""The machine that puts the records of a transposed chunk together."""
+"""The state machine that restores the records of a transposed Riegeli chunk."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -18,12 +18,11 @@ LENGTH = 2
 GROUP_BEGIN = 3
 GROUP_END = 4
 FIXED32 = 5
-# Not one of protobuf: with it, a tag marks the end of the submessage of the field it has with
-# LENGTH.
+# Not a wire type of protobuf: marks the end of the submessage of a LENGTH field.
 SUBMESSAGE_END = 6
 
-# Subtypes of varint fields: below this one less than the number of bytes in the buffer; from here
-# on the value itself, which is then less than 128.
+# Subtypes of varint fields: below this number the size in bytes minus 1; from here on the value
+# itself, from 0 to 127.
 INLINE_VARINT = 10
 
 MAX_INLINE_VARINT = INLINE_VARINT + 127
@@ -31,16 +30,16 @@ MAX_INLINE_VARINT = INLINE_VARINT + 127
 _MAX_TAG = (1 << 32) - 1
 _MAX_LENGTH = (1 << 32) - 1
 
-# The most steps of the machine: so many in any case, and so many for each state, and for each
-# byte or record that it makes. In sound chunks, few states come between two that write something.
-_FREE_STEPS = 1 << 20
-_STEPS_FOR_EACH = 16
+# The limit of steps of the machine: a constant, and more for each state, and for each byte or
+# record of output. In sound chunks, few states come between two that write something.
+_MIN_STEP_LIMIT = 1 << 20
+_STEPS_PER_OUTPUT = 16
 
 MAX_NESTING = 1 << 16
 """The maximum nesting of submessages, and of groups that a scope is looked up for."""
 
-# The fields to read of a message: all, or those that are named, each with the scope of its own
-# message; None for a field whose value does not matter.
+# The fields to read of a message: True for all, or fields by number, each with the scope of its own
+# message; None for a field of which only the existence is read.
 Scope = bool | dict[int, "Scope | None"]
 
 
@@ -73,12 +72,12 @@ def run_machine(
     size: int,
     scope: Scope = True,
 ) -> list[bytes]:
-    """Puts the records of a transposed chunk together, from the end of the last to the beginning.
+    """Restores the records of a transposed chunk, from the end of the last one backwards.
 
     Args:
       states: Five sequences with an item for each state: the tags; the bases; whether the state is
         implicit; the subtypes; the indices of the buffers, ignored for states without.
-      first: The state to begin with.
+      first: The initial state.
       buffers: The values. The last one also has the sizes of the records that are stored whole.
       transitions: The encoded transitions between states.
       num_records: The number of records.
@@ -89,20 +88,20 @@ def run_machine(
       The records.
 
     Raises:
-      ValueError: a state means nothing; the machine asks for what is not there, or ends with other
-        records than these.
+      ValueError: a state is invalid; a buffer is too short; or the records do not have the
+        declared number and size.
     """
     if num_records < 0 or size < 0:
         raise ValueError(f"there cannot be {num_records} records of {size} bytes")
     check_states(states, first, len(buffers))
-    run = _Run(buffers, num_records, size, scope)
+    run = _MachineRun(buffers, num_records, size, scope)
     tags, bases, implicit, subtypes, buffer_of = states
     actions = [
         run.action(tag, subtype, buffer)
         for tag, subtype, buffer in zip(tags, subtypes, buffer_of, strict=True)
     ]
-    state, repeats, at, steps = first, 0, 0, 0
-    while steps <= _FREE_STEPS + _STEPS_FOR_EACH * (len(actions) + run.progress()):
+    state, repeats, index, steps = first, 0, 0, 0
+    while steps <= _MIN_STEP_LIMIT + _STEPS_PER_OUTPUT * (len(actions) + run.progress()):
         actions[state]()
         steps += 1
         if implicit[state]:
@@ -110,14 +109,14 @@ def run_machine(
         elif repeats:
             repeats -= 1
             state = bases[state]
-        elif at == len(transitions):
+        elif index == len(transitions):
             return run.records()
         else:
-            state = bases[state] + (transitions[at] >> 2)
-            repeats = transitions[at] & 3
-            at += 1
+            state = bases[state] + (transitions[index] >> 2)
+            repeats = transitions[index] & 3
+            index += 1
             if state >= len(actions):
-                raise ValueError(f"transition {at - 1} leads to state {state} of {len(actions)}")
+                raise ValueError(f"transition {index - 1} leads to state {state} of {len(actions)}")
     raise ValueError("the machine runs on without writing anything")
 
 
@@ -125,7 +124,7 @@ def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) 
     """Checks that states are valid, and that the states and buffers they refer to exist.
 
     Raises:
-      ValueError: it is not so.
+      ValueError: a state is invalid.
     """
     tags, bases, implicit, subtypes, buffer_of = states
     num_states = len(tags)
@@ -150,7 +149,7 @@ def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) 
 
 
 def _check_no_implicit_cycle(bases: Sequence[int], implicit: Sequence[int]) -> None:
-    """Makes sure that following implicit states comes to an end."""
+    """Checks that implicit states form no cycle."""
     first_starts = [-1] * len(bases)
     for start in range(len(bases)):
         state = start
@@ -166,19 +165,19 @@ def _check_nesting(opened: Sequence[object]) -> None:
         raise ValueError(f"there are more than {MAX_NESTING} messages inside each other")
 
 
-class _Run:
+class _MachineRun:
     """A run of the state machine: its output so far, and the actions of its states."""
 
     def __init__(
         self, buffers: Sequence[bytes | memoryview], num_records: int, size: int, scope: Scope
     ) -> None:
         self._buffers = [bytes(buffer) for buffer in buffers]
-        self._used = [0] * len(buffers)
+        self._offsets = [0] * len(buffers)
         self._num_records = num_records
         self._size = size
         self._pieces: list[bytes] = []  # In reverse order of the chunk.
-        self._written = 0
-        self._left_out = 0  # The least number of bytes outside the scope.
+        self._num_written = 0
+        self._num_skipped = 0  # A lower bound of the bytes outside the scope.
         self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
         # The messages that are open, outermost first: their scope, and for submessages their end.
         self._record_scope = self._scope = scope
@@ -220,43 +219,43 @@ class _Run:
 
     def progress(self) -> int:
         """A counter of progress: bytes written and skipped, and records."""
-        return self._written + self._left_out + len(self._record_begins)
+        return self._num_written + self._num_skipped + len(self._record_begins)
 
     def records(self) -> list[bytes]:
-        """All records, now that the machine has ended."""
+        """Returns all records, after the end of the machine."""
         if self._submessages:
             raise ValueError("a submessage has an end, but no begin")
         if len(self._record_begins) != self._num_records:
             raise ValueError(
                 f"the machine ends after {len(self._record_begins)} of {self._num_records} records"
             )
-        if self._written != (self._record_begins[-1] if self._record_begins else 0):
+        if self._num_written != (self._record_begins[-1] if self._record_begins else 0):
             raise ValueError("something is written before the first record")
-        if self._written != self._size and self._record_scope is True:
-            raise ValueError(f"the records have {self._written} bytes, not {self._size}")
+        if self._num_written != self._size and self._record_scope is True:
+            raise ValueError(f"the records have {self._num_written} bytes, not {self._size}")
         content = b"".join(reversed(self._pieces))
-        begins = [self._written - begin for begin in reversed(self._record_begins)]
-        return [content[begin:end] for begin, end in pairwise([*begins, self._written])]
+        begins = [self._num_written - begin for begin in reversed(self._record_begins)]
+        return [content[begin:end] for begin, end in pairwise([*begins, self._num_written])]
 
     def _write(self, piece: bytes) -> None:
-        self._written += len(piece)
+        self._num_written += len(piece)
         self._check_size()
         self._pieces.append(piece)
 
-    def _leave_out(self, piece: bytes) -> None:
-        self._left_out += len(piece)
+    def _skip(self, piece: bytes) -> None:
+        self._num_skipped += len(piece)
         self._check_size()
 
     def _check_size(self) -> None:
-        if self._written + self._left_out > self._size:
+        if self._num_written + self._num_skipped > self._size:
             raise ValueError(f"the records have more than {self._size} bytes")
 
     def _take(self, buffer: int, count: int) -> bytes:
-        begin = self._used[buffer]
+        begin = self._offsets[buffer]
         end = begin + count
         if end > len(self._buffers[buffer]):
             raise ValueError(f"buffer {buffer} ends before its last value")
-        self._used[buffer] = end
+        self._offsets[buffer] = end
         return self._buffers[buffer][begin:end]
 
     def _take_varint(self, buffer: int, count: int) -> bytes:
@@ -264,15 +263,15 @@ class _Run:
         return bytes([*(byte | 0x80 for byte in high), last])
 
     def _take_length(self, buffer: int) -> tuple[int, bytes]:
-        begin = self._used[buffer]
+        begin = self._offsets[buffer]
         length, end = read_varint(self._buffers[buffer], begin)
         if length > _MAX_LENGTH:
             raise ValueError(f"buffer {buffer} has a value of {length} bytes")
         return length, self._take(buffer, end - begin)
 
     def _take_with_length(self, buffer: int) -> bytes:
-        length, as_stored = self._take_length(buffer)
-        return as_stored + self._take(buffer, length)
+        length, stored_length = self._take_length(buffer)
+        return stored_length + self._take(buffer, length)
 
     def _scope_of(self, field_number: int) -> tuple[bool, Scope | None]:
         """Returns whether a field is read, and its scope; None if only its existence is needed."""
@@ -288,21 +287,21 @@ class _Run:
             self._write(default if scope is None else take())
             self._write(field)
         else:
-            self._leave_out(field)
+            self._skip(field)
 
     def _end_submessage(self, field_number: int, field: bytes) -> None:
         is_included, scope = self._scope_of(field_number)
         _check_nesting(self._submessages)
         if not is_included:
-            self._leave_out(field)
-        self._submessages.append((self._scope, self._written, field if is_included else None))
+            self._skip(field)
+        self._submessages.append((self._scope, self._num_written, field if is_included else None))
         self._scope = {} if scope is None else scope
 
     def _begin_submessage(self) -> None:
         if not self._submessages:
             raise ValueError("a submessage has a begin, but no end")
         self._scope, end, field = self._submessages.pop()
-        length = self._written - end
+        length = self._num_written - end
         if length > _MAX_LENGTH:
             raise ValueError(f"a submessage has {length} bytes")
         if field is not None:
@@ -318,7 +317,7 @@ class _Run:
         if is_included:
             self._write(field)
         else:
-            self._leave_out(field)
+            self._skip(field)
 
     def _begin_group(self, field_number: int, field: bytes) -> None:
         is_included = self._scope_of(field_number)[0]
@@ -327,14 +326,14 @@ class _Run:
         if is_included:
             self._write(field)
         else:
-            self._leave_out(field)
+            self._skip(field)
 
     def _begin_record(self) -> None:
         if self._submessages:
             raise ValueError("a record begins inside a submessage")
         if len(self._record_begins) == self._num_records:
             raise ValueError(f"there are more than {self._num_records} records")
-        self._record_begins.append(self._written)
+        self._record_begins.append(self._num_written)
         self._scope = self._record_scope
         self._groups.clear()
 

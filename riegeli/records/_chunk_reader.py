@@ -1,4 +1,4 @@
-"""Reads chunks of a file: checks hashes, locates chunks by position, skips damage."""
+"""Reads chunks of a Riegeli/records file: checks hashes, finds chunks, skips damage."""
 
 import enum
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from riegeli.records.skipped_region import SkippedRegion
 _FIRST_CHUNK_HINT = "; is it a Riegeli/records file?"
 _MAX_POS = (1 << 64) - 1
 
-# Chunks are read in steps of this many bytes, whole blocks, so that a block header that
-# contradicts the size that a chunk claims is seen before all of that is read.
+# The bytes of a read, in whole blocks: a block header that contradicts the declared size of a chunk
+# is found before all of the chunk is read.
 _READ_STEP = 64 * BLOCK_SIZE
 
 
@@ -57,14 +57,14 @@ class ChunkReader:
         self.truncated: SkippedRegion | None = None
         self._source = source
         self._damage: _Damage | None = None
-        self._is_beyond_end = False  # A skipped region ended there, and nobody can seek there.
+        self._is_beyond_end = False  # A skipped region ended beyond the end of the file.
         with self.annotated(pos):
             if not blocks.is_possible_chunk_boundary(pos):
                 raise InvalidArgumentError("no chunk can begin here")
 
     @contextmanager
     def annotated(self, pos: int) -> Iterator[None]:
-        """Adds to errors of this package which file and chunk was read."""
+        """Adds the name of the file and the position of the chunk to errors of this package."""
         try:
             yield
         except RiegeliError as e:
@@ -98,12 +98,12 @@ class ChunkReader:
             self._source.release(self.pos)
         return chunk
 
-    def reject(self, begin: int) -> None:
+    def mark_damaged(self, begin: int) -> None:
         """Marks the last chunk as damaged from a numeric record position on."""
         self._damage = _Damage(begin, self.pos, is_chunk=True)
 
     def seek(self, pos: int) -> None:
-        """Makes the chunk that begins at `pos` the next one; whether there is one shows on reading.
+        """Moves to the chunk that begins at `pos`; the next read checks it.
 
         Raises:
           InvalidArgumentError: `pos` is beyond the end of the file, or no chunk can begin there.
@@ -117,12 +117,12 @@ class ChunkReader:
                 raise self._damaged("no chunk can begin here", pos)
 
     def seek_to_chunk(self, pos: int, find: Find) -> list[int]:
-        """Makes the chunk that `find` names for `pos` the next one.
+        """Moves to the chunk that `find` selects for `pos`.
 
-        Where the file ends in the middle of a chunk, no chunk comes after that one.
+        If the file ends in the middle of a chunk, that chunk is the last one.
 
         Returns:
-          Where the chunks right before it begin, those that were met on the way there.
+          The begins of chunks right before it, as far as they were read.
 
         Raises:
           InvalidArgumentError: `pos` is beyond the end of the file, or it is damaged there.
@@ -130,8 +130,8 @@ class ChunkReader:
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
-        size = self._source.size()  # Asked once, as that may cost the source what it has buffered.
-        passed: list[int] = []
+        size = self._source.size()  # Called once, as it may drop the buffer of the source.
+        chunk_begins: list[int] = []
         while self.pos < pos:
             header = self.read_header()
             if header is None:
@@ -140,9 +140,9 @@ class ChunkReader:
             last = self.pos + header.num_records if find is Find.CONTAINING else end
             if pos < last or end > size:
                 break
-            passed.append(self.pos)
+            chunk_begins.append(self.pos)
             self.pos = end
-        return passed
+        return chunk_begins
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
         """Skips the damage that made the last call fail.
@@ -151,7 +151,7 @@ class ChunkReader:
           message: The error message.
 
         Returns:
-          What is left out; None if nothing in the file made it fail.
+          The skipped region; None if the failure was no damage of the file.
         """
         if self._damage is None:
             return None
@@ -168,7 +168,7 @@ class ChunkReader:
                 return SkippedRegion(begin, end, message)
 
     def _resume(self, damage: _Damage) -> int:
-        """Makes the first chunk after damage the next one; returns where the damage ends."""
+        """Moves to the first chunk after damage; returns the end of the damage."""
         pos, is_chunk = damage.resume, damage.is_chunk
         while True:
             if is_chunk and blocks.is_possible_chunk_boundary(pos):
@@ -213,7 +213,7 @@ class ChunkReader:
             to_begin, to_end = self._decode_block_header(data, block)
             if to_begin == 0:
                 return block
-            # The chunk that the header interrupts, unless it ends before `pos`.
+            # The chunk in which the header is, unless it ends before `pos`.
             chunk = block + to_end if block + to_end <= pos else block - to_begin
             if chunk < 0 or not blocks.is_possible_chunk_boundary(chunk):
                 raise self._damaged(
@@ -294,15 +294,15 @@ class ChunkReader:
     def _without_block_headers(
         self, stored: Buffer, begin: int, chunk_end: int | None = None
     ) -> list[memoryview]:
-        """Takes the block headers out of file bytes that lie in the next chunk.
+        """Removes the block headers from file bytes of the next chunk.
 
         Args:
-          stored: The bytes; a block header that they end in is left out too.
+          stored: The bytes; a partial block header at their end is removed, too.
           begin: The position of their first byte.
           chunk_end: The end of the chunk that the block headers must declare; None if unknown.
 
         Raises:
-          InvalidArgumentError: a block header is damaged or says otherwise.
+          InvalidArgumentError: a block header is damaged, or declares another chunk.
         """
         pieces = []
         view = memoryview(stored)
@@ -323,7 +323,7 @@ class ChunkReader:
         to_begin, to_end = self._decode_block_header(data, pos)
         after_header = pos + BLOCK_HEADER_SIZE
         if pos - to_begin != self.pos:
-            # The next chunk is where the header says, unless that is suspiciously far.
+            # The header is trusted about the next chunk unless that is suspiciously far.
             is_near = to_end <= BLOCK_SIZE
             raise self._damaged(
                 f"block header at byte {pos} says that the chunk begins at byte "

@@ -1,4 +1,4 @@
-"""Encodes chunks, in the background if asked, and writes them in the order in which they came."""
+"""Encodes Riegeli chunks, optionally in background threads, and writes them in order."""
 
 import os
 from collections import deque
@@ -14,9 +14,9 @@ Encode = Callable[[list[bytes]], Chunk]
 
 
 class _Job:
-    """The encoding of a chunk. Its result is in `chunk`, so that the future keeps the header only.
+    """The encoding of a chunk; the future has the header only, the job the chunk.
 
-    Positions of records, which users may keep, refer to the future.
+    Record positions, which users may keep, refer to the future.
     """
 
     def __init__(self, encode: Encode, records: list[bytes]) -> None:
@@ -26,31 +26,31 @@ class _Job:
 
     def run(self) -> ChunkHeader:
         self.chunk = self._encode(self._records)
-        self._records = []  # They need not wait for their turn with the chunk.
+        self._records = []  # They are freed before the chunk is written.
         return self.chunk.header()
 
 
-class LaterBegin:
+class PendingBegin:
     """A callable that returns the begin of a chunk, after all chunks before it are encoded."""
 
     __slots__ = ("_previous_begin", "_previous_header")
 
     def __init__(
-        self, previous_begin: "int | LaterBegin", previous_header: Future[ChunkHeader]
+        self, previous_begin: "int | PendingBegin", previous_header: Future[ChunkHeader]
     ) -> None:
         self._previous_begin = previous_begin
         self._previous_header = previous_header
 
     def __call__(self) -> int:
-        waiting = []
-        begin: int | LaterBegin = self
+        pending = []
+        begin: int | PendingBegin = self
         while not isinstance(begin, int):
-            waiting.append(begin)
+            pending.append(begin)
             begin = begin._previous_begin
-        for later in reversed(waiting):
-            later._previous_begin = begin
+        for pending_begin in reversed(pending):
+            pending_begin._previous_begin = begin
             try:
-                begin = later._previous_header.result().end(begin)
+                begin = pending_begin._previous_header.result().end(begin)
             except CancelledError:
                 message = "the record was not written, so that it has no position"
                 raise FailedPreconditionError(message) from None
@@ -60,15 +60,13 @@ class LaterBegin:
 class ChunkWriter:
     """Writes chunks to a file object.
 
-    Only the thread that calls writes; other threads encode. After an error only `stop` may be
-    called.
+    Threads encode; the calling thread writes. After an error only `stop` may be called.
 
     Args:
       dest: The file object.
       pos: The current position in the file.
-      encode: Makes a chunk of records.
-      parallelism: The maximum number of chunks that wait to be encoded or written; 0 to do both at
-        once.
+      encode: Encodes records as a chunk.
+      parallelism: The maximum number of pending chunks; 0 to encode and write at once.
 
     Attributes:
       pos: The end of the written data.
@@ -77,7 +75,7 @@ class ChunkWriter:
 
     def __init__(self, dest: BinaryIO, pos: int, encode: Encode, parallelism: int) -> None:
         self.pos = pos
-        self.next_begin: int | LaterBegin = pos
+        self.next_begin: int | PendingBegin = pos
         self._dest = dest
         self._encode = encode
         self._parallelism = parallelism
@@ -109,7 +107,7 @@ class ChunkWriter:
         job = _Job(self._encode, records)
         future = self._threads.submit(job.run)
         self._pending.append((job, future))
-        self.next_begin = LaterBegin(self.next_begin, future)
+        self.next_begin = PendingBegin(self.next_begin, future)
 
     def finish(self, records: list[bytes]) -> None:
         """Encodes and writes records, which may be none, and all that is pending."""

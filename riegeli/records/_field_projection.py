@@ -1,4 +1,4 @@
-"""Field projections: which fields of proto messages a reader reads."""
+"""Field projections: the fields of proto messages that a Riegeli reader reads."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -56,7 +56,7 @@ def _checked(path: Iterable[int]) -> list[int]:
 
 
 def _add(scope: dict[int, Scope | None], path: list[int]) -> None:
-    """Adds a path to a scope: a whole field includes its members, and these its existence."""
+    """Adds a path to a scope. A whole field includes its members; a member, the existence."""
     if path == [EXISTENCE_ONLY]:
         return
     existence_only = path[-1] == EXISTENCE_ONLY

@@ -1,17 +1,17 @@
-"""Binary search for a record: first over chunks, then over the records of one of them."""
+"""Binary search in a Riegeli/records file: over chunks, then over the records of one chunk."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 # The comparison of a record with the target: less than 0, 0 or more than 0. None if no record of
 # the chunk can be compared.
-Answer = int | None
+Comparison = int | None
 
 
 class SearchResult(NamedTuple):
-    """The position at which a search ended, and the answer of the record there."""
+    """The position at which a search ended, and the comparison of the record there."""
 
-    answer: Answer
+    answer: Comparison
     chunk_begin: int
     record_index: int
 
@@ -23,22 +23,22 @@ class Searchable(Protocol):
         """Returns the begin of a chunk near the middle of two positions."""
 
     def read_chunk(self, begin: int) -> tuple[int, int] | None:
-        """The end of the chunk at a position, and its number of records; None if it is cut off."""
+        """Returns the end of a chunk and its number of records; None if it is truncated."""
 
-    def compare(self, chunk_begin: int, record_index: int) -> Answer:
+    def compare(self, chunk_begin: int, record_index: int) -> Comparison:
         """Compares a record with the target of the search."""
 
 
 def search(file: Searchable, size: int) -> SearchResult:
-    """Searches a file of `size` bytes, asking about no record twice."""
-    before: tuple[int, range] | None = None  # In a chunk: the records after one that is before.
-    after = SearchResult(None, size, 0)
+    """Searches a file of `size` bytes; compares no record twice."""
+    candidates: tuple[int, range] | None = None  # The records of a chunk after a smaller one.
+    best = SearchResult(None, size, 0)
 
-    def judge_chunk(begin: int) -> tuple[Answer, int]:
-        nonlocal before, after
+    def compare_chunk(begin: int) -> tuple[Comparison, int]:
+        nonlocal candidates, best
         chunk = file.read_chunk(begin)
         if chunk is None:
-            after = SearchResult(1, begin, 0)
+            best = SearchResult(1, begin, 0)
             return 1, size
         end, num_records = chunk
         for index in range(num_records):
@@ -46,48 +46,48 @@ def search(file: Searchable, size: int) -> SearchResult:
             if answer is None:
                 continue
             if answer < 0:
-                before = begin, range(index + 1, num_records)
+                candidates = begin, range(index + 1, num_records)
             else:
-                after = SearchResult(answer, begin, index)
+                best = SearchResult(answer, begin, index)
             return answer, end
         return None, end
 
-    _bisect(0, size, file.chunk_between, judge_chunk)
-    if before is not None and after.answer != 0:
-        begin, indices = before
+    _bisect(0, size, file.chunk_between, compare_chunk)
+    if candidates is not None and best.answer != 0:
+        begin, indices = candidates
 
-        def judge_record(index: int) -> tuple[Answer, int]:
-            nonlocal after
+        def compare_record(index: int) -> tuple[Comparison, int]:
+            nonlocal best
             answer = file.compare(begin, index)
             if answer is not None and answer >= 0:
-                after = SearchResult(answer, begin, index)
+                best = SearchResult(answer, begin, index)
             return answer, index + 1
 
-        _bisect(indices.start, indices.stop, lambda low, high: (low + high) // 2, judge_record)
-    if before is not None and after.answer is None:
+        _bisect(indices.start, indices.stop, lambda low, high: (low + high) // 2, compare_record)
+    if candidates is not None and best.answer is None:
         return SearchResult(-1, size, 0)
-    return after
+    return best
 
 
 def _bisect(
     low: int,
     high: int,
     middle: Callable[[int, int], int],
-    judge: Callable[[int], tuple[Answer, int]],
+    compare_at: Callable[[int], tuple[Comparison, int]],
 ) -> None:
-    """Judges positions between `low` and `high` until one is equal or all is known.
+    """Bisects the positions between `low` and `high`.
 
     Args:
       low: The first position.
-      high: Behind the last one.
-      middle: A position to judge next.
-      judge: The answer for a position, and the next position.
+      high: The position after the last one.
+      middle: Returns the next position to compare.
+      compare_at: The answer for a position, and the next position.
     """
     while low < high:
         first = middle(low, high)
-        answer, next_index = judge(first)
+        answer, next_index = compare_at(first)
         while answer is None and next_index < high:
-            answer, next_index = judge(next_index)
+            answer, next_index = compare_at(next_index)
         if answer == 0:
             return
         if answer is not None and answer < 0:

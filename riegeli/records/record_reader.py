@@ -103,17 +103,17 @@ class RecordReader(_files.ClosedOnExit):
         _files.check_sizes(assumed_pos, min_buffer_size, max_buffer_size, buffer_size)
         self._scope = scope_of(field_projection)
         self._recovery = recovery
-        # The chunk that was read last. Its records are forgotten when the reader fails or is
-        # closed, so that their being there is all that `read_record` needs to look at.
+        # The last chunk. Its records are dropped when the reader fails or is closed, so that
+        # `read_record` has to check nothing else.
         self._records: list[bytes] = []
-        self._joined: JoinedRecords | None = None  # Until they are cut to `_records`.
+        self._joined: JoinedRecords | None = None  # Until they are split into `_records`.
         self._joined_end = (0, 0)  # Its records and bytes up to the last record read.
-        self._are_given_away = False  # They lie in memory that others may change.
+        self._is_in_caller_buffer = False  # They are in a buffer that the caller may change.
         self._num_records = 0
         self._records_begin = 0
-        self._transposed: Chunk | None = None  # Kept for another field projection.
+        self._transposed: Chunk | None = None  # Kept for a new field projection.
         self._index = 0
-        self._sought_index = 0  # The index at which reading in this chunk began.
+        self._seek_index = 0  # The index at which reading in this chunk began.
         self._error: Exception | None = None
         self._closed = False
         self._src, opened = _files.as_file(src, "rb")
@@ -203,7 +203,7 @@ class RecordReader(_files.ClosedOnExit):
           ResourceExhaustedError: a chunk would decompress to too much.
           UnimplementedError: a chunk is of an unknown kind.
         """
-        if self._index >= len(self._records) and not self._read_on():
+        if self._index >= len(self._records) and not self._read_next_chunk():
             return None
         record = self._records[self._index]
         self._index += 1
@@ -232,7 +232,7 @@ class RecordReader(_files.ClosedOnExit):
                 record = self._records[self._index]
                 self._index += 1
                 yield record
-            if not self._read_on():
+            if not self._read_next_chunk():
                 return
 
     def read_batch(self, max_records: int = sys.maxsize) -> list[bytes]:
@@ -251,7 +251,7 @@ class RecordReader(_files.ClosedOnExit):
         """
         if max_records < 1:
             raise ValueError(f"max_records must be positive, got {max_records}")
-        if self._index >= len(self._records) and not self._read_on():
+        if self._index >= len(self._records) and not self._read_next_chunk():
             return []
         batch = self._records[self._index : self._index + max_records]
         self._index += len(batch)
@@ -292,8 +292,10 @@ class RecordReader(_files.ClosedOnExit):
         if max_records < 1:
             raise ValueError(f"max_records must be positive, got {max_records}")
         if self._index >= self._num_records:
-            room = None if into is None else into[: max_records * record_size]
-            if not self._read_on(partial(decode_joined, into=room, record_size=record_size)):
+            buffer = None if into is None else into[: max_records * record_size]
+            if not self._read_next_chunk(
+                partial(decode_joined, into=buffer, record_size=record_size)
+            ):
                 return JoinedRecords([], b"")
         if self._joined is None:
             batch = self.read_batch(max_records)
@@ -309,7 +311,7 @@ class RecordReader(_files.ClosedOnExit):
         self._joined_end = (self._index, end_byte)
         if into is not None and getattr(values, "obj", None) is into.obj:
             self._joined = None
-            self._are_given_away = True
+            self._is_in_caller_buffer = True
         return JoinedRecords(sizes, memoryview(values)[begin_byte:end_byte])
 
     def read_chunk(self, at: int) -> StoredChunk | None:
@@ -329,7 +331,7 @@ class RecordReader(_files.ClosedOnExit):
           InvalidArgumentError: the file is damaged.
         """
         self._check_movable()
-        self._forget_records()
+        self._clear_records()
         self._chunks.seek_to_chunk(at, Find.CONTAINING)
         while True:
             begin = self._chunks.pos
@@ -385,10 +387,10 @@ class RecordReader(_files.ClosedOnExit):
             raise OverflowError(f"positions cannot be negative, got {pos}")
         self._check_movable()
         if self._records_begin <= pos < self._records_begin + self._num_records:
-            self._go_to_index(pos - self._records_begin)
+            self._move_to_index(pos - self._records_begin)
             return
         try:
-            self._forget_records()
+            self._clear_records()
             self._chunks.seek_to_chunk(pos, Find.CONTAINING)
             begin = self._chunks.pos
             if begin < pos:
@@ -408,28 +410,28 @@ class RecordReader(_files.ClosedOnExit):
         """
         self._check_movable()
         if self._index > 0:
-            self._go_to_index(self._index - 1)
+            self._move_to_index(self._index - 1)
             return True
         begin = self._records_begin if self._num_records else self._chunks.pos
-        earlier: list[int] = []  # Where chunks before it begin, as far as that is known.
+        earlier_begins: list[int] = []  # The known begins of the chunks before it.
         while begin > 0:
             try:
-                self._forget_records()
-                if earlier:
-                    self._chunks.seek(earlier.pop())
+                self._clear_records()
+                if earlier_begins:
+                    self._chunks.seek(earlier_begins.pop())
                 else:
-                    earlier = self._chunks.seek_to_chunk(begin - 1, Find.BEFORE)
+                    earlier_begins = self._chunks.seek_to_chunk(begin - 1, Find.BEFORE)
                 begin = self._chunks.pos
                 self._read_chunk()
             except Exception as e:
-                # Behind the damage are the records from which the search came.
-                earlier = []
+                # The records after the damage are those before which the search began.
+                earlier_begins = []
                 begin = min(begin, self._chunks.pos)
                 if not self._skip(e):
                     return False
                 continue
             if self._records:
-                self._go_to_index(self._num_records - 1)
+                self._move_to_index(self._num_records - 1)
                 return True
         self._seek(0, 0)
         return False
@@ -475,14 +477,14 @@ class RecordReader(_files.ClosedOnExit):
         try:
             result = search(_Search(self, test), self._source.size())
         except StopIteration:
-            self._sought_index = self._index
+            self._seek_index = self._index
             return None
         self._seek_or_skip(result.chunk_begin, result.record_index)
         return result.answer
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> int | None:
         """Like `search`, with a `test` that is given the record."""
-        return self.search(lambda reader: test(reader._read_sought()))
+        return self.search(lambda reader: test(reader._read_for_test()))
 
     def search_for_message(
         self, message_type: type[M], test: Callable[[M], int | None]
@@ -497,7 +499,7 @@ class RecordReader(_files.ClosedOnExit):
         recovery = self._recovery
 
         def test_record(reader: RecordReader) -> int | None:
-            record = reader._read_sought()
+            record = reader._read_for_test()
             try:
                 message = message_type.FromString(record)
             except DecodeError as e:
@@ -531,9 +533,9 @@ class RecordReader(_files.ClosedOnExit):
             self._src.seek(self._chunks.pos)
         if self._error is not None:
             raise self._error
-        cut_off = self._chunks.truncated
-        if cut_off is not None:
-            self._report(cut_off, InvalidArgumentError(cut_off.message))
+        truncated = self._chunks.truncated
+        if truncated is not None:
+            self._report(truncated, InvalidArgumentError(truncated.message))
 
     @property
     def pos(self) -> RecordPosition:
@@ -550,7 +552,7 @@ class RecordReader(_files.ClosedOnExit):
           FailedPreconditionError: there is none: nothing was read, or only the end of the file,
             since the file was opened or another place sought.
         """
-        if self._index == self._sought_index or self._closed:
+        if self._index == self._seek_index or self._closed:
             raise FailedPreconditionError(f"no record of {self._source.name} was just read")
         return RecordPosition._of(self._records_begin, self._index - 1)
 
@@ -578,33 +580,33 @@ class RecordReader(_files.ClosedOnExit):
         if not self.supports_random_access:
             raise UnimplementedError(f"{self._source.name} does not support random access")
         self._error = None
-        self._sought_index = self._index
+        self._seek_index = self._index
 
-    def _forget_records(self) -> None:
+    def _clear_records(self) -> None:
         self._records = []
         self._joined = None
         self._transposed = None
-        self._are_given_away = False
-        self._num_records = self._index = self._sought_index = 0
+        self._is_in_caller_buffer = False
+        self._num_records = self._index = self._seek_index = 0
 
-    def _go_to_index(self, index: int) -> None:
-        if self._are_given_away:
+    def _move_to_index(self, index: int) -> None:
+        if self._is_in_caller_buffer:
             self._chunks.seek(self._records_begin)
             self._read_chunk(decode_joined)
-        self._index = self._sought_index = index
+        self._index = self._seek_index = index
 
     def _seek(self, chunk_begin: int, record_index: int) -> None:
         if not (self._num_records and chunk_begin == self._records_begin):
-            self._forget_records()
+            self._clear_records()
             self._chunks.seek(chunk_begin)
             if record_index and not self._read_chunk():
-                cut_off = self._chunks.truncated
+                truncated = self._chunks.truncated
                 raise InvalidArgumentError(
-                    cut_off.message
-                    if cut_off
+                    truncated.message
+                    if truncated
                     else f"{self._source.name} ends before {chunk_begin}/{record_index}"
                 )
-        self._go_to_index(min(record_index, self._num_records))
+        self._move_to_index(min(record_index, self._num_records))
 
     def _seek_or_skip(self, chunk_begin: int, record_index: int) -> None:
         try:
@@ -612,14 +614,14 @@ class RecordReader(_files.ClosedOnExit):
         except Exception as e:
             self._skip(e)
 
-    def _read_on(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
+    def _read_next_chunk(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
         """Reads chunks up to the next one that has records; False at the end of the file."""
         self._check_open()
         if self._joined is not None and self._index < self._num_records:
             self._records = self._joined.cut()
             self._joined = None
             return True
-        self._sought_index = self._index
+        self._seek_index = self._index
         while True:
             try:
                 if not self._read_chunk(join):
@@ -634,13 +636,13 @@ class RecordReader(_files.ClosedOnExit):
         """Reads the records of the next chunk, if it has any; False at the end of the file.
 
         Args:
-          join: Gives those of a simple chunk as they are to be kept, if not one by one.
+          join: Decodes a simple chunk to joined records; by default records are split.
         """
         begin = self._chunks.pos
         chunk = self._chunks.read_chunk()
         if chunk is None:
             return False
-        self._forget_records()
+        self._clear_records()
         self._records_begin = begin
         with self._decoding():
             if chunk.chunk_type == ChunkType.SIMPLE and join is not None:
@@ -665,24 +667,24 @@ class RecordReader(_files.ClosedOnExit):
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """Says that what is left of the chunk is damaged if it cannot be decoded."""
+        """Marks the rest of the chunk as damaged if decoding fails."""
         try:
             with self._chunks.annotated(self._records_begin):
                 yield
         except RiegeliError:
-            self._chunks.reject(self._records_begin + self._index)
+            self._chunks.mark_damaged(self._records_begin + self._index)
             raise
 
     def _skip(self, error: Exception) -> bool:
-        """Leaves out what could not be read, if there is a recovery function.
+        """Skips the damaged region, if there is a recovery function.
 
         Returns:
-          Whether to go on.
+          True to go on.
 
         Raises:
-          Exception: `error`, if that cannot be; the reader then has failed.
+          Exception: `error`, if nothing can be skipped; the reader has failed then.
         """
-        self._forget_records()
+        self._clear_records()
         if self._recovery is not None and isinstance(error, RiegeliError):
             region = self._chunks.skip_damage(str(error))
             if region is not None:
@@ -691,7 +693,7 @@ class RecordReader(_files.ClosedOnExit):
         raise error
 
     def _report(self, region: SkippedRegion, error: Exception) -> bool:
-        """Tells the recovery function, or raises `error` if there is none; whether to go on."""
+        """Calls the recovery function, or raises `error`; returns True to go on."""
         if self._recovery is None:
             raise error
         try:
@@ -703,9 +705,9 @@ class RecordReader(_files.ClosedOnExit):
     def _last_record_region(self, error: Exception) -> SkippedRegion:
         return SkippedRegion(self.last_pos.numeric, self.pos.numeric, str(error))
 
-    def _read_sought(self) -> bytes:
+    def _read_for_test(self) -> bytes:
         record = self.read_record()
-        assert record is not None  # A search asks about records that are there.
+        assert record is not None  # A search tests existing records only.
         return record
 
     def __repr__(self) -> str:
@@ -713,7 +715,7 @@ class RecordReader(_files.ClosedOnExit):
 
 
 class _Search:
-    """A reader as something to search."""
+    """Adapts a `RecordReader` to `Searchable`."""
 
     def __init__(self, reader: RecordReader, test: Callable[[RecordReader], int | None]) -> None:
         self._reader = reader
@@ -723,7 +725,7 @@ class _Search:
         """See `Searchable`."""
         reader = self._reader
         try:
-            reader._forget_records()
+            reader._clear_records()
             reader._chunks.seek_to_chunk((low + high) // 2, Find.BEFORE)
         except Exception as e:
             self._skip(e)
@@ -735,7 +737,7 @@ class _Search:
         """See `Searchable`."""
         reader = self._reader
         try:
-            reader._forget_records()
+            reader._clear_records()
             reader._chunks.seek(begin)
             if not reader._read_chunk():
                 return None
@@ -747,7 +749,7 @@ class _Search:
         """See `Searchable`."""
         reader = self._reader
         reader._seek(chunk_begin, record_index)
-        # Damage that the test meets is for the test to deal with.
+        # The test handles damage that it meets.
         recovery, reader._recovery = reader._recovery, None
         try:
             answer = self._test(reader)
@@ -763,7 +765,7 @@ class _Search:
 
 
 def _check_chunk(chunk: Chunk) -> None:
-    """Makes sure that a chunk is one of those that there can be."""
+    """Checks that a chunk is valid for its type."""
     if chunk.chunk_type == ChunkType.SIGNATURE and not chunk.header().is_signature():
         raise InvalidArgumentError("a file signature must be empty")
     if chunk.chunk_type == ChunkType.PADDING and (chunk.num_records or chunk.decoded_data_size):

@@ -16,7 +16,7 @@ from riegeli._format.options import parse_options
 from riegeli._format.simple_chunk import encode_simple_chunk
 from riegeli._format.transposed_encoder import encode_transposed_chunk
 from riegeli.base.riegeli_error import FailedPreconditionError
-from riegeli.records._chunk_writer import ChunkWriter, LaterBegin
+from riegeli.records._chunk_writer import ChunkWriter, PendingBegin
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
 from riegeli.records.stored_chunk import StoredChunk
@@ -42,7 +42,7 @@ class FlushType(enum.Enum):
 
 
 def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> None:
-    """Stores in `metadata` what type of message the records are, with all that describes it.
+    """Stores the message type of the records, with its file descriptors, in `metadata`.
 
     Args:
       metadata: Gets the fields `record_type_name` and `file_descriptor`, replacing what was there.
@@ -50,12 +50,12 @@ def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> N
     """
     metadata.record_type_name = message_type.DESCRIPTOR.full_name
     del metadata.file_descriptor[:]
-    seen: set[str] = set()
+    names: set[str] = set()
 
     def add_with_dependencies(file: Any) -> None:  # A `FileDescriptor`, of whichever runtime.
-        if file.name in seen:
+        if file.name in names:
             return
-        seen.add(file.name)
+        names.add(file.name)
         for dependency in file.dependencies:
             add_with_dependencies(dependency)
         file.CopyToProto(metadata.file_descriptor.add())
@@ -125,7 +125,7 @@ class RecordWriter(_files.ClosedOnExit):
 
         self._records: list[bytes] = []
         self._open_size = 0
-        self._last_chunk: tuple[int | LaterBegin, int] | None = None  # Its number of records.
+        self._last_chunk: tuple[int | PendingBegin, int] | None = None  # Begin, num_records.
         self._error: BaseException | None = None
         self._closed = False
         self._dest, opened = _files.as_file(dest, "wb")
@@ -140,8 +140,8 @@ class RecordWriter(_files.ClosedOnExit):
             if self._owns_dest:
                 self._dest.close()
             raise
-        # To what size the open chunk can grow and stay open.
-        self._room = self._options.chunk_size - _RECORD_OVERHEAD
+        # The maximum size of an open chunk before the next record.
+        self._max_open_size = self._options.chunk_size - _RECORD_OVERHEAD
 
     def _initial_pos(self, assumed_pos: int | None) -> int:
         if assumed_pos is not None:
@@ -177,20 +177,20 @@ class RecordWriter(_files.ClosedOnExit):
         """
         data = record if type(record) is bytes else _as_bytes(record)
         size = self._open_size + len(data) + _RECORD_OVERHEAD
-        if size > self._room:
-            self._write_beyond_room(data)
+        if size > self._max_open_size:
+            self._write_to_full_chunk(data)
         else:
             self._records.append(data)
             self._open_size = size
 
-    def _write_beyond_room(self, data: bytes) -> None:
+    def _write_to_full_chunk(self, data: bytes) -> None:
         self._check_writable()
         size = len(data) + _RECORD_OVERHEAD
         if self._records and self._open_size + size > self._options.chunk_size:
             self._close_chunk()
         self._records.append(data)
         self._open_size += size
-        if self._open_size > self._room:
+        if self._open_size > self._max_open_size:
             self._close_chunk()
 
     def write_message(self, record: Message) -> None:
@@ -210,7 +210,7 @@ class RecordWriter(_files.ClosedOnExit):
         self._check_writable()
         self._close_chunk()
         begin = self._chunks.next_begin
-        with self._remembering_failure():
+        with self._keeping_error():
             self._chunks.write(chunk.content)
         self._last_chunk = begin, chunk.num_records
 
@@ -238,7 +238,7 @@ class RecordWriter(_files.ClosedOnExit):
             raise TypeError(f"expected a FlushType, got {flush_type!r}")
         self._check_writable()
         self._finish_chunks()
-        with self._remembering_failure():
+        with self._keeping_error():
             if flush_type != FlushType.FROM_OBJECT or self._owns_dest:
                 self._dest.flush()
             if flush_type == FlushType.FROM_MACHINE:
@@ -257,7 +257,7 @@ class RecordWriter(_files.ClosedOnExit):
             if self._error is None:
                 self._finish_chunks()
         finally:
-            self._room = 0
+            self._max_open_size = 0
             self._chunks.stop(wait=True)
             if self._owns_dest:
                 # A failed file often fails again on closing; the first error says more.
@@ -301,32 +301,32 @@ class RecordWriter(_files.ClosedOnExit):
             raise FailedPreconditionError(f"the writer of {self._name} is closed")
 
     @contextmanager
-    def _remembering_failure(self) -> Iterator[None]:
+    def _keeping_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException as e:
             self._error = e
             self._last_chunk = None
             self._records = []
-            self._room = 0
+            self._max_open_size = 0
             self._chunks.stop(wait=False)
             raise
 
     def _close_chunk(self) -> None:
-        self._hand_over(self._chunks.add)
+        self._end_chunk(self._chunks.add)
 
     def _finish_chunks(self) -> None:
-        self._hand_over(self._chunks.finish)
-        with self._remembering_failure():
+        self._end_chunk(self._chunks.finish)
+        with self._keeping_error():
             self._pad(self._options.final_padding)
 
-    def _hand_over(self, take: Callable[[list[bytes]], None]) -> None:
+    def _end_chunk(self, add: Callable[[list[bytes]], None]) -> None:
         """Ends the open chunk."""
         records, self._records = self._records, []
         self._open_size = 0
         begin = self._chunks.next_begin
-        with self._remembering_failure():
-            take(records)
+        with self._keeping_error():
+            add(records)
         if records:
             self._last_chunk = begin, len(records)
 
