@@ -1,4 +1,4 @@
-"""Records the steps of an environment while it is used."""
+"""`EnvLogger`, the environment wrapper that records every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BACKENDS: dict[BackendType, Callable[..., BackendWriter]] = {
 }
 
 # Arguments of the video encoder, not of the backend.
-_OF_VIDEO = ("scheduler", "max_pending_bytes", "when_behind")
+_VIDEO_ARGUMENTS = ("scheduler", "max_pending_bytes", "when_behind")
 
 StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
 
@@ -109,7 +109,7 @@ class EnvLogger(EnvironmentWrapper):
         self._step_fn = step_fn
         self._episode_fn = episode_fn
         self._reset_next_step = True
-        self._has_hole = False
+        self._has_gap = False
         specs = {"environment_specs": spec_codec.encode_environment_specs(env)}
         if isinstance(backend, BackendWriter):
             if metadata is not None or backend_kwargs:
@@ -120,18 +120,18 @@ class EnvLogger(EnvironmentWrapper):
                     stacklevel=2,
                 )
             self._backend = backend
-            self._provide_specs(specs)
+            self._store_specs(specs)
             return
         make_backend = _BACKENDS[backend] if isinstance(backend, BackendType) else backend
         metadata = {**(metadata or {}), **specs}
         if video:
-            self._backend = _recording_video(env, make_backend, video, metadata, backend_kwargs)
+            self._backend = _make_video_backend(env, make_backend, video, metadata, backend_kwargs)
         else:
             self._backend = make_backend(metadata=metadata, **backend_kwargs)
         if not isinstance(self._backend, BackendWriter):
             raise TypeError(f"backend returned {self._backend!r}, expected a BackendWriter")
 
-    def _provide_specs(self, specs: dict[str, Any]) -> None:
+    def _store_specs(self, specs: dict[str, Any]) -> None:
         if not self._backend.stores_specs:
             return
         if "environment_specs" in (self._backend.metadata() or {}):
@@ -154,7 +154,7 @@ class EnvLogger(EnvironmentWrapper):
         """
         timestep = self._environment.reset()
         self._reset_next_step = False
-        self._has_hole = False
+        self._has_gap = False
         self._record(timestep, None, is_new_episode=True)
         return timestep
 
@@ -165,7 +165,7 @@ class EnvLogger(EnvironmentWrapper):
           UsageError: The step before was not recorded: call `reset`.
           EnvLoggerError: The step cannot be recorded, see `BackendWriter.record_step`.
         """
-        if self._has_hole:
+        if self._has_gap:
             raise UsageError(
                 "the last step of this episode was taken but not recorded, see the error raised "
                 "then; going on would leave a hole in the episode: call reset()"
@@ -186,7 +186,7 @@ class EnvLogger(EnvironmentWrapper):
                 custom_data = self._step_fn(timestep, action, self._environment)
             self._backend.record_step(StepData(timestep, action, custom_data), is_new_episode)
         except BaseException:
-            self._has_hole = True
+            self._has_gap = True
             raise
         if self._episode_fn is not None:
             metadata = self._episode_fn(timestep, action, self._environment)
@@ -221,7 +221,7 @@ class EnvLogger(EnvironmentWrapper):
         """
         self._backend.discard_episode()
         self._reset_next_step = True
-        self._has_hole = False
+        self._has_gap = False
 
     def flush(self) -> None:
         """Writes all recorded steps to the disk, and makes finished episodes visible to readers.
@@ -246,7 +246,7 @@ class EnvLogger(EnvironmentWrapper):
         )
 
 
-def _recording_video(
+def _make_video_backend(
     env: dm_env.Environment,
     make_backend: Callable[..., BackendWriter],
     video: Mapping[str, Video],
@@ -255,13 +255,13 @@ def _recording_video(
 ) -> BackendWriter:
     from envlogger.backends.video_backend_writer import VideoBackendWriter
 
-    own = {name: arguments.pop(name) for name in _OF_VIDEO if name in arguments}
+    video_arguments = {name: arguments.pop(name) for name in _VIDEO_ARGUMENTS if name in arguments}
     return VideoBackendWriter(
         functools.partial(make_backend, **arguments),
         video,
         env.observation_spec(),
         metadata=metadata,
-        **own,
+        **video_arguments,
     )
 
 

@@ -1,4 +1,4 @@
-"""Repairs recordings that were cut short or damaged."""
+"""Crash recovery of EnvLogger recordings: rebuilds the index of truncated or damaged shards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
 # The number of positions in a record of an index.
 _RECORD_LENGTH = 1 << 16
-_OPTIONS = "zstd:3"
+_WRITER_OPTIONS = "zstd:3"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +183,8 @@ def recover(
 
 def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
     directory = stores.as_path(path)
-    inside, outside = (os.path.join(os.path.realpath(path), "") for path in (directory, source))
-    if inside.startswith(outside):
+    target, root = (os.path.join(os.path.realpath(path), "") for path in (directory, source))
+    if target.startswith(root):
         # A search for recordings in `source` and below it would find the same steps twice.
         raise ValueError(
             f"destination {directory} is in the recording {source}, where its episodes would count "
@@ -298,7 +298,7 @@ def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> 
     """Writes the index atomically: after an interruption, it is the new or the old one."""
     # Old metadata keep their positions.
     old = shard.directory / layout.EPISODE_METADATA_FILE
-    content, positions = _with_records(
+    content, positions = _append_records(
         old.read_bytes() if old.exists() else b"",
         [e.metadata for e in rebuilt.episodes if isinstance(e.metadata, bytes)],
     )
@@ -321,10 +321,10 @@ def _array_records(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Da
 
 
 def _riegeli_file(messages: Iterable[Message]) -> bytes:
-    return _with_records(b"", [message.SerializeToString() for message in messages])[0]
+    return _append_records(b"", [message.SerializeToString() for message in messages])[0]
 
 
-def _with_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int]]:
+def _append_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int]]:
     """Returns the content of a file with records appended after a torn end, and their positions."""
     file = io.BytesIO(content)
     for item in scan_records(io.BytesIO(content)):
@@ -332,7 +332,7 @@ def _with_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int
             file.truncate(item.begin)
     file.seek(0, io.SEEK_END)
     positions = []
-    with riegeli.RecordWriter(file, owns_dest=False, options=_OPTIONS) as writer:
+    with riegeli.RecordWriter(file, owns_dest=False, options=_WRITER_OPTIONS) as writer:
         for record in records:
             writer.write_record(record)
             positions.append(writer.last_pos)

@@ -1,4 +1,4 @@
-"""Records streams that come at their own rates: cameras, joints, forces; without an environment."""
+"""Records sensor streams of any rates to MCAP bags: cameras, joints, forces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 import zstandard
 
 from envlogger.backends import lifetime
-from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
+from envlogger.backends.frame_threads import FrameQueue, FrameThread, Packet
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.closing import Closing
 from envlogger.errors import StorageError, UnsupportedTypeError, UnsupportedValueError, UsageError
@@ -29,7 +29,7 @@ from rlds_ecosystem.video_codec import Video
 __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
 
 EPISODE_TOPIC = "/episode"
-"""The topic of the marks that say where episodes begin (true) and end (false)."""
+"""The topic of episode marks: true at the begin, false at the end."""
 
 _MAX_PENDING_BYTES = 64 << 20
 _METADATA = """\
@@ -49,7 +49,7 @@ rosbag2_bagfile_information:
 
 _MAGIC = b"\x89MCAP0\r\n"
 _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 1, 2, 3, 4, 5, 6, 15
-_HEAD_OF_MESSAGE = struct.Struct("<BQHIQQ")
+_MESSAGE_HEADER = struct.Struct("<BQHIQQ")
 _CDR = b"\0\1\0\0"  # Little endian.
 _LAYOUT = """\
 MultiArrayLayout layout
@@ -89,7 +89,7 @@ string frame_id
 uint8[] data
 string format
 {_TIME}"""
-_NUMBERS = {
+_ROS_NUMBER_TYPES = {
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
     **{"bool": "Bool", "float32": "Float32", "float64": "Float64"},
@@ -145,7 +145,7 @@ class _Stream:
         self._is_text = isinstance(value, str)
         self._shape, self._dtype = np.shape(value), np.asarray(value).dtype
         self._is_image = len(self._shape) == 3 and self._dtype == np.uint8 and not is_video
-        kind = _NUMBERS.get(self._dtype.name, "")
+        kind = _ROS_NUMBER_TYPES.get(self._dtype.name, "")
         if is_video:
             schema = "foxglove_msgs/msg/CompressedVideo", _VIDEO
         elif self._is_image:
@@ -259,36 +259,36 @@ class StreamRecorder(Closing):
     ) -> None:
         if not flush_interval > 0:
             raise ValueError(f"flush_interval must be positive, got {flush_interval}")
-        for name, how in (video or {}).items():
-            if how.codec != "h264":
-                raise ValueError(f"video of {name!r}: got {how.codec}, expected h264")
-        self._video, self._waiting = dict(video or {}), WaitingFrames(max_pending_bytes, True)
+        for name, settings in (video or {}).items():
+            if settings.codec != "h264":
+                raise ValueError(f"video of {name!r}: got {settings.codec}, expected h264")
+        self._video, self._queue = dict(video or {}), FrameQueue(max_pending_bytes, True)
         self._cameras: dict[str, FrameThread] = {}
         self._streams: dict[str, _Stream] = {}
         self._counts: dict[str, int] = {}
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
         self._pending: list[bytes] = []
         self._num_bytes, self._first, self._last = 0, 1 << 63, 0
-        # Why values cannot be written that were pushed, and how many.
+        # The error of writing, and counts of the values that it affects.
         self._failure: BaseException | None = None
         self._num_pending = self._num_encoding = self._num_lost = 0
         self._in_episode = False
         self.path = Path(directory, f"{time.time_ns()}-{os.getpid()}.mcap")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            described = self.path.parent / "metadata.yaml"
-            if not described.exists():
-                write_atomically(described, _METADATA.encode())
+            metadata_file = self.path.parent / "metadata.yaml"
+            if not metadata_file.exists():
+                write_atomically(metadata_file, _METADATA.encode())
             self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
             self._file.write(_MAGIC + _record(_HEADER, _text("ros2") + _text("rlds streams")))
         except OSError as error:
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
-        self._end, self._share = self._file.tell(), SharedLock(self.path.parent)
+        self._end, self._shared_lock = self._file.tell(), SharedLock(self.path.parent)
         try:
-            self._waiting.reserve = self._reserve = DiskReserve(self.path.parent, max_pending_bytes)
+            self._queue.reserve = self._reserve = DiskReserve(self.path.parent, max_pending_bytes)
         except StorageError:
             self._file.close()
-            self._share.close()
+            self._shared_lock.close()
             os.unlink(self.path)
             raise
         self._lock = threading.Lock()
@@ -297,7 +297,7 @@ class StreamRecorder(Closing):
         self._is_of_parent, self._closed = False, False
         self._thread = threading.Thread(target=self._run, name="envlogger-streams", daemon=True)
         self._thread.start()
-        lifetime.watch(self)
+        lifetime.close_at_exit(self)
 
     def __repr__(self) -> str:
         return f"<StreamRecorder of {', '.join(self._streams) or 'no streams yet'} in {self.path}>"
@@ -331,10 +331,10 @@ class StreamRecorder(Closing):
             return
         self._check()
         camera = self._cameras[stream]
-        if not self._waiting.admit(value.nbytes):
+        if not self._queue.admit(value.nbytes):
             self._check()
             raise StorageError(f"stream {stream!r}: the disk is full; this value is not recorded")
-        packet = camera.encode(camera.keep(value), begins=stream not in self._counts)
+        packet = camera.encode(camera.keep(value), is_start=stream not in self._counts)
         with self._lock:
             self._num_encoding += 1
         self._counts.setdefault(stream, 0)
@@ -351,7 +351,7 @@ class StreamRecorder(Closing):
             stream = _Stream(name, value, len(self._streams) + 1, is_video=is_video)
             if is_video:
                 shape = np.shape(value)
-                camera = FrameThread(self._video[name], shape, self._waiting, f"envlogger-{name}")
+                camera = FrameThread(self._video[name], shape, self._queue, f"envlogger-{name}")
                 self._cameras[name] = camera
             self._streams[name] = stream
             self._pending.append(stream.records)
@@ -362,7 +362,7 @@ class StreamRecorder(Closing):
     ) -> None:
         error = packet.exception()
         is_added = error is None and self._add(stream, at, now, packet.result()[0], is_pushed=True)
-        self._waiting.written(num_bytes)
+        self._queue.written(num_bytes)
         with self._lock:
             self._num_encoding -= 1
             self._num_lost += not is_added
@@ -392,10 +392,10 @@ class StreamRecorder(Closing):
             if self._failure is not None or (is_refused and not is_pushed):
                 return False
             sequence = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
-            size = _HEAD_OF_MESSAGE.size - 9 + len(content)
-            head = _HEAD_OF_MESSAGE.pack(_MESSAGE, size, stream.number, sequence, at, now)
-            self._pending += (head, content)
-            self._num_bytes += len(head) + len(content)
+            size = _MESSAGE_HEADER.size - 9 + len(content)
+            header = _MESSAGE_HEADER.pack(_MESSAGE, size, stream.number, sequence, at, now)
+            self._pending += (header, content)
+            self._num_bytes += len(header) + len(content)
             self._num_pending += 1
             self._first, self._last = min(self._first, at), max(self._last, at)
         return True
@@ -451,13 +451,13 @@ class StreamRecorder(Closing):
         self._wake.set()
         self._thread.join()
         self._write()
-        with contextlib.suppress(OSError):  # Readers do without.
+        with contextlib.suppress(OSError):  # Readers need no footer.
             self._append(_record(_DATA_END, b"\0" * 4) + _record(_FOOTER, b"\0" * 20) + _MAGIC)
             os.fsync(self._file.fileno())
         self._file.close()
-        self._share.close()
+        self._shared_lock.close()
         self._reserve.close()
-        self._waiting.close()
+        self._queue.close()
         if self._failure or self._reserve.cause:
             self._raise()
 
@@ -513,10 +513,10 @@ class StreamRecorder(Closing):
                 return
             content = b"".join(self._pending)
             first, last = min(self._first, self._last), self._last
-            packed = zstandard.ZstdCompressor(1).compress(content)
+            compressed = zstandard.ZstdCompressor(1).compress(content)
             sizes = struct.pack("<QQQI", first, last, len(content), zlib.crc32(content))
-            head = sizes + _text("zstd") + struct.pack("<Q", len(packed))
-            chunk = _record(_CHUNK, head + packed)
+            header = sizes + _text("zstd") + struct.pack("<Q", len(compressed))
+            chunk = _record(_CHUNK, header + compressed)
             try:
                 try:
                     self._append(chunk)
@@ -538,4 +538,4 @@ class StreamRecorder(Closing):
         self._failure = self._failure or error
         self._num_lost += self._num_pending
         self._num_pending = 0
-        self._waiting.give_up()
+        self._queue.fail()

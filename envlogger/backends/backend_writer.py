@@ -48,7 +48,7 @@ class BackendWriter(Closing, abc.ABC):
         self._pending_episode_metadata: Any = None
         self._is_of_parent = False
         self._closed = False
-        lifetime.watch(self)
+        lifetime.close_at_exit(self)
 
     def record_step(self, data: StepData, is_new_episode: bool) -> None:
         """Records a step, if the scheduler agrees.

@@ -1,4 +1,4 @@
-"""Threads that encode the frames of cameras, and the queue of frames to encode."""
+"""Threads that encode camera frames as video, and the queue of frames to encode."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.errors import UsageError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
 
-__all__ = ["FrameThread", "Packet", "WaitingFrames"]
+__all__ = ["FrameQueue", "FrameThread", "Packet"]
 
 Packet: TypeAlias = tuple[bytes, int]
-"""A packet, and how many frames come between it and the one that decoding begins with."""
+"""A packet, and the number of frames since its keyframe."""
 
-# The largest ratio of a packet to its frame: that of lossless noise is 1.6.
-_MOST_ENCODED = 2
+# The maximum ratio of the sizes of packet and frame; 1.6 for lossless noise.
+_MAX_PACKET_RATIO = 2
 
 
 class FrameThread:
@@ -31,84 +31,85 @@ class FrameThread:
     Args:
       video: The video encoding.
       shape: Of a frame.
-      waiting: Takes the frames that wait; cameras may share it.
+      frame_queue: The queue of frames; cameras may share it.
       name: The name of the thread.
     """
 
     def __init__(
-        self, video: Video, shape: tuple[int, ...], waiting: WaitingFrames, name: str
+        self, video: Video, shape: tuple[int, ...], frame_queue: FrameQueue, name: str
     ) -> None:
-        self._video, self.shape, self._waiting = video, shape, waiting
+        self._video, self.shape, self._queue = video, shape, frame_queue
         self._encoder = FrameEncoder(video, shape)
-        self._since_key, self._is_worse = 0, False
+        self._frames_since_key, self._is_degraded = 0, False
         self._frames: queue.SimpleQueue[tuple[Future[Packet], int | np.ndarray, bool] | None]
         self._frames = queue.SimpleQueue()
-        self._putting, self._is_closed = threading.Lock(), False
-        # A daemon lives until the recorder is closed at the end of the process.
+        self._put_lock, self._is_closed = threading.Lock(), False
+        # Python would wait for a non-daemon thread before it closes recorders at exit.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def keep(self, frame: np.ndarray) -> int | np.ndarray:
-        """Copies a frame, for `encode`."""
-        return self._waiting.put(frame)
+        """Copies a frame to the queue, for `encode`."""
+        return self._queue.put(frame)
 
-    def encode(self, stored: int | np.ndarray, *, begins: bool) -> Future[Packet]:
-        """Has a frame encoded.
+    def encode(self, stored: int | np.ndarray, *, is_start: bool) -> Future[Packet]:
+        """Queues a frame to be encoded.
 
         Args:
           stored: The result of `keep`.
-          begins: Whether decoding has to begin with it.
+          is_start: Whether it is the first frame of an episode, and a keyframe.
 
         Raises:
           UsageError: The thread was ended.
         """
         packet: Future[Packet] = Future()
-        with self._putting:
+        with self._put_lock:
             if self._is_closed:
                 raise UsageError("no frame can be recorded while the recorder is being closed")
-            self._frames.put((packet, stored, begins))
+            self._frames.put((packet, stored, is_start))
         return packet
 
     def _run(self) -> None:
-        for packet, stored, begins in iter(self._frames.get, None):
+        for packet, stored, is_start in iter(self._frames.get, None):
             try:
-                packet.set_result(self._encoded(stored, begins))
+                packet.set_result(self._encode(stored, is_start))
             except BaseException as error:
                 packet.set_exception(error)
 
-    def _encoded(self, stored: int | np.ndarray, begins: bool) -> Packet:
-        frame = self._waiting.take(stored, self.shape)
+    def _encode(self, stored: int | np.ndarray, is_start: bool) -> Packet:
+        frame = self._queue.take(stored, self.shape)
         try:
-            at_key = self._since_key + 1 >= self._video.gop
-            is_worse = self._waiting.is_behind if at_key else self._is_worse
-            if begins or is_worse is not self._is_worse:
+            is_key_due = self._frames_since_key + 1 >= self._video.gop
+            is_degraded = self._queue.is_behind if is_key_due else self._is_degraded
+            if is_start or is_degraded is not self._is_degraded:
                 self._encoder.close()
-                video = self._video.worse() if is_worse else self._video
-                self._encoder, self._is_worse = FrameEncoder(video, self.shape), is_worse
+                video = self._video.worse() if is_degraded else self._video
+                self._encoder, self._is_degraded = FrameEncoder(video, self.shape), is_degraded
             packet, is_key = self._encoder.encode(frame)
         finally:
-            self._waiting.done(frame.nbytes)
-        self._since_key = 0 if is_key else self._since_key + 1
-        return packet, self._since_key
+            self._queue.release(frame.nbytes)
+        self._frames_since_key = 0 if is_key else self._frames_since_key + 1
+        return packet, self._frames_since_key
 
     def close(self) -> None:
-        """Encodes the waiting frames, and ends the thread."""
-        with self._putting:
+        """Encodes the queued frames, and ends the thread."""
+        with self._put_lock:
             self._is_closed = True
             self._frames.put(None)
         self._thread.join()
         self._encoder.close()
 
 
-class WaitingFrames:
-    """The frames that wait for their encoders: in memory, then on the disk or outside.
+class FrameQueue:
+    """A queue of frames to encode: in memory, then in a spill file or with backpressure.
 
     Args:
       max_bytes: The maximum size of the queue in memory.
-      may_spill: Whether more go to a temporary file; if not, `put` waits, and quality has to fall.
+      may_spill: Whether more frames go to a temporary file; if not, `put` waits, and the quality
+        of the video is reduced.
 
     Attributes:
-      reserve: Keeps the space on the disk that they may take once they are encoded, or more.
+      reserve: The reserved disk space for the encoded frames.
 
     Raises:
       ValueError: `max_bytes` is not positive.
@@ -118,7 +119,7 @@ class WaitingFrames:
         if not max_bytes > 0:
             raise ValueError(f"max_pending_bytes must be positive, got {max_bytes}")
         self._max_bytes, self._may_spill = max_bytes, may_spill
-        self._bytes, self._is_over = 0, False
+        self._bytes, self._has_failed = 0, False
         self._has_room = threading.Condition()
         self.reserve: DiskReserve | None = None
         self._num_admitted_bytes = 0
@@ -127,18 +128,18 @@ class WaitingFrames:
 
     @property
     def is_behind(self) -> bool:
-        """Whether quality has to fall."""
+        """True if the quality has to be reduced, as the queue is half full."""
         return not self._may_spill and self._bytes * 2 > self._max_bytes
 
     def admit(self, num_bytes: int) -> bool:
         """Waits until the disk has space for new frames; returns whether it has.
 
         Args:
-          num_bytes: Of what is recorded at once, before it is encoded. Call `written` with it.
+          num_bytes: The size of the frames before encoding; pass it to `written` later.
         """
         with self._has_room:
-            while not self._is_over and self.reserve is not None:
-                if self.reserve.hold(_MOST_ENCODED * (self._num_admitted_bytes + num_bytes)):
+            while not self._has_failed and self.reserve is not None:
+                if self.reserve.extend(_MAX_PACKET_RATIO * (self._num_admitted_bytes + num_bytes)):
                     break
                 if not self._num_admitted_bytes:
                     return False
@@ -157,15 +158,15 @@ class WaitingFrames:
         with self._has_room:
             while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
                 if self._may_spill:
-                    with contextlib.suppress(OSError):  # The disk is full: the frame must wait.
-                        return self._spilled(frame)
-                if self._is_over:
+                    with contextlib.suppress(OSError):  # The disk is full: wait.
+                        return self._spill(frame)
+                if self._has_failed:
                     break
                 self._has_room.wait(0.1)
             self._bytes += frame.nbytes
         return frame.copy()
 
-    def _spilled(self, frame: np.ndarray) -> int:
+    def _spill(self, frame: np.ndarray) -> int:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         offset, content = self._end, np.ascontiguousarray(frame).tobytes()
@@ -176,7 +177,7 @@ class WaitingFrames:
         return offset
 
     def take(self, stored: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a frame, which counts as one in memory from now on."""
+        """Returns a frame; a spilled one is read into memory."""
         if isinstance(stored, np.ndarray):
             return stored
         assert self._file is not None
@@ -190,16 +191,16 @@ class WaitingFrames:
                 self._end = 0
         return np.frombuffer(content, np.uint8).reshape(shape)
 
-    def done(self, num_bytes: int) -> None:
-        """Makes room for another frame."""
+    def release(self, num_bytes: int) -> None:
+        """Releases the memory of an encoded frame."""
         with self._has_room:
             self._bytes -= num_bytes
             self._has_room.notify_all()
 
-    def give_up(self) -> None:
+    def fail(self) -> None:
         """Wakes waiting threads after a failure of the recording."""
         with self._has_room:
-            self._is_over = True
+            self._has_failed = True
             self._has_room.notify_all()
 
     def close(self) -> None:

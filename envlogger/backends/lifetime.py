@@ -17,11 +17,11 @@ import weakref
 from types import FrameType
 from typing import NoReturn, Protocol
 
-__all__ = ["leave_to_owner", "watch"]
+__all__ = ["close_at_exit", "leave_to_wrapper"]
 
 
 class Recorder(Protocol):
-    """Something that has to be closed."""
+    """A recorder of steps or streams that has to be closed."""
 
     def close(self) -> None:
         """Stores pending data; further calls do nothing."""
@@ -37,7 +37,7 @@ _recorders: weakref.WeakKeyDictionary[Recorder, None] = weakref.WeakKeyDictionar
 _owner = 0
 
 
-def watch(recorder: Recorder) -> None:
+def close_at_exit(recorder: Recorder) -> None:
     """Closes the recorder at the end of the process, if it still exists."""
     global _owner
     _recorders[recorder] = None
@@ -48,8 +48,8 @@ def watch(recorder: Recorder) -> None:
         _owner = os.getpid()
 
 
-def leave_to_owner(recorder: Recorder) -> None:
-    """Leaves closing of a recorder to the recorder that wraps it and may still write to it."""
+def leave_to_wrapper(recorder: Recorder) -> None:
+    """Leaves closing to the recorder that wraps this one and may still write to it."""
     _recorders.pop(recorder, None)
 
 
@@ -59,20 +59,20 @@ def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
     # Not closed right here: the signal may have come while the recorder was in use.
-    leaving = SystemExit(128 + signal_number)
-    _send_again_if_dropped(leaving, signal_number)
-    raise leaving
+    exit_error = SystemExit(128 + signal_number)
+    _resend_if_dropped(exit_error, signal_number)
+    raise exit_error
 
 
-def _send_again_if_dropped(leaving: SystemExit, signal_number: int) -> None:
-    """Repeats a signal whose exception Python drops, in destructors or garbage collection."""
-    usual = sys.unraisablehook
+def _resend_if_dropped(exit_error: SystemExit, signal_number: int) -> None:
+    """Sends SIGTERM again if Python drops its exception, in destructors or garbage collection."""
+    previous_hook = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_value is not leaving:
-            usual(unraisable)
+        if unraisable.exc_value is not exit_error:
+            previous_hook(unraisable)
             return
-        sys.unraisablehook = usual
+        sys.unraisablehook = previous_hook
         threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
 
     sys.unraisablehook = hook
@@ -90,7 +90,7 @@ def _close_all() -> None:
 def _disown_all() -> None:
     for recorder in list(_recorders):
         recorder.disown()
-    # A handler in Python may not get its turn: it waits for what the process waits for.
+    # A handler in Python may never run while the process is blocked in a system call.
     if signal.getsignal(signal.SIGTERM) is _exit:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -48,8 +48,8 @@ __all__ = ["RiegeliBackendReader"]
 
 T = TypeVar("T")
 
-# The most steps that are read at once.
-_MAX_RUN = 1 << 16
+# The maximum number of steps in a read.
+_MAX_READ = 1 << 16
 
 
 class RiegeliBackendReader(BackendReader):
@@ -141,7 +141,7 @@ class RiegeliBackendReader(BackendReader):
             self._close_files()
 
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _is_finalizing():  # Then modules are being taken apart, and the system closes files.
+        if not _is_finalizing():  # At exit the system closes files.
             self.close()
 
     @override
@@ -198,7 +198,7 @@ class RiegeliBackendReader(BackendReader):
         while begin < end:
             shard_index, j = _locate(self._step_ends, begin)
             shard = self._shards[shard_index]
-            for position, count in _chunks(shard.step_offsets[j : j + min(end - begin, _MAX_RUN)]):
+            for position, count in _chunks(shard.step_offsets[j : j + min(end - begin, _MAX_READ)]):
                 try:
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
                 except DamagedDataError:

@@ -137,10 +137,10 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             reserve=self.reserve,
             compression=compression,
         )
-        self._shards.ends_in_trouble = self._owns_reserve
+        self._shards.ends_on_error = self._owns_reserve
         self._background = BackgroundWriter(self._shards, flush_interval, max_pending_bytes)
         if compression is not None:
-            compression.has_time = self._background.has_time
+            compression.is_idle = self._background.is_idle
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:

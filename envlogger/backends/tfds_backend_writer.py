@@ -1,4 +1,4 @@
-"""Records episodes as an RLDS dataset, which TFDS reads without this package."""
+"""Backend that records episodes as an RLDS dataset in TFDS format."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tfds_files.growing import Appender
 
 __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
-_ARRIVE_WITH_NEXT_STEP = ("action", "reward", "discount")
-_FLAGS = ("is_first", "is_last", "is_terminal")
-_COMPLETE = "complete"  # As in datasets converted from logs.
-_OF_EVERY_STEP = ("observation", *_ARRIVE_WITH_NEXT_STEP, *_FLAGS)
+_TRANSITION_FIELDS = ("action", "reward", "discount")
+_STEP_FLAGS = ("is_first", "is_last", "is_terminal")
+_COMPLETE_FIELD = "complete"  # As in datasets converted from logs.
+_STEP_FIELDS = ("observation", *_TRANSITION_FIELDS, *_STEP_FLAGS)
 
 
 @dataclasses.dataclass
@@ -154,11 +154,11 @@ class TFDSBackendWriter(BackendWriter):
         check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
         fields = fields_of_features(step_features)
-        self._step_fields = _without(fields, *_FLAGS)
-        self._first_step_fields = _without(self._step_fields, *_ARRIVE_WITH_NEXT_STEP)
+        self._step_fields = _without(fields, *_STEP_FLAGS)
+        self._first_step_fields = _without(self._step_fields, *_TRANSITION_FIELDS)
         self._episode_fields = _without(fields_of_features(self._features), "steps")
         self._specs = {
-            f"{name}_spec": _specs_of(step_features, name) for name in _ARRIVE_WITH_NEXT_STEP
+            f"{name}_spec": _specs_of(step_features, name) for name in _TRANSITION_FIELDS
         }
         self._encoder = TfdsExampleEncoder(self._features, png_level=png_level)
         self._steps: list[StepData] = []
@@ -170,12 +170,12 @@ class TFDSBackendWriter(BackendWriter):
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        step = self._fitting(data, 0 if is_new_episode else len(self._steps))
+        step = self._fit_step(data, 0 if is_new_episode else len(self._steps))
         if is_new_episode:
             self._store_episode()
         self._steps.append(step)
 
-    def _fitting(self, data: StepData, index: int) -> StepData:
+    def _fit_step(self, data: StepData, index: int) -> StepData:
         """Returns a copy of a step with values converted to the features."""
         timestep, action, custom_data = data
         where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
@@ -184,10 +184,10 @@ class TFDSBackendWriter(BackendWriter):
                 f"{where}: the custom data of a step must be a dict, whose entries are fields of "
                 f"the dataset; got {type(custom_data).__name__}"
             )
-        taken = [name for name in custom_data or {} if name in _OF_EVERY_STEP]
-        if taken:
+        conflicts = [name for name in custom_data or {} if name in _STEP_FIELDS]
+        if conflicts:
             raise InvalidStepError(
-                f"{where}: the custom data has {taken}, the names of other fields; record "
+                f"{where}: the custom data has {conflicts}, the names of other fields; record "
                 "it under other names"
             )
         fields = {**(custom_data or {}), "observation": timestep.observation}
@@ -223,7 +223,7 @@ class TFDSBackendWriter(BackendWriter):
             )
         expected = _without(self._episode_fields, *(self._episode_fields.keys() - data))
         try:
-            self._episode_metadata = _matched(data, expected, where)
+            self._episode_metadata = _fit_metadata(data, expected, where)
         except TypeError as e:
             raise UnsupportedTypeError(f"{where}, {e}") from e
         except ValueError as e:
@@ -241,12 +241,12 @@ class TFDSBackendWriter(BackendWriter):
             return
         episode_index, self._num_episodes = self._num_episodes, self._num_episodes + 1
         expected = self._episode_fields
-        if is_known_mask(expected.get(_COMPLETE)):
-            is_whole = steps[0].timestep.first() and steps[-1].timestep.last()
-            metadata = {_COMPLETE: is_whole, **metadata}
-        marks = {name: known_field(name) for name in expected if known_field(name) in expected}
-        excused = {*metadata, *marks, *marks.values()}
-        missing = [name for name in expected if name not in excused]
+        if is_known_mask(expected.get(_COMPLETE_FIELD)):
+            is_complete = steps[0].timestep.first() and steps[-1].timestep.last()
+            metadata = {_COMPLETE_FIELD: is_complete, **metadata}
+        masks = {name: known_field(name) for name in expected if known_field(name) in expected}
+        optional = {*metadata, *masks, *masks.values()}
+        missing = [name for name in expected if name not in optional]
         if missing:
             raise UnsupportedValueError(
                 f"episode {episode_index} is not stored, because its metadata lacks {missing}; "
@@ -254,7 +254,7 @@ class TFDSBackendWriter(BackendWriter):
                 f"or have the ds_config mark what is missing, in a bool {known_field(missing[0])!r}"
             )
         try:
-            metadata = _matched(metadata, expected, "")
+            metadata = _fit_metadata(metadata, expected, "")
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
             serialized = self._encoder.encode({"steps": columns, **metadata})
@@ -297,7 +297,7 @@ def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: field for name, field in fields.items() if name not in names}
 
 
-def _matched(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
+def _fit_metadata(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
     """Returns the metadata of an episode with values converted to the features."""
     columns = stack_values([_declared(metadata, expected)])
     return first_row(match_columns(columns, expected, rows=1, where=where))

@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from envlogger.backends.backend_writer import BackendWriter, QueueingBackendWriter
-from envlogger.backends.frame_threads import FrameThread, Packet, WaitingFrames
+from envlogger.backends.frame_threads import FrameQueue, FrameThread, Packet
 from envlogger.backends.schedulers import Scheduler
 from envlogger.converters.step_encoder import StepEncoder
 from envlogger.converters.video_fields import (
@@ -37,8 +37,8 @@ _Job: TypeAlias = Callable[[], None]
 
 # Frames that wait for the encoder: a second of two cameras of 640 x 480 at 30 frames a second.
 _MAX_PENDING_BYTES = 64 << 20
-# A chunk of the log that has more than this ends before a group of pictures.
-_CHUNK_BYTES = 256 << 10
+# A chunk of the log of at least this size ends before the next keyframe.
+_MIN_CHUNK_BYTES = 256 << 10
 
 
 class VideoBackendWriter(BackendWriter):
@@ -86,34 +86,36 @@ class VideoBackendWriter(BackendWriter):
             raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
         cameras = cameras_in(observation_spec, video)
         descriptions = {
-            "/".join((OBSERVATION, *path)): way.described(shape)
-            for path, (way, shape) in cameras.items()
+            "/".join((OBSERVATION, *path)): settings.described(shape)
+            for path, (settings, shape) in cameras.items()
         }
         metadata = {**(metadata or {}), KEY: descriptions}
-        waiting = WaitingFrames(max_pending_bytes, when_behind == "disk")
+        frame_queue = FrameQueue(max_pending_bytes, when_behind == "disk")
         self._cameras: list[_Camera] = []
-        self._waiting = waiting
+        self._queue = frame_queue
         try:
-            for path, (way, shape) in cameras.items():
-                self._cameras.append(_Camera(path, way, shape, waiting))
+            for path, (settings, shape) in cameras.items():
+                self._cameras.append(_Camera(path, settings, shape, frame_queue))
             self._backend = make_backend(metadata=metadata)
         except BaseException:
             self._close_cameras()
             raise
         self._keeps_ended_episodes = False
         if isinstance(self._backend, QueueingBackendWriter):
-            self._waiting.reserve = self._backend.reserve
+            self._queue.reserve = self._backend.reserve
             self._backend.reserve.ends_recording = False
             self._keeps_ended_episodes = self._backend.keeps_ended_episodes
         self.stores_specs = self._backend.stores_specs
-        self._encoded = StepEncoder().encode
-        self._num_accepted = self._num_handed_over = 0
-        self._bytes_of_chunk = 0
+        self._encode_step = StepEncoder().encode
+        self._num_accepted = self._num_passed_on = 0
+        self._num_chunk_bytes = 0
         self._failure: BaseException | None = None
         self._was_reported = False
-        self._arriving: queue.SimpleQueue[Callable[[], _Job] | None] = queue.SimpleQueue()
+        self._start_queue: queue.SimpleQueue[Callable[[], _Job] | None] = queue.SimpleQueue()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._starter = threading.Thread(target=self._start, name="envlogger-starter", daemon=True)
+        self._starter = threading.Thread(
+            target=self._run_starts, name="envlogger-starter", daemon=True
+        )
         self._thread = threading.Thread(target=self._run, name="envlogger-video", daemon=True)
         self._starter.start()
         self._thread.start()
@@ -127,8 +129,8 @@ class VideoBackendWriter(BackendWriter):
         for camera in self._cameras:
             step = camera.put(step, b"")
         # Encoding raises errors of unsupported values before the step is accepted.
-        num_bytes = len(self._encoded(step)) + sum(frame.nbytes for frame in frames)
-        if not self._waiting.admit(num_bytes):
+        num_bytes = len(self._encode_step(step)) + sum(frame.nbytes for frame in frames)
+        if not self._queue.admit(num_bytes):
             self._check()
             raise StorageError(
                 f"this step is not recorded: the disk has no space for {num_bytes} bytes; all "
@@ -136,36 +138,35 @@ class VideoBackendWriter(BackendWriter):
             )
         step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
         stored = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
-        # The last act, and one thread to wake. The threads of two cameras, once they run, may leave
-        # no core for the rest of the step.
-        self._arriving.put(lambda: self._started(step, stored, is_new_episode, num_bytes))
-        # When most can go wrong, and when an episode is complete.
+        # Last, as encoders may take all cores; one thread starts them, as waking takes time.
+        self._start_queue.put(lambda: self._start_encoding(step, stored, is_new_episode, num_bytes))
+        # The first step finds most errors; the last one completes an episode.
         if not self._num_accepted or (self._keeps_ended_episodes and step.timestep.last()):
             self._finish(lambda: None)
         self._num_accepted += 1
 
-    def _started(
+    def _start_encoding(
         self, step: StepData, stored: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
     ) -> _Job:
         """Starts encoding the frames of a step; returns the job that passes it to the backend."""
         cameras = zip(self._cameras, stored)
-        packets = [camera.encode(frame, begins=is_new) for camera, frame in cameras]
-        return lambda: self._hand_over(step, packets, is_new, num_bytes)
+        packets = [camera.encode(frame, is_start=is_new) for camera, frame in cameras]
+        return lambda: self._pass_on(step, packets, is_new, num_bytes)
 
-    def _hand_over(
+    def _pass_on(
         self, step: StepData, packets: Sequence[Future[Packet]], is_new: bool, num_bytes: int
     ) -> None:
         encoded = [packet.result() for packet in packets]
         for camera, packet in zip(self._cameras, encoded):
             step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
-        # So what is damaged, or has to be read for a frame, is little more than a group.
-        if self._bytes_of_chunk > _CHUNK_BYTES and any(not since for _, since in encoded):
+        # Chunks that end at keyframes limit what damage affects, and what a frame needs to be read.
+        if self._num_chunk_bytes > _MIN_CHUNK_BYTES and any(not since for _, since in encoded):
             self._backend.push()
-            self._bytes_of_chunk = 0
-        self._bytes_of_chunk += sum(len(packet) for packet, _ in encoded)
+            self._num_chunk_bytes = 0
+        self._num_chunk_bytes += sum(len(packet) for packet, _ in encoded)
         self._backend.record_step(step, is_new)
-        self._num_handed_over += 1
-        self._waiting.written(num_bytes)
+        self._num_passed_on += 1
+        self._queue.written(num_bytes)
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
@@ -175,7 +176,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def _discard_episode(self) -> None:
-        self._arriving.put(lambda: self._backend.discard_episode)
+        self._start_queue.put(lambda: self._backend.discard_episode)
 
     @override
     def flush(self) -> None:
@@ -211,7 +212,7 @@ class VideoBackendWriter(BackendWriter):
         self._closed = True
         if self._is_of_parent:
             return
-        self._arriving.put(None)
+        self._start_queue.put(None)
         self._starter.join()
         self._thread.join()
         self._close_cameras()
@@ -224,7 +225,7 @@ class VideoBackendWriter(BackendWriter):
     def _close_cameras(self) -> None:
         for camera in self._cameras:
             camera.close()
-        self._waiting.close()
+        self._queue.close()
 
     def _finish(self, job: Callable[[], None]) -> None:
         """Waits for all jobs and a final one; raises its error."""
@@ -238,7 +239,7 @@ class VideoBackendWriter(BackendWriter):
                 raise
             done.set_result(None)
 
-        self._arriving.put(lambda: last)
+        self._start_queue.put(lambda: last)
         while not done.done() and self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 done.exception(0.1)
@@ -247,16 +248,16 @@ class VideoBackendWriter(BackendWriter):
         self._raise_failure()
 
     def _check(self) -> None:
-        """Raises the failure; in trouble, when all that was accepted is written."""
+        """Raises the failure; if the disk is full, after all accepted steps are written."""
         self._raise_failure()
-        if self._waiting.reserve is not None and self._waiting.reserve.cause is not None:
+        if self._queue.reserve is not None and self._queue.reserve.cause is not None:
             self._finish(self._backend.close)
 
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
         self._was_reported = True
-        num_lost = max(self._num_accepted - self._num_handed_over, 0)
+        num_lost = max(self._num_accepted - self._num_passed_on, 0)
         if isinstance(self._failure, StorageError | ImportError) and not num_lost:
             raise self._failure
         lost = f"the last {num_lost} steps, which waited for the encoder, are lost, too"
@@ -265,8 +266,8 @@ class VideoBackendWriter(BackendWriter):
             + (lost if num_lost else "all steps that were recorded are readable")
         ) from self._failure
 
-    def _start(self) -> None:
-        for started in iter(self._arriving.get, None):
+    def _run_starts(self) -> None:
+        for started in iter(self._start_queue.get, None):
             self._jobs.put(started())
         self._jobs.put(None)
 
@@ -276,7 +277,7 @@ class VideoBackendWriter(BackendWriter):
                 job()
             except BaseException as error:
                 self._failure = error
-                self._waiting.give_up()
+                self._queue.fail()
                 return
 
 
@@ -291,13 +292,13 @@ def cameras_in(
       ValueError: There is no such camera.
     """
     cameras = {}
-    for name, way in video.items():
+    for name, settings in video.items():
         path = tuple(filter(None, name.split("/")))
         path = path[path[:1] == (OBSERVATION,) :]
         spec = value_at(observation_spec, path)
         if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
             raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
-        cameras[path] = way, tuple(spec.shape)
+        cameras[path] = settings, tuple(spec.shape)
     return cameras
 
 
@@ -305,10 +306,10 @@ class _Camera(FrameThread):
     """A camera: a field of observations, and the thread that encodes it."""
 
     def __init__(
-        self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], waiting: WaitingFrames
+        self, path: tuple[str, ...], video: Video, shape: tuple[int, ...], frame_queue: FrameQueue
     ) -> None:
         self._path = path
-        super().__init__(video, shape, waiting, f"envlogger-{'-'.join(path) or OBSERVATION}")
+        super().__init__(video, shape, frame_queue, f"envlogger-{'-'.join(path) or OBSERVATION}")
 
     def frame_of(self, data: StepData) -> np.ndarray:
         """Returns the frame of a step.

@@ -32,13 +32,12 @@ __all__ = [
 
 Buffer = bytes | memoryview
 
-# Records of fewer bytes, on average, are small; as many bytes of them are copied to be treated at
-# once.
-_SMALL_RECORD = 2048
-_MAX_JOINED = 4 << 20
+# Records of a smaller mean size are joined to runs of this maximum size, and decoded together.
+_SMALL_RECORD_BYTES = 2048
+_MAX_JOINED_BYTES = 4 << 20
 
 _FIELDS = ("step_type", "reward", "discount", "observation", "action", "custom_data")
-_OF_TRANSITIONS = ("reward", "discount", "action")
+_TRANSITION_FIELDS = ("reward", "discount", "action")
 _FIRST = int(dm_env.StepType.FIRST)
 
 
@@ -168,9 +167,9 @@ def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
         raise ValueError("There must be at least one step, got none.")
     try:
         columns = _merged_fields(records, decoder)
-    except (_DifferError, NoMatchError, ValueError, TypeError):
+    except (_MismatchError, NoMatchError, ValueError, TypeError):
         return stacked_columns(_all_decoded(records, decoder))
-    for field in _OF_TRANSITIONS:
+    for field in _TRANSITION_FIELDS:
         columns[field] = map_columns(lambda column: column[:-1], columns[field])
     action, custom_data = columns.pop("action"), columns.pop("custom_data")
     return StepData(dm_env.TimeStep(**columns), action, custom_data)
@@ -203,10 +202,10 @@ def rlds_columns(
     """
     try:
         if len(records) < 2:
-            raise _DifferError  # This needs specs, or raises an error.
+            raise _MismatchError  # This needs specs, or raises an error.
         columns = _merged_fields(records, decoder)
         return to_rlds_episodes(columns, [len(records)], padded=True)
-    except (_DifferError, NoMatchError, ValueError, TypeError):
+    except (_MismatchError, NoMatchError, ValueError, TypeError):
         return to_rlds_episode(
             _all_decoded(records, decoder),
             action_spec=action_spec,
@@ -232,7 +231,7 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
         raise ValueError("There must be at least one step, got none.")
 
     def stacked(field: str, values: list[Any]) -> Any:
-        if field not in _OF_TRANSITIONS:
+        if field not in _TRANSITION_FIELDS:
             return stack_values(values, field)
         present = [
             index
@@ -240,9 +239,9 @@ def stacked_columns(steps: Iterable[StepData]) -> StepData:
             if value is not None or not steps[index].timestep.first()
         ] or list(range(len(values)))
         column = stack_values([values[index] for index in present], field, steps=present)
-        merged = _Merged(len(values))
-        merged.put(np.array(present), column, len(present))
-        return merged.columns()
+        builders = _Builder(len(values))
+        builders.put(np.array(present), column, len(present))
+        return builders.columns()
 
     return _stacked(steps, stacked)
 
@@ -261,15 +260,15 @@ def as_fields(step: StepData) -> dict[str, Any]:
     return {**step.timestep._asdict(), "action": step.action, "custom_data": step.custom_data}
 
 
-# Of more sizes, such as those of packets, a single record is parsed: a template takes longer.
-_FEW_SIZES = 8
+# If a run has more record sizes, such as with video packets, single records get no template.
+_MAX_TEMPLATE_SIZES = 8
 
 
-class _DifferError(Exception):
+class _MismatchError(Exception):
     """Parts do not fit together."""
 
 
-class _Part(NamedTuple):
+class _StepColumns(NamedTuple):
     """Columns of some of the steps, with increasing step numbers."""
 
     steps: np.ndarray
@@ -310,36 +309,36 @@ class _Run:
         return b"".join(map(self.between, begins, ends))
 
 
-def _parts_of(records: StoredRecords, decoder: StepDecoder) -> Iterator[_Part]:
+def _decoded_parts(records: StoredRecords, decoder: StepDecoder) -> Iterator[_StepColumns]:
     """Decodes all records; a first step that was read alone and differs comes later."""
-    lone: list[_Part] = []
+    first_step: list[_StepColumns] = []
     for run in _runs_of(records):
         parts = _parts_of_run(run, decoder)
         if run.num_before + len(run.sizes) == 1:
-            lone = parts
+            first_step = parts
         else:
             yield from parts
-            yield from lone
-            lone = []
+            yield from first_step
+            first_step = []
         del run, parts  # Frees their memory for the next run.
-    yield from lone
+    yield from first_step
 
 
 def _runs_of(records: StoredRecords) -> Iterator[_Run]:
     num_before = 0
-    for joined in _with_small_ones_joined(records.read()):
+    for joined in _join_small_runs(records.read()):
         num_records = len(joined.sizes)
         yield _Run(joined, num_before, records)
         del joined
         num_before += num_records
 
 
-def _with_small_ones_joined(runs: Iterable[JoinedRecords]) -> Iterator[JoinedRecords]:
+def _join_small_runs(runs: Iterable[JoinedRecords]) -> Iterator[JoinedRecords]:
     """Joins runs of small records, which take longer to be treated apart than to be copied."""
     small: list[JoinedRecords] = []
     for run in runs:
-        is_small = len(run.values) < _SMALL_RECORD * len(run.sizes)
-        if small and not (is_small and sum(len(one.values) for one in small) < _MAX_JOINED):
+        is_small = len(run.values) < _SMALL_RECORD_BYTES * len(run.sizes)
+        if small and not (is_small and sum(len(one.values) for one in small) < _MAX_JOINED_BYTES):
             yield _joined(small)
             small = []
         if is_small:
@@ -358,7 +357,7 @@ def _joined(runs: list[JoinedRecords]) -> JoinedRecords:
     return JoinedRecords(sizes, b"".join([run.values for run in runs]))
 
 
-def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
+def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_StepColumns]:
     """Decodes the records of a run, in the order of the first step of each part."""
     parts = []
     without_template = []
@@ -368,7 +367,7 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
         templates = iter(decoder.templates_of_size(size))
         while len(numbers):
             template = next(templates, None)
-            if template is None and (len(numbers) > 1 or len(sizes) <= _FEW_SIZES):
+            if template is None and (len(numbers) > 1 or len(sizes) <= _MAX_TEMPLATE_SIZES):
                 template = decoder.learn(run.record(int(numbers[0])))
             if template is None:
                 without_template.append(numbers)
@@ -381,7 +380,7 @@ def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_Part]:
             if len(numbers):  # Otherwise the records are joined already.
                 joined = run.joined(matching)
             try:
-                parts.append(_Part(matching + run.num_before, template.columns(joined)))
+                parts.append(_StepColumns(matching + run.num_before, template.columns(joined)))
             except NoMatchError:
                 without_template.append(matching)
                 continue
@@ -396,7 +395,7 @@ def _is_run(steps: np.ndarray) -> bool:
     return len(steps) > 0 and int(steps[-1]) - int(steps[0]) + 1 == len(steps)
 
 
-def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_Part]:
+def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_StepColumns]:
     """Decodes steps one by one; separates steps without action, reward and discount."""
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
     for record_index, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
@@ -407,7 +406,7 @@ def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iter
         group.append(step)
     for group_numbers, group in groups.values():
         columns = _stacked(group, lambda field, values: stack_values(values))
-        yield _Part(np.array(group_numbers) + run.num_before, columns)
+        yield _StepColumns(np.array(group_numbers) + run.num_before, columns)
 
 
 def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterator[StepData]:
@@ -430,26 +429,28 @@ def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepD
 def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
     """Decodes all steps to columns; fields of transitions get a final row of placeholders."""
     num_steps = len(records)
-    merged = {
-        field: _Merged(num_steps + 1) if field in _OF_TRANSITIONS else _Merged(num_steps, records)
+    builders = {
+        field: _Builder(num_steps + 1)
+        if field in _TRANSITION_FIELDS
+        else _Builder(num_steps, records)
         for field in _FIELDS
     }
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
-    for steps, part in _parts_of(records, decoder):
+    for steps, part in _decoded_parts(records, decoder):
         fields = as_fields(part)
         rows = slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
         for field, column in fields.items():
-            is_none = field in _OF_TRANSITIONS and _is_none(column)
+            is_none = field in _TRANSITION_FIELDS and _is_none(column)
             if is_none and (fields["step_type"] == _FIRST).all():
                 missing[field].append((rows, column, len(steps)))
             else:
-                merged[field].put(rows, column, len(steps))
+                builders[field].put(rows, column, len(steps))
         del part, fields, column
     for field, parts in missing.items():
-        if merged[field].root is None:
+        if builders[field].root is None:
             for missing_part in parts:
-                merged[field].put(*missing_part)
-    return {field: columns.columns() for field, columns in merged.items()}
+                builders[field].put(*missing_part)
+    return {field: columns.columns() for field, columns in builders.items()}
 
 
 def _is_none(column: Any) -> bool:
@@ -474,7 +475,7 @@ class _Leaf:
     zero: Any
 
 
-class _Merged:
+class _Builder:
     """Columns of all steps, filled from parts; missing rows are zeros.
 
     Attributes:
@@ -492,7 +493,7 @@ class _Merged:
         """Fills rows with the columns of a part; the first part sets dtype, shape and structure.
 
         Raises:
-          _DifferError: They differ in dtype, shape or structure.
+          _MismatchError: They differ in dtype, shape or structure.
         """
         if self.root is None:
             self.root = map_columns(self._leaf, columns)
@@ -529,14 +530,14 @@ class _Merged:
 def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
     if isinstance(node, _Leaf):
         if not isinstance(columns, np.ndarray) or not _is_like(columns, node):
-            raise _DifferError
+            raise _MismatchError
         if not np.may_share_memory(node.array, columns):
             node.array[rows] = columns
         elif not _is_at(columns, node.array, rows):
-            raise _DifferError  # Moving it might overwrite unread records.
+            raise _MismatchError  # Moving it might overwrite unread records.
         return
     if isinstance(columns, np.ndarray) or _keys(columns) != _keys(node):
-        raise _DifferError
+        raise _MismatchError
     for key in node if isinstance(node, dict) else range(len(node)):
         _put(node[key], rows, columns[key])
 

@@ -98,12 +98,12 @@ def to_rlds_episode(
 
     timesteps = [step.timestep for step in steps]
     columns = {"observation": stack_values([t.observation for t in timesteps], "observation")}
-    arrived = {
+    next_values = {
         "action": ([step.action for step in steps[1:]], action_spec),
         "reward": ([t.reward for t in timesteps[1:]], reward_spec),
         "discount": ([t.discount for t in timesteps[1:]], discount_spec),
     }
-    for field, (values, spec) in arrived.items():
+    for field, (values, spec) in next_values.items():
         if values:
             column = stack_values(values, field, steps=range(1, len(steps)))
             columns[field] = with_placeholder(column)
@@ -163,7 +163,7 @@ def to_rlds_episodes(
         raise ValueError("There is a FIRST step inside an episode.")
     if ((types == _LAST) > flags["is_last"]).any():
         raise ValueError("There is a LAST step inside an episode.")
-    arrived = {
+    next_values = {
         field: shifted(columns[field] if padded else with_placeholder(columns[field]), lasts)
         for field in ("action", "reward", "discount")
     }
@@ -171,7 +171,7 @@ def to_rlds_episodes(
     if isinstance(custom_data, np.ndarray) and custom_data[0] is None:
         custom_data = None
     return _with_custom_data(
-        {"observation": columns["observation"], **arrived, **flags}, custom_data
+        {"observation": columns["observation"], **next_values, **flags}, custom_data
     )
 
 

@@ -16,13 +16,13 @@ from envlogger.step_data import StepData
 
 __all__ = ["StepDecoder"]
 
-# The most forms that a decoder learns: in all, and of records of one size. Other steps go through
-# the codec. (Strings, and integers that are stored with varying sizes, make many forms.)
+# The maximum number of templates of a decoder: in all, and for records of one size. Other steps go
+# through the codec. (Strings, and integers of varying sizes, need many templates.)
 _MAX_TEMPLATES = 256
 _MAX_TEMPLATES_OF_SIZE = 8
-# After a few records, no more forms are learned where one in so many has a known one: those with a
-# packet of video all have their own.
-_FEW, _RARELY = 16, 8
+# After some parsed records, templates are learned only while at least one record in 8 matches one:
+# with video packets, each record would need its own.
+_MIN_PARSED, _MAX_MISSES = 16, 8
 
 
 class StepDecoder:
@@ -65,7 +65,7 @@ class StepDecoder:
             return step
         step = _decode(record)
         self._num_parsed += 1
-        if self._num_parsed < _FEW or self._num_matched * _RARELY > self._num_parsed:
+        if self._num_parsed < _MIN_PARSED or self._num_matched * _MAX_MISSES > self._num_parsed:
             self.learn(record)
         return step
 

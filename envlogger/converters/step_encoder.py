@@ -1,10 +1,9 @@
-"""Encodes steps directly to bytes, with plans compiled from earlier steps.
+"""Fast encoder of EnvLogger steps, with plans compiled from earlier steps.
 
 The steps of a recording share their structure, so their bytes differ in the payloads only: the
-elements of arrays, the digits of numbers, the letters of strings. A plan holds what is constant,
-and a compiled function which makes sure that a step has the structure that the plan was made for,
-fetches the payloads, and joins all. Everything that is not plain goes through `codec`, which also
-says what stays the same: the bytes parse to the proto that `codec.encode` returns.
+elements of arrays, and the values of numbers and strings. A plan has the constant bytes, and a
+compiled function that checks the structure of a step and joins its payloads with them. Other steps
+go through `codec`; the bytes always parse to the proto that `codec.encode` returns.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _MAX_LAYOUTS = 256
 # Steps with more values get no plan: compiling it would take long.
 _MAX_VALUES = 1024
 
-# Arrays of this many bytes are copied into the step directly, smaller ones are faster by a detour.
-_LARGE = 4096
+# Arrays of at least this size are joined as buffers; `tobytes` is faster for smaller ones.
+_LARGE_ARRAY_BYTES = 4096
 
 
 class StepEncoder:
@@ -80,7 +79,7 @@ class StepEncoder:
                 return record
         serialized = codec.encode_to_bytes(step, name="step")
         if len(plans) < _MAX_PLANS:
-            # Only values that the codec accepts get a plan, so a plan need not look for refusals.
+            # Only values that the codec accepts get a plan, so plans need not check for others.
             with contextlib.suppress(_NotPlannedError):
                 self._plans = (_Compiler().compile(step), *plans)
         return serialized
@@ -157,18 +156,18 @@ _SCALAR_KINDS: dict[type, _ScalarKind] = {
     bytes: _ScalarKind("bytes_values", None, "{v}", (bytes,), "bytes"),
 }
 
-_SMALL = tuple(bytes([number]) for number in range(128))
+_ONE_BYTE_VARINTS = tuple(bytes([number]) for number in range(128))
 
 
 def _varint(number: int) -> bytes:
     if 0 <= number < 128:
-        return _SMALL[number]
+        return _ONE_BYTE_VARINTS[number]
     return encode_varints((number & 0xFFFF_FFFF_FFFF_FFFF,))
 
 
 def _bigint(number: int) -> bytes:
     if 0 <= number < 128:
-        return _SMALL[number]
+        return _ONE_BYTE_VARINTS[number]
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -206,14 +205,14 @@ def _shape_field(shape: Iterable[int]) -> bytes:
 class _Compiler:
     """Writes the function of a plan.
 
-    The source holds no values, only names: the values are what the names stand for.
+    The source has only names; the values are in its namespace.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._names: dict[str, Any] = {
-            "BOOLS": _SMALL[:2],
-            "SMALL": _SMALL,
+            "BOOLS": _ONE_BYTE_VARINTS[:2],
+            "SMALL": _ONE_BYTE_VARINTS,
             "ascontiguousarray": np.ascontiguousarray,
             "bigint": _bigint,
             "checked_bools": _checked_bools,
@@ -262,7 +261,7 @@ class _Compiler:
     def _emit(self, line: str) -> None:
         self._lines.append(line)
 
-    def _unless(self, condition: str) -> None:
+    def _reject_if(self, condition: str) -> None:
         self._emit(f"if {condition}: return None")
 
     def _new_value(self) -> str:
@@ -286,9 +285,9 @@ class _Compiler:
         """Emits the checks and payloads of `value`; returns the contents of its `Data`."""
         kind = type(value)
         if value is None:
-            self._unless(f"{v} is not None")
+            self._reject_if(f"{v} is not None")
             return []
-        self._unless(f"type({v}) is not {self._constant(kind)}")
+        self._reject_if(f"type({v}) is not {self._constant(kind)}")
         if kind is np.ndarray:
             return [_Message(_DATUM, self._array(value, v))]
         if isinstance(value, tuple):
@@ -301,7 +300,7 @@ class _Compiler:
 
     def _items(self, items: Sequence[Any], v: str) -> list[bytes | int | _Message]:
         if not items:
-            self._unless(v)
+            self._reject_if(v)
             return []
         names = [self._new_value() for _ in items]
         self._emit(f"{', '.join(names)}, = {v}")
@@ -309,33 +308,33 @@ class _Compiler:
 
     def _entries(self, entries: dict[Any, Any], v: str) -> list[bytes | int | _Message]:
         if not entries:
-            self._unless(v)
+            self._reject_if(v)
             return []
         keys = tuple(entries)
         types = set(map(type, keys))
         if types == {str} and not any("\0" in key for key in keys):
             # The same number of keys without NUL gives the same text only if all are equal.
             joined = self._constant("\0".join(keys))
-            self._unless(f"'\\0'.join({v}) != {joined}")
+            self._reject_if(f"'\\0'.join({v}) != {joined}")
         elif types <= {str, int, bytes}:
-            self._unless(f"tuple({v}) != {self._constant(keys)}")
-            self._unless(f"list(map(type, {v})) != {self._constant(list(map(type, keys)))}")
+            self._reject_if(f"tuple({v}) != {self._constant(keys)}")
+            self._reject_if(f"list(map(type, {v})) != {self._constant(list(map(type, keys)))}")
         else:
             raise _NotPlannedError
         names = [self._new_value() for _ in keys]
         self._emit(f"{', '.join(names)}, = {v}.values()")
-        of_text: list[bytes | int | _Message] = []
+        text_entries: list[bytes | int | _Message] = []
         pairs = []
         for key, name in zip(keys, names):
             content = self._value(entries[key], name)
             if isinstance(key, str):
                 text = _Message(_KEY, [key.encode()])
-                of_text.append(_Message(_ITEM, [text, _Message(_VALUE, content)]))
+                text_entries.append(_Message(_ITEM, [text, _Message(_VALUE, content)]))
             else:
                 stored_key = _Message(_ITEM, [codec.encode(key).SerializeToString()])
                 pair = _Message(_TUPLE, [stored_key, _Message(_ITEM, content)])
                 pairs.append(_Message(_ITEM, [pair]))
-        return [*of_text, _Message(_KVS, pairs)] if pairs else of_text
+        return [*text_entries, _Message(_KVS, pairs)] if pairs else text_entries
 
     def _scalar(self, value: Any, v: str) -> list[bytes | int | _Message]:
         base = next((base for base in type(value).__mro__ if base in _SCALAR_KINDS), None)
@@ -350,8 +349,8 @@ class _Compiler:
     def _array(self, array: np.ndarray, v: str) -> list[bytes | int | _Message]:
         dtype = array.dtype
         expected = self._constant(dtype)
-        self._unless(f"{v}.dtype is not {expected} and {v}.dtype != {expected}")
-        self._unless(f"{v}.shape != {self._constant(array.shape)}")
+        self._reject_if(f"{v}.dtype is not {expected} and {v}.dtype != {expected}")
+        self._reject_if(f"{v}.shape != {self._constant(array.shape)}")
         shape = _shape_field(array.shape)
         if array.size == 0:
             return [codec.encode(array).datum.SerializeToString()]
@@ -366,7 +365,7 @@ class _Compiler:
         elif dtype != stored:
             wire_dtype = self._constant(stored)
             payload = self._payload(array.nbytes, f"{v}.astype({wire_dtype}).tobytes()")
-        elif array.nbytes < _LARGE:
+        elif array.nbytes < _LARGE_ARRAY_BYTES:
             payload = self._payload(array.nbytes, f"{v}.tobytes()")
         else:
             payload = self._payload(array.nbytes, f"ascontiguousarray({v})")

@@ -32,9 +32,9 @@ __all__ = ["ByteArray", "NoMatchError", "Template"]
 # Steps with more values get no template: compiling it would take long.
 _MAX_VALUES = 1024
 
-# Records of fewer bytes are small; of others, the main array leaves at most one in so many.
-_MIN_WITH_MAIN = 2048
-_MAX_OF_MAIN = 32
+# A main array takes all but 1/32 of the bytes of a record of at least this size.
+_MIN_RECORD_BYTES = 2048
+_MAX_MAIN_RATIO = 32
 
 _VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 
@@ -62,7 +62,7 @@ class Template:
 
     Attributes:
       size: The number of bytes of each record of this form.
-      main: The array that nearly all of these bytes are, if there is one.
+      main: The array that takes nearly all of these bytes, if there is one.
     """
 
     def __init__(self, record: bytes) -> None:
@@ -143,8 +143,8 @@ class Template:
         for begin, dtype, *_ in self._slots:
             if (
                 dtype.base in (np.uint8, np.int8)
-                and self.size >= _MIN_WITH_MAIN
-                and dtype.itemsize * _MAX_OF_MAIN >= self.size * (_MAX_OF_MAIN - 1)
+                and self.size >= _MIN_RECORD_BYTES
+                and dtype.itemsize * _MAX_MAIN_RATIO >= self.size * (_MAX_MAIN_RATIO - 1)
             ):
                 return ByteArray(begin, dtype.base, dtype.shape)
         return None
@@ -190,7 +190,7 @@ class _Slot(NamedTuple):
     Attributes:
       begin: The offset of its first byte.
       dtype: The dtype of the stored value `x`; dtype `V` is decoded as `bytes`.
-      value: An expression of `x` for the value, in the names of `_BUILDING`.
+      value: An expression of `x` for the value, in the names of `_BUILDER_NAMES`.
       column: Converts an array of many `x` to the column of the values; it may return a view.
 
     Both raise ValueError or LookupError if `x` is not what is to be expected.
@@ -275,7 +275,7 @@ def _narrowed(numbers: np.ndarray, dtype: str) -> np.ndarray:
     return result
 
 
-_BUILDING: dict[str, Any] = {
+_BUILDER_NAMES: dict[str, Any] = {
     "BOOLS": (False, True),
     "STEP_TYPES": _STEP_TYPES,
     "SMALL": range(128),
@@ -294,7 +294,7 @@ def _compile_builder(root: _Node, slots: list[_Slot]) -> Callable[..., StepData]
 
     Its source holds nothing of the record but numbers; what is constant is passed under a name.
     """
-    names = dict(_BUILDING)
+    names = dict(_BUILDER_NAMES)
 
     def constant(value: Any) -> str:
         name = f"k{len(names)}"

@@ -25,7 +25,7 @@ from envlogger.proto.storage_pb2 import Data
 __all__ = ["EpisodePositions", "LogAssembler"]
 
 # A fixed time, so that the same episodes make the same bytes.
-_SHARD = "20000101T000000000000"
+_SHARD_NAME = "20000101T000000000000"
 
 
 class EpisodePositions(NamedTuple):
@@ -54,7 +54,7 @@ class LogAssembler:
     """
 
     def __init__(self, directory: Path, metadata: dict[str, Any], options: str) -> None:
-        self._shard = directory / _SHARD
+        self._shard = directory / _SHARD_NAME
         self._shard.mkdir(parents=True)
         self._options = options
         with self._open(directory / layout.METADATA_FILE) as writer:
@@ -67,23 +67,23 @@ class LogAssembler:
         self._positions: list[np.ndarray] = []
         self._num_steps = 0
         self._episodes: list[tuple[int, riegeli.RecordPosition | None]] = []
-        self._waiting: list[EpisodePositions] = []
+        self._queued: list[EpisodePositions] = []
 
     def _open(self, path: Path) -> riegeli.RecordWriter:
         return riegeli.RecordWriter(path, options=self._options)
 
     def add(self, steps: Sequence[bytes], metadata: bytes | None) -> None:
-        """Adds a new episode, of steps encoded by `StepEncoder`."""
-        self._copy_waiting()
+        """Adds a new episode, whose steps are encoded by `StepEncoder`."""
+        self._copy_queued()
         self._begin(len(steps), metadata)
-        self._write([_beginning(steps[0]), *steps[1:]])
+        self._write([_mark_begin(steps[0]), *steps[1:]])
 
     def copy(self, episode: EpisodePositions) -> None:
         """Adds an episode of another log; consecutive episodes of a file are copied together."""
-        last = self._waiting[-1] if self._waiting else episode
+        last = self._queued[-1] if self._queued else episode
         if episode.file != last.file or episode.positions[0] < last.positions[-1]:
-            self._copy_waiting()
-        self._waiting.append(episode)
+            self._copy_queued()
+        self._queued.append(episode)
 
     def close(self) -> None:
         """Writes the rest, and the indices.
@@ -92,7 +92,7 @@ class LogAssembler:
           DamagedDataError: A copied record is damaged.
         """
         with self._files:
-            self._copy_waiting()
+            self._copy_queued()
         rows = [
             (start, layout.NO_METADATA if position is None else position.numeric)
             for start, position in self._episodes
@@ -105,7 +105,7 @@ class LogAssembler:
             writer.write_message(offsets)
 
     def abandon(self) -> None:
-        """Closes the files, of a log that nobody will read."""
+        """Closes the files of an incomplete log."""
         with contextlib.suppress(Exception):
             self._files.close()
 
@@ -124,14 +124,14 @@ class LogAssembler:
             positions.append(self._steps.last_pos)
         self._positions.append(np.array([each.numeric for each in positions], np.int64))
 
-    def _copy_waiting(self) -> None:
-        episodes, self._waiting = self._waiting, []
+    def _copy_queued(self) -> None:
+        episodes, self._queued = self._queued, []
         if not episodes:
             return
         for episode in episodes:
             self._begin(len(episode.positions), episode.metadata)
         positions = np.concatenate([episode.positions for episode in episodes])
-        firsts = _seams(episodes)
+        firsts = _source_breaks(episodes)
         begin, file = 0, episodes[0].file
         try:
             with riegeli.RecordReader(file) as reader:
@@ -148,7 +148,7 @@ class LogAssembler:
         Args:
           reader: The file.
           positions: The positions of the records that are still to be copied.
-          firsts: The indices of the steps to mark as the begin of an episode.
+          firsts: The indices of the steps to mark as the first of an episode.
 
         Returns:
           The number of copied records.
@@ -160,40 +160,40 @@ class LogAssembler:
             raise riegeli.InvalidArgumentError(f"no record begins at {positions[0]}")
         firsts = firsts[(firsts >= 0) & (firsts < count)]
         indices = positions[:count] - chunk.begin
-        is_whole = count == chunk.num_records
-        if is_whole and not len(firsts):
-            self._copy_whole(chunk)
+        is_complete = count == chunk.num_records
+        if is_complete and not len(firsts):
+            self._copy_stored_chunk(chunk)
             return count
         reader.seek(riegeli.RecordPosition(chunk.begin, 0))
         records = reader.read_batch()
         steps = [records[index] for index in indices.tolist()]
-        marks = [_beginning(steps[first]) for first in firsts.tolist()]
-        if is_whole and all(steps[first] == mark for first, mark in zip(firsts.tolist(), marks)):
-            self._copy_whole(chunk)
+        marks = [_mark_begin(steps[first]) for first in firsts.tolist()]
+        if is_complete and all(steps[first] == mark for first, mark in zip(firsts.tolist(), marks)):
+            self._copy_stored_chunk(chunk)
             return count
         for first, mark in zip(firsts.tolist(), marks):
             steps[first] = mark
         self._write(steps)
         return count
 
-    def _copy_whole(self, chunk: riegeli.StoredChunk) -> None:
+    def _copy_stored_chunk(self, chunk: riegeli.StoredChunk) -> None:
         self._steps.write_chunk(chunk)
         begin = self._steps.last_pos.chunk_begin
         self._positions.append(np.arange(begin, begin + chunk.num_records))
 
 
-def _seams(episodes: Sequence[EpisodePositions]) -> np.ndarray:
+def _source_breaks(episodes: Sequence[EpisodePositions]) -> np.ndarray:
     """Returns the indices of the steps at which the source is not contiguous."""
-    seams, step_index, end = [], 0, -1
+    breaks, step_index, end = [], 0, -1
     for episode in episodes:
         if episode.begin != end:
-            seams.append(step_index)
+            breaks.append(step_index)
         step_index += len(episode.positions)
         end = episode.begin + len(episode.positions)
-    return np.array(seams, np.int64)
+    return np.array(breaks, np.int64)
 
 
-def _beginning(step: bytes) -> bytes:
+def _mark_begin(step: bytes) -> bytes:
     """Marks a step as the begin of an episode."""
     kind = kind_of(step)
     is_marked = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST

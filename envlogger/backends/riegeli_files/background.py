@@ -1,4 +1,4 @@
-"""Writes to the shards of a dataset in a thread, so that the environment does not wait for it."""
+"""Background thread that writes the shards of an EnvLogger dataset, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn, cast
 
-from envlogger.backends.riegeli_files.pacing import Pacing
+from envlogger.backends.riegeli_files.backpressure import Backpressure
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence
 from envlogger.errors import UsageError
 
@@ -28,10 +28,10 @@ class WritingError(Exception):
 
 
 class ShardTask(NamedTuple):
-    """Something to do with the shards.
+    """A job of the writing thread.
 
     Attributes:
-      do: Does it; raises `OSError` if it cannot be done.
+      do: Runs the job; raises `OSError` if it fails.
       num_bytes: The number of bytes to write.
       num_steps: The number of steps that are lost if it fails.
     """
@@ -45,15 +45,14 @@ _PUSH = ShardTask(lambda shards: shards.push())
 
 
 class _Batch:
-    """Jobs that the thread takes together.
+    """A batch of jobs that the thread runs together.
 
     Attributes:
-      jobs: The jobs in their order; those that add a step to the running episode are just the step,
-        because there are so many.
+      jobs: The jobs in order; a step in place of a job is added to the running episode.
       num_bytes: The number of bytes to write.
       num_done: The number of finished jobs.
-      is_awaited: Whether somebody waits until they are done.
-      is_over: Whether they are done, or will never be.
+      is_awaited: Whether a thread waits until they are finished.
+      is_finished: Whether they have run, or never will.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class _Batch:
         self.num_bytes = 0
         self.num_done = 0
         self.is_awaited = False
-        self.is_over = False
+        self.is_finished = False
 
     def do(self, shards: ShardSequence) -> None:
         for kind, jobs in itertools.groupby(self.jobs, type):
@@ -74,7 +73,7 @@ class _Batch:
                     job.do(shards)
                     self.num_done += 1
 
-    def num_steps_left(self) -> int:
+    def num_pending_steps(self) -> int:
         return sum(
             1 if isinstance(job, bytes) else job.num_steps for job in self.jobs[self.num_done :]
         )
@@ -83,17 +82,15 @@ class _Batch:
 class BackgroundWriter:
     """Runs jobs in a thread, in order, and flushes in intervals.
 
-    Those who hand over more than the thread can write and flush in time have to wait for it.
-
-    The thread ends with `close`; until then it keeps this object alive. Errors of the thread are
-    raised by the next call, as `WritingError`, and by all calls after it.
+    If the queue is full, callers wait (backpressure). The thread ends with `close`; until then it
+    keeps this object alive. All later calls raise errors of the thread, as `WritingError`.
 
     Attributes:
       lock: To be held while `add_step`, `put`, `finish` and `push` are called.
 
     Args:
-      shards: The shards to write to; nobody else may use them from now on.
-      flush_interval: After how many seconds at the latest a step is flushed; None for never.
+      shards: The shards to write to, used by the thread only from now on.
+      flush_interval: The maximum seconds before a step is flushed; None for no flushes.
       max_pending_bytes: The size of the write queue; when it is full, `put` waits.
     """
 
@@ -101,113 +98,110 @@ class BackgroundWriter:
         self, shards: ShardSequence, flush_interval: float | None, max_pending_bytes: int
     ) -> None:
         self._shards = shards
-        # Changed by the thread alone, between its rounds.
-        self._pacing = Pacing(flush_interval, max_pending_bytes)
+        # Changed by the thread alone, between batches.
+        self._backpressure = Backpressure(flush_interval, max_pending_bytes)
 
-        # The lock guards the attributes below. A recorder may be garbage collected, and
-        # closed, by whichever thread allocates something, even by one that holds the lock.
+        # The lock guards the attributes below. It is reentrant, as garbage collection may close a
+        # recorder in any thread, even in one that holds the lock.
         self.lock = threading.RLock()
-        self._work = threading.Condition(self.lock)
-        self._progress = threading.Condition(self.lock)
-        self._new = _Batch()
-        self._taken = _Batch()
-        self._ending = False
-        self._ended = False
-        self._is_resting = False
+        self._has_work = threading.Condition(self.lock)
+        self._has_progress = threading.Condition(self.lock)
+        self._queued = _Batch()
+        self._current = _Batch()
+        self._is_closing = False
+        self._is_closed = False
+        self._is_waiting = False
         self._is_dirty = False
         self._error: BaseException | None = None  # Of `push`.
         self._failure: WritingError | None = None
 
-        # A thread that is no daemon would be waited for before recorders are closed at exit.
+        # Python would wait for a non-daemon thread before it closes recorders at exit.
         self._thread = threading.Thread(target=self._run, name="envlogger", daemon=True)
         self._thread.start()
 
     def add_step(self, step: bytes) -> None:
-        """Has a step of the running episode written; waits while too much is pending.
+        """Queues a step of the running episode; waits while the queue is full.
 
         Raises:
-          WritingError: It will not be written.
+          WritingError: The step cannot be written.
         """
         self._put(step, len(step))
 
     def put(self, job: ShardTask) -> None:
-        """Has a job done, after all that was handed over before; waits while too much is pending.
+        """Queues a job; waits while the queue is full.
 
         Raises:
-          WritingError: It will not be done.
+          WritingError: The job cannot run.
         """
         self._put(job, job.num_bytes)
 
     def _put(self, job: bytes | ShardTask, num_bytes: int) -> None:
-        if self._ending:
+        if self._is_closing:
             self._raise_failure()
-        new, pacing = self._new, self._pacing
-        new.jobs.append(job)
-        new.num_bytes += num_bytes
-        if new.num_bytes >= pacing.wake_bytes or len(new.jobs) > pacing.wake_jobs:
-            self._work.notify()
+        queued, backpressure = self._queued, self._backpressure
+        queued.jobs.append(job)
+        queued.num_bytes += num_bytes
+        if queued.num_bytes >= backpressure.wake_bytes or len(queued.jobs) > backpressure.wake_jobs:
+            self._has_work.notify()
             while (
-                self._new.num_bytes + self._taken.num_bytes > pacing.max_bytes
-                or len(self._new.jobs) + len(self._taken.jobs) > pacing.max_jobs
+                self._queued.num_bytes + self._current.num_bytes > backpressure.max_bytes
+                or len(self._queued.jobs) + len(self._current.jobs) > backpressure.max_jobs
             ):
-                self._progress.wait()
+                self._has_progress.wait()
 
     def finish(self, *last: ShardTask) -> None:
-        """Waits until all jobs are done.
+        """Waits until all jobs have run.
 
         Args:
-          *last: Jobs to do after them.
+          *last: Jobs to run after them.
 
         Raises:
           WritingError: Not all could be written.
         """
-        if self._ending:
+        if self._is_closing:
             self._raise_failure()
-        batch = self._new
+        batch = self._queued
         batch.jobs += last
         batch.is_awaited = True
-        self._work.notify()
+        self._has_work.notify()
         while not batch.is_over:
-            self._progress.wait()
-        if self._ending:
+            self._has_progress.wait()
+        if self._is_closing:
             self._raise_failure()
 
     def push(self) -> None:
-        """Waits until all jobs are done, and handed to the system.
+        """Waits until all jobs have run, and their data is passed to the operating system.
 
-        While the thread rests, they are done here: to wake it would take longer than what it does.
+        While the thread waits, they run here: to wake it would take longer.
 
         Raises:
           WritingError: Not all could be written.
         """
-        if not self._is_resting or self._ending:
+        if not self._is_waiting or self._is_closing:
             self.finish(_PUSH)
             return
-        batch = self._taken = self._new
+        batch = self._current = self._queued
         batch.jobs.append(_PUSH)
         batch.is_awaited = True
-        self._new = _Batch()
+        self._queued = _Batch()
         self._is_dirty = True
         try:
             batch.do(self._shards)
         except BaseException as e:
             self._error = e  # The thread ends with the error.
-            self._ending = True
-            self._work.notify()
+            self._is_closing = True
+            self._has_work.notify()
             self._raise_failure()
-        self._taken = _Batch()
+        self._current = _Batch()
         if self._shards.is_over:
             self.finish()
 
-    def has_time(self) -> bool:
-        """Whether the thread has time for better compression: it idles, and nobody waits for it.
-
-        Nor will anybody soon, as not half of what may wait does.
-        """
-        new, taken = self._new, self._taken
-        is_awaited = self._ending or new.is_awaited or taken.is_awaited
-        return not is_awaited and self._pacing.has_time(
-            len(new.jobs), new.num_bytes + taken.num_bytes
+    def is_idle(self) -> bool:
+        """True if the thread has time for better compression: nobody waits, nor soon will."""
+        queued, current = self._queued, self._current
+        is_awaited = self._is_closing or queued.is_awaited or current.is_awaited
+        return not is_awaited and self._backpressure.is_idle(
+            len(queued.jobs), queued.num_bytes + current.num_bytes
         )
 
     def close(self) -> None:
@@ -217,18 +211,18 @@ class BackgroundWriter:
           WritingError: Not all could be written.
         """
         with self.lock:
-            self._ending = True
-            self._work.notify()
+            self._is_closing = True
+            self._has_work.notify()
         if threading.current_thread() is self._thread:
-            return  # The garbage collector called, and the thread goes on to its end.
+            return  # Called by the garbage collector in the thread itself.
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def _raise_failure(self) -> NoReturn:
         """Waits for the end of the thread, and raises its failure with the lost steps."""
-        while not self._ended:
-            self._progress.wait()
+        while not self._is_closed:
+            self._has_progress.wait()
         raise self._failure or UsageError("the recorder is closed")
 
     # The methods below run in the thread.
@@ -236,70 +230,70 @@ class BackgroundWriter:
     def _run(self) -> None:
         failure = None
         try:
-            self._work_until_the_end()
+            self._run_batches()
             self._shards.close()
-            if self._shards.trouble is not None:
-                failure = WritingError(self._shards.trouble, 0)
+            if self._shards.pending_error is not None:
+                failure = WritingError(self._shards.pending_error, 0)
         except BaseException as e:
             failure = WritingError(e, None)
             failure.num_lost_steps = self._count_lost_steps()
         finally:
-            # Whatever else went wrong, nobody waits for a thread that is no more.
+            # Nobody may wait for a thread that has ended.
             with self.lock:
-                self._ending = self._ended = True
+                self._is_closing = self._is_closed = True
                 self._failure = failure
-                self._new.is_over = self._taken.is_over = True
-                self._new, self._taken = _Batch(), _Batch()
-                self._progress.notify_all()
+                self._queued.is_over = self._current.is_over = True
+                self._queued, self._current = _Batch(), _Batch()
+                self._has_progress.notify_all()
 
-    def _work_until_the_end(self) -> None:
-        pacing = self._pacing
-        ending = False
-        while not ending:
-            ending = self._take_batch()
-            pacing.begin_round()
-            self._taken.do(self._shards)
-            if pacing.flush_is_due():
+    def _run_batches(self) -> None:
+        backpressure = self._backpressure
+        is_closing = False
+        while not is_closing:
+            is_closing = self._next_batch()
+            backpressure.begin_batch()
+            self._current.do(self._shards)
+            if backpressure.is_flush_due():
                 if self._is_dirty:
                     self._shards.flush()
                 self._is_dirty = False
-            pacing.end_round(len(self._taken.jobs))
+            backpressure.end_batch(len(self._current.jobs))
             with self.lock:
-                self._taken.is_over = True
-                self._taken = _Batch()
+                self._current.is_over = True
+                self._current = _Batch()
                 if self._shards.is_over:
-                    self._ending = True
-                self._progress.notify_all()
+                    self._is_closing = True
+                self._has_progress.notify_all()
 
-    def _take_batch(self) -> bool:
-        """Waits for jobs; returns whether this is the last batch."""
-        pacing = self._pacing
+    def _next_batch(self) -> bool:
+        """Waits for a batch of jobs; returns True if it is the last one."""
+        backpressure = self._backpressure
         with self.lock:
             while not (
-                self._ending
-                or self._new.num_bytes >= pacing.wake_bytes
-                or len(self._new.jobs) > pacing.wake_jobs
-                or self._new.is_awaited
+                self._is_closing
+                or self._queued.num_bytes >= backpressure.wake_bytes
+                or len(self._queued.jobs) > backpressure.wake_jobs
+                or self._queued.is_awaited
             ):
-                seconds = pacing.seconds_to_flush()
+                seconds = backpressure.seconds_to_flush()
                 if seconds <= 0:
                     break
-                self._is_resting = True
-                self._work.wait(seconds)
-                self._is_resting = False
+                self._is_waiting = True
+                self._has_work.wait(seconds)
+                self._is_waiting = False
             if self._error is not None:
                 raise self._error
-            self._taken, self._new = self._new, _Batch()
-            self._is_dirty = self._is_dirty or bool(self._taken.jobs)
-            return self._ending
+            self._current, self._queued = self._queued, _Batch()
+            self._is_dirty = self._is_dirty or bool(self._current.jobs)
+            return self._is_closing
 
     def _count_lost_steps(self) -> int | None:
-        """Saves what can be saved after a failure; None if that fails too."""
+        """Closes the shards after a failure; returns the number of lost steps, None if unknown."""
         with self.lock:
-            self._ending = True
-            batches = self._taken, self._new
+            self._is_closing = True
+            batches = self._current, self._queued
         try:
             num_lost = self._shards.salvage()
         except BaseException:  # The first failure is more informative.
             return None
-        return num_lost + sum(batch.num_steps_left() for batch in batches)
+        return num_lost + sum(batch.num_pending_steps() for batch in batches)

@@ -1,4 +1,4 @@
-"""Chooses better compression of chunks of steps if it pays and time allows."""
+"""Adaptive compression of chunks of steps: Brotli if it is smaller and the writer is idle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAST = "zstd:3"
 SMALL = "brotli:6"
 """The compression of the published EnvLogger. Halves frames of games, but not noise."""
 
-# The least gain of SMALL, because reading it takes longer.
+# The minimum ratio of sizes at which SMALL is used, as reading it takes longer.
 _MIN_RATIO = 1.05
 
 # Chunks are alike, so only one in this many is compressed both ways to compare.
@@ -29,17 +29,17 @@ class ChunkCompression:
     """Returns the compression for a chunk, see `riegeli.RecordWriter.set_compression`.
 
     Attributes:
-      has_time: Whether those who record neither wait for the chunk nor soon will.
+      is_idle: Returns True if no recorder waits for the chunk, nor soon will.
     """
 
     def __init__(self) -> None:
-        self.has_time: Callable[[], bool] = lambda: False
+        self.is_idle: Callable[[], bool] = lambda: False
         self._best = FAST
         self._num_chunks_to_trial = 0
 
     def __call__(self, records: Sequence[bytes]) -> str:
         """Chooses for a chunk of these records."""
-        if not self.has_time() or sum(map(len, records)) < _MIN_CHUNK_SIZE:
+        if not self.is_idle() or sum(map(len, records)) < _MIN_CHUNK_SIZE:
             return FAST
         if self._num_chunks_to_trial == 0:
             self._num_chunks_to_trial = _TRIAL_PERIOD

@@ -1,4 +1,4 @@
-"""Reserves disk space for accepted steps that are not written yet."""
+"""Disk space reserved for recorded steps that are not written yet."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from rlds_ecosystem.model.errors import StorageError
 
 __all__ = ["DiskReserve"]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_BLOCK, _FOR_INDEX = 1 << 22, 1 << 23
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+_GROWTH_BYTES, _INDEX_BYTES = 1 << 22, 1 << 23
 
 
 class DiskReserve:
     """Occupies space on the disk of a directory, to be released when the disk is full.
 
-    The file that occupies it has no name: it vanishes with the process. In an object store there is
-    none.
+    The file that occupies it has no name: it vanishes with the process. Object stores need none.
 
     Args:
       directory: The directory, which has to be there.
       max_pending_bytes: The size of the write queue. There is space for its index, too.
 
     Attributes:
-      cause: The error that ends the recording, though what was accepted can still be written; None
-        before.
-      ends_recording: Whether the writer accepts no more then. If not, a queue in front looks at the
-        cause, and closes the writer.
+      cause: The error that ends the recording, after the accepted steps are written; else None.
+      ends_recording: Whether the writer accepts no more steps then. If not, the wrapper of the
+        writer checks the cause, and closes it.
 
     Raises:
       StorageError: The space is not there, or the directory cannot be written to.
@@ -41,19 +39,19 @@ class DiskReserve:
         self.cause: BaseException | None = None
         self.ends_recording = True
         # Incompressible chunks are slightly larger than their content.
-        self._least = max_pending_bytes + (max_pending_bytes >> 7) + _FOR_INDEX
+        self._min_size = max_pending_bytes + (max_pending_bytes >> 7) + _INDEX_BYTES
         self._lock, self._size = threading.Lock(), 0
         self._file: IO[bytes] | None = None
         if not is_local(directory):
             return
         try:
             self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 (kept open)
-            self._grow(self._file, self._least)
+            self._grow(self._file, self._min_size)
         except OSError as error:
             self.close()
             raise StorageError(
                 f"cannot write to data_directory {os.fspath(directory)}: {error}; check its "
-                f"permissions, and that {self._least >> 20} MB are left (with a smaller "
+                f"permissions, and that {self._min_size >> 20} MB are left (with a smaller "
                 "max_pending_bytes it is less)"
             ) from error
 
@@ -65,17 +63,17 @@ class DiskReserve:
             file.flush()
         self._size += num_bytes
 
-    def hold(self, num_bytes: int) -> bool:
-        """Extends the reserve to a size; it never shrinks.
+    def extend(self, num_bytes: int) -> bool:
+        """Extends the reserve by the size of pending data; it never shrinks.
 
         Returns:
-          Whether the space is there: false if the disk is full, or there is a cause.
+          True if the space is reserved; False if the disk is full, or there is a cause.
         """
         with self._lock:
-            missing = self._least + num_bytes - self._size
+            missing = self._min_size + num_bytes - self._size
             if self.cause is None and missing > 0 and self._file is not None:
                 try:
-                    self._grow(self._file, -(-missing // _BLOCK) * _BLOCK)
+                    self._grow(self._file, -(-missing // _GROWTH_BYTES) * _GROWTH_BYTES)
                 except OSError:
                     return False
             return self.cause is None
@@ -84,10 +82,10 @@ class DiskReserve:
         """Releases the reserve, once, if an error means a full disk.
 
         Returns:
-          Whether it is worth trying again; there is a cause then.
+          True to try again; then there is a cause.
         """
         with self._lock:
-            if self._file is None or self._file.closed or error.errno not in _FULL:
+            if self._file is None or self._file.closed or error.errno not in _DISK_FULL_ERRORS:
                 return False
             self.cause = self.cause or error
             self._file.close()

@@ -1,4 +1,4 @@
-"""A Riegeli file that grows, and survives that the disk is full for a while."""
+"""A growing Riegeli file of a recording; recovers after the disk was full."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["GrowingFile"]
 class GrowingFile:
     """Appends records to a new file.
 
-    One in a store is written to a temporary file, and is there when it is closed or synced.
+    In a store, it is written to a temporary file, and uploaded when it is closed or synced.
 
-    Records that were handed over but have not reached the file are kept: when the disk is full and
-    the reserve makes room, they are written anew after what is complete in the file.
+    Records that are not in the file yet are kept: if the disk is full and the reserve is released,
+    they are written again after the last complete chunk.
 
     Attributes:
       positions: The positions of the records. The caller may remove those of written records.
-      is_out_of_reach: Whether `salvage` could not bring it to its store.
+      has_failed_upload: Whether `salvage` could not upload it to its store.
 
     Args:
       path: The file, which must not exist.
@@ -48,7 +48,7 @@ class GrowingFile:
         compression: Callable[[Sequence[bytes]], str] | None = None,
     ) -> None:
         self.positions: list[riegeli.RecordPosition] = []
-        self.is_out_of_reach = False
+        self.has_failed_upload = False
         self._path = path
         self._options = options
         self._compression = compression
@@ -63,14 +63,14 @@ class GrowingFile:
             else stores.open_binary(path, "wb")
         )
         try:
-            self._writer = self._try(self._begin)
+            self._writer = self._retry_if_full(self._begin)
         except BaseException:
             self._file.close()
             raise
         self._end = self._writer.estimated_size()
 
     def _begin(self, end: int = 0) -> riegeli.RecordWriter:
-        """Continues at the end of complete records; overwrites a torn end."""
+        """Opens a writer at the end of complete records; overwrites a truncated chunk."""
         self._file.truncate(end)
         self._file.seek(end)
         writer = riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
@@ -86,27 +86,26 @@ class GrowingFile:
         try:
             for record in records:
                 writer.write_record(record)
-                # Its offset depends on the sizes of the chunks before it, which threads may be
-                # encoding.
+                # A lazy position: threads may still encode the chunks before it.
                 positions.append(writer.last_pos)
         except OSError as e:
-            self._make_room_after(e)
+            self._release_reserve(e)
             self._rewrite(num_positions - len(positions))
         if self._writer.estimated_size() != self._end:
-            self._forget_written()
+            self._drop_written()
 
     def push(self) -> None:
         """Writes all records to the file, so that they survive a killed process.
 
-        Not so in a store: there they survive it once the file is synced.
+        In a store, they survive it once the file is synced.
         """
         try:
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         except OSError as e:
-            self._make_room_after(e)
+            self._release_reserve(e)
             self._rewrite()
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
-        self._forget_written()
+        self._drop_written()
 
     def sync(self) -> None:
         """Syncs the file to disk, so that pushed records survive a power failure.
@@ -118,7 +117,7 @@ class GrowingFile:
             self._file.publish()
             self._published_end = self._end
             return
-        self._try(lambda: os.fsync(self._file.fileno()))
+        self._retry_if_full(lambda: os.fsync(self._file.fileno()))
         if os.fstat(self._file.fileno()).st_nlink == 0:
             raise FileNotFoundError(f"{self._path} was deleted while it was being written")
 
@@ -137,9 +136,9 @@ class GrowingFile:
         """Closes the file after a failure, with its complete chunks.
 
         Returns:
-          How many of the records at the beginning of `positions` are in it.
+          The number of the first records of `positions` that are in it.
         """
-        with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
+        with contextlib.suppress(Exception):  # The caller knows the failure.
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         self._end = self._writer.estimated_size()
         # File objects other than those of the system raise other errors than OSError too.
@@ -149,45 +148,44 @@ class GrowingFile:
             self._file.close()
         except Exception:
             if not self._is_local:  # The store still has the last published state.
-                self.is_out_of_reach = True
+                self.has_failed_upload = True
                 self._end = self._published_end
         return sum(self._has_reached_file(position) for position in self.positions)
 
-    def _try(self, action: Callable[[], Any]) -> Any:
+    def _retry_if_full(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
         except OSError as e:
-            self._make_room_after(e)
+            self._release_reserve(e)
             return action()
 
-    def _make_room_after(self, error: OSError) -> None:
+    def _release_reserve(self, error: OSError) -> None:
         if self._reserve is None or not self._reserve.release_after(error):
             raise error
 
-    def _rewrite(self, num_unplaced: int = 0) -> None:
-        """Writes the unwritten records to the end of the file, over a torn chunk.
+    def _rewrite(self, num_without_position: int = 0) -> None:
+        """Writes the unwritten records to the end of the file, over a truncated chunk.
 
         Args:
-          num_unplaced: See `_forget_written`.
+          num_without_position: See `_drop_written`.
         """
-        self._forget_written(num_unplaced)
-        del self.positions[len(self.positions) - (len(self._unwritten) - num_unplaced) :]
+        self._drop_written(num_without_position)
+        del self.positions[len(self.positions) - (len(self._unwritten) - num_without_position) :]
         self._writer = self._begin(self._end)
         for record in self._unwritten:
             self._writer.write_record(record)
             self.positions.append(self._writer.last_pos)
 
-    def _forget_written(self, num_unplaced: int = 0) -> None:
+    def _drop_written(self, num_without_position: int = 0) -> None:
         """Drops the records that are in the file.
 
         Args:
-          num_unplaced: The number of the last unwritten records without a position.
+          num_without_position: The number of the last unwritten records without a position.
         """
         self._end = self._writer.estimated_size()
-        first = len(self.positions) - (len(self._unwritten) - num_unplaced)
+        first = len(self.positions) - (len(self._unwritten) - num_without_position)
         for position in self.positions[first:]:
-            # It is known without waiting: the chunks before that of the first unwritten record are
-            # in the file.
+            # No wait: the chunks before that of the first unwritten record are in the file.
             if not self._has_reached_file(position):
                 break
             self._unwritten.popleft()

@@ -1,6 +1,6 @@
-"""Reads the files of a dataset in Riegeli format; see `layout`.
+"""Reader of the files of an EnvLogger dataset; see `layout`.
 
-What is damaged is left out and reported, so that it does not hide the rest.
+Damaged parts are skipped and reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-_RECOVER = "envlogger.recover repairs it as far as possible"
+_ADVICE = "envlogger.recover repairs it as far as possible"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,8 +52,8 @@ class Shard:
       all_rows: The rows of the index of episodes, with those without steps in `step_offsets`,
         int64 [n, 2].
       steps_size: The size of the file of steps.
-      covers_episodes: Whether the index is sure to lack no episode that its steps belong to.
-      known_end: The number of the step after the last episode; None if it is not sure.
+      covers_episodes: Whether the index surely has the episodes of all its steps.
+      known_end: The number of the step after the last episode; None if unknown.
       damage: The damage of the index files.
     """
 
@@ -71,9 +71,9 @@ class Shard:
     def episodes_end(self) -> int:
         """The number of the step after the last episode.
 
-        EnvLogger up to 1.3 takes all steps at the end of a shard for its last episode, even where
-        it was killed before it could index the episodes that they belong to. So where it is not
-        sure, the steps are read to see where another episode begins.
+        EnvLogger up to 1.3 takes all steps at the end of a shard for its last episode, even if it
+        was killed before it could index their episodes. If the end is unknown, the steps are read
+        to find the begin of another episode.
 
         Raises:
           OSError: The steps cannot be read.
@@ -113,16 +113,16 @@ def read_metadata(directory: epath.Path) -> Data:
     try:
         records, problem = _read_records(content)
         if problem:
-            raise DamagedDataError(f"{problem}; {_RECOVER}")
+            raise DamagedDataError(f"{problem}; {_ADVICE}")
         if len(records) != 1:
-            raise DamagedDataError(f"it has {len(records)} records instead of 1; {_RECOVER}")
+            raise DamagedDataError(f"it has {len(records)} records instead of 1; {_ADVICE}")
         return parse(Data, records[0])
     except DamagedDataError as e:
         raise DamagedDataError(f"{path} is damaged: {e}") from e
 
 
 def shard_directories(directory: epath.Path) -> list[epath.Path]:
-    """All directories in a directory, of which some may be shards, in the order of shards."""
+    """Returns all directories in a directory, in the order of shards; not all need be shards."""
     try:
         return [
             directory / entry.name for entry in stores.list_directory(directory) if entry.is_dir
@@ -159,7 +159,7 @@ def _load_shard(directory: epath.Path) -> Shard | None:
     damage = []
 
     def report(path: str, problem: str, num_steps: int | None = None) -> None:
-        damage.append(Damage(path, problem, num_steps, advice=_RECOVER))
+        damage.append(Damage(path, problem, num_steps, advice=_ADVICE))
 
     if content is None:
         report(offsets_path, "is missing")

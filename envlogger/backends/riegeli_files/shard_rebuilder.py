@@ -20,7 +20,7 @@ from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["RebuiltShard", "ShardEpisode", "damage_of", "rebuild"]
 
-_RECOVER = "envlogger.recover makes episodes from them"
+_ADVICE = "envlogger.recover makes episodes from them"
 
 
 @dataclasses.dataclass
@@ -29,9 +29,9 @@ class ShardEpisode:
 
     Attributes:
       start: The number of its first step.
-      metadata: Its metadata: the position in the file of metadata, the serialized `Data` where they
-        are not there yet, or -1.
-      is_from_index: Whether only the index says that it begins there, not its first step.
+      metadata: Its metadata: the position in the file of metadata, the serialized `Data` if they
+        are not in the file, or -1.
+      is_from_index: Whether only the index has its begin, not its first step.
     """
 
     start: int
@@ -42,14 +42,14 @@ class ShardEpisode:
 class RebuiltShard:
     """The episodes of a shard, rebuilt from its file of steps for crash recovery.
 
-    What the index says holds: steps that it leaves out were discarded. What it does not say follows
-    the rule of `episode_rule`. Steps after a damaged region, up to where the next episode begins,
-    are an episode of their own: whether they belong to the one before the region is not known.
+    The index has precedence: indexed steps that it leaves out were discarded. Other steps follow
+    `episode_rule`. Steps after a damaged region, up to the begin of the next episode, become an
+    episode of their own.
 
     Attributes:
       positions: The record positions of the steps, int64 [num_steps].
       episodes: The episodes.
-      regions: The parts of the file that are damaged.
+      regions: The damaged regions of the file.
       num_lost_steps: The number of steps that the index lists and the file lacks.
     """
 
@@ -61,30 +61,30 @@ class RebuiltShard:
         self._offsets = shard.step_offsets
         self._rows = shard.all_rows
         self._covers_episodes = shard.covers_episodes
-        # The first step that may belong to an episode missing in the index.
-        self._unsure_from: float = 0
+        # The first step whose episode may be missing in the index.
+        self._uncertain_from: float = 0
         if shard.covers_episodes:
-            self._unsure_from = math.inf
+            self._uncertain_from = math.inf
         elif len(self._rows):
-            self._unsure_from = int(self._rows[-1, 0])
-        self._number = first_number  # Of the next step, counted as the index does.
+            self._uncertain_from = int(self._rows[-1, 0])
+        self._step_number = first_number  # Of the next step, counted as the index does.
         self._row = -1  # Of the index, that has the current episode.
         self._numbers_are_known = True
         self._in_episode = False
         self._is_after_last = False
-        self._has_hole = False  # After the last step.
+        self._has_gap = False  # After the last step.
 
     def add(self, position: int, record: bytes) -> None:
         """Adds the next record of the file."""
         if len(self._offsets) and position <= self._offsets[-1]:
             self._add_indexed(position, record)
             return
-        if self._number < len(self._offsets):
+        if self._step_number < len(self._offsets):
             self.end()
-            self._has_hole = True
-        if self._number == len(self._offsets) and self._covers_episodes:
+            self._has_gap = True
+        if self._step_number == len(self._offsets) and self._covers_episodes:
             self._in_episode = False
-        if self._has_hole:
+        if self._has_gap:
             self._numbers_are_known = False
         kind = kind_of(record)
         if kind.is_step:
@@ -92,80 +92,80 @@ class RebuiltShard:
         elif kind.mark == Data.DISCARDED:
             self._discard()
         elif self._in_episode:
-            self._note_metadata(record)
+            self._add_metadata(record)
 
     def add_damage(self, region: riegeli.SkippedRegion) -> None:
-        """Adds the next region of the file that is damaged."""
+        """Adds the next damaged region of the file."""
         self.regions.append(region)
-        self._has_hole = True
+        self._has_gap = True
 
     def end(self) -> None:
         """Called when no more steps of the index follow."""
-        num_missing = max(0, len(self._offsets) - self._number)
+        num_missing = max(0, len(self._offsets) - self._step_number)
         self.num_lost_steps += num_missing
-        self._number += num_missing
+        self._step_number += num_missing
 
     def _add_indexed(self, position: int, record: bytes) -> None:
-        step_index = self._number
+        step_index = self._step_number
         while self._offsets[step_index] < position:
             step_index += 1
         if self._offsets[step_index] > position:
             return  # It was discarded.
-        self._has_hole = step_index > self._number
-        self.num_lost_steps += step_index - self._number
-        self._number = step_index
+        self._has_gap = step_index > self._step_number
+        self.num_lost_steps += step_index - self._step_number
+        self._step_number = step_index
         kind = kind_of(record)
-        if self._reach_row():
+        if self._advance_row():
             self._begin(int(self._rows[self._row, 1]))
         elif (
-            self._has_hole
+            self._has_gap
             or not self._in_episode
-            or (step_index >= self._unsure_from and kind.begins_episode(self._is_after_last))
+            or (step_index >= self._uncertain_from and kind.begins_episode(self._is_after_last))
         ):
             self._begin(layout.NO_METADATA)
-        self._take(position, kind)
+        self._add_step(position, kind)
 
-    def _reach_row(self) -> bool:
+    def _advance_row(self) -> bool:
         """Advances to the index row of the current step; returns whether the row changed."""
         before = self._row
-        while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._number:
+        while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._step_number:
             self._row += 1
         return self._row != before
 
     def _add_unindexed(self, position: int, kind: StepKind) -> None:
-        # The index of the episodes may be more than that of the steps.
-        is_new_row = self._numbers_are_known and self._reach_row()
+        # The index of episodes may be longer than that of steps.
+        is_new_row = self._numbers_are_known and self._advance_row()
         begins = kind.begins_episode(self._is_after_last)
-        begins |= self._has_hole or not self._in_episode
+        begins |= self._has_gap or not self._in_episode
         if begins or (is_new_row and not self._covers_episodes):
             metadata = layout.NO_METADATA
             if self._numbers_are_known and self._row >= 0:
                 start, offset = self._rows[self._row]
-                metadata = int(offset) if start == self._number else metadata
+                metadata = int(offset) if start == self._step_number else metadata
             self._begin(metadata, is_from_index=not begins)
-        self._take(position, kind)
+        self._add_step(position, kind)
 
     def _begin(self, metadata: int, *, is_from_index: bool = False) -> None:
         self.episodes.append(ShardEpisode(len(self.positions), metadata, is_from_index))
         self._in_episode = True
 
-    def _take(self, position: int, kind: StepKind) -> None:
+    def _add_step(self, position: int, kind: StepKind) -> None:
         self.positions.append(position)
-        self._number += 1
+        self._step_number += 1
         self._is_after_last = kind.is_last
-        self._has_hole = False
+        self._has_gap = False
 
     def _discard(self) -> None:
-        if self._in_episode and not self._has_hole:
+        if self._in_episode and not self._has_gap:
             # The index refers to later steps that replaced these.
             while (episode := self.episodes.pop()).is_from_index:
                 pass
-            self._number -= len(self.positions) - episode.start
+            self._step_number -= len(self.positions) - episode.start
             del self.positions[episode.start :]
-            self._row = int(np.searchsorted(self._rows[:, 0], self._number)) - 1
+            self._row = int(np.searchsorted(self._rows[:, 0], self._step_number)) - 1
         self._in_episode = self._is_after_last = False
 
-    def _note_metadata(self, record: bytes) -> None:
+    def _add_metadata(self, record: bytes) -> None:
         episode = self.episodes[-1]
         if isinstance(episode.metadata, bytes) or episode.metadata == layout.NO_METADATA:
             data = Data.FromString(record)
@@ -181,7 +181,7 @@ def rebuild(
     Args:
       shard: The shard.
       first_number: The number of the step to begin with.
-      on_progress: Called now and then with how many bytes of the file were read.
+      on_progress: Called regularly with the number of bytes read.
 
     Raises:
       StorageError: The file cannot be read.
@@ -215,13 +215,13 @@ def damage_of(shard: Shard) -> list[Damage]:
     for num_unindexed, where in ((num_before, "before the first"), (num_after, "after the last")):
         if num_unindexed:
             problem = f"has steps {where} episode of the index"
-            damages.append(Damage(path, problem, num_unindexed, advice=_RECOVER))
+            damages.append(Damage(path, problem, num_unindexed, advice=_ADVICE))
     rebuilt = rebuild(shard, max(0, num_steps - 1))
     last = shard.step_offsets[-1] if num_steps else -1
     unindexed = [position for position in rebuilt.positions if position > last]
     if unindexed:
         num_bytes = shard.steps_size - unindexed[0]
-        damages.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _RECOVER))
+        damages.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _ADVICE))
     for region in rebuilt.regions:
         problem = f"is damaged or cut off at byte {region.begin}"
         damages.append(Damage(path, problem, None, region.length, region.message))

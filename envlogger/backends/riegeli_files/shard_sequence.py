@@ -1,4 +1,4 @@
-"""Writes the shards of a dataset in Riegeli format, one after the other."""
+"""Writer of the shards of an EnvLogger dataset, one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ShardSequence", "store_metadata"]
 
 
 def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
-    """Writes what is stored about a dataset at once, unless it has that already.
+    """Writes the metadata file of a dataset atomically, unless it exists.
 
     Args:
       directory: The directory of the dataset.
@@ -55,21 +55,21 @@ def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
 
 
 class ShardSequence:
-    """Appends serialized steps to new shards of a directory, which may have others already.
+    """Appends serialized steps to new shards of a directory, next to existing ones.
 
     Args:
       directory: The directory of the dataset.
       max_episodes_per_file: The maximum number of episodes per shard; no limit if not positive.
       options: The Riegeli options of the files, see `riegeli.RecordWriter`.
-      sync: Whether what is flushed also survives a failure of power.
+      sync: Whether flushed steps survive a power failure (`fsync`).
       reserve: Space to use when the disk is full.
       compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
 
     Attributes:
-      trouble: The error that will soon end the recording: there is no more room on the disk than
-        the reserve, or no new shard could be made, so that the last one goes on.
-      is_over: Whether no more is accepted then.
-      ends_in_trouble: Whether it is over then; not so if others look at the reserve.
+      pending_error: The error that ends the recording once accepted steps are written: the disk is
+        full but for the reserve, or no new shard could be made.
+      is_over: Whether no more steps are accepted.
+      ends_on_error: Whether a pending error ends it; False if a wrapper checks the reserve.
 
     Its methods raise `OSError` if a file cannot be written; `salvage` is all that may be called
     then.
@@ -85,10 +85,10 @@ class ShardSequence:
         reserve: DiskReserve | None = None,
         compression: ChunkCompression | None = None,
     ) -> None:
-        self._directory, self._share = directory, SharedLock(directory)
+        self._directory, self._shared_lock = directory, SharedLock(directory)
         self._max_episodes_per_file = max_episodes_per_file
-        # In a store, nothing is there before it is synced, and then it is written as a whole: so a
-        # shard ends with the first episode after a flush, and no byte is written often.
+        # In a store, each sync uploads a whole file: so a shard ends with the first episode after a
+        # flush, and few bytes are uploaded again.
         self._is_local = stores.is_local(directory)
         self._open_shard = functools.partial(
             ShardWriter,
@@ -97,12 +97,12 @@ class ShardSequence:
             compression=compression,
             sync=sync or not self._is_local,
         )
-        self._reserve, self.ends_in_trouble = reserve, True
+        self._reserve, self.ends_on_error = reserve, True
         self._shard: ShardWriter | None = None
         self._last_shard_time = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
     def begin_episode(self, step: bytes) -> None:
-        """Begins an episode with its first step, and a shard if there is none with room for it."""
+        """Begins an episode with its first step, in a new shard if the current one is full."""
         if self._shard is None:
             self._shard = self._make_shard()
         elif 0 < self._max_episodes_per_file <= self._shard.num_episodes or (
@@ -130,12 +130,12 @@ class ShardSequence:
         self.current.add_steps(steps)
 
     def flush(self) -> None:
-        """Brings all steps to the files, and makes all episodes but the running one visible."""
+        """Writes all steps to the files, and makes all episodes but the running one visible."""
         if self._shard is not None:
             self._shard.flush()
 
     def push(self) -> None:
-        """Hands all steps to the system."""
+        """Passes all steps to the operating system."""
         if self._shard is not None:
             self._shard.push()
 
@@ -144,28 +144,28 @@ class ShardSequence:
         if self._shard is not None:
             self._shard.close()
             self._shard = None
-        self._share.close()
+        self._shared_lock.close()
 
     def salvage(self) -> int:
-        """Closes the files after a failure, with all that reached them visible.
+        """Closes the files after a failure, and makes the written steps visible.
 
         Returns:
-          How many steps that were accepted are lost.
+          The number of accepted steps that are lost.
         """
         shard, self._shard = self._shard, None
-        self._share.close()
+        self._shared_lock.close()
         return shard.salvage() if shard is not None else 0
 
     @property
-    def trouble(self) -> BaseException | None:
+    def pending_error(self) -> BaseException | None:
         """See the class."""
         return self._reserve.cause if self._reserve is not None else None
 
     @property
     def is_over(self) -> bool:
         """See the class."""
-        ends = self.ends_in_trouble and self._reserve is not None and self._reserve.ends_recording
-        return ends and self.trouble is not None
+        ends = self.ends_on_error and self._reserve is not None and self._reserve.ends_recording
+        return ends and self.pending_error is not None
 
     @property
     def current(self) -> ShardWriter:

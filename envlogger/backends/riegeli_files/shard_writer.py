@@ -1,4 +1,4 @@
-"""Writes one shard of a dataset in Riegeli format; see `layout` for its files."""
+"""Writer of one shard of an EnvLogger dataset; see `layout` for its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ShardWriter", "marked"]
 
 
 def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
-    """Returns a serialized step with a mark of its position in the episode."""
+    """Returns a serialized step with an episode mark, such as `BEGINS`."""
     return step + Data(episode_mark=mark).SerializeToString()
 
 
@@ -26,7 +26,7 @@ def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
 class _Episode:
     start: int
     metadata: bytes | None = None
-    metadata_is_noted: bool = True
+    is_metadata_written: bool = True
 
 
 class ShardWriter:
@@ -41,8 +41,7 @@ class ShardWriter:
       options: The Riegeli options of the files, see `riegeli.RecordWriter`.
       reserve: Space to use when the disk is full.
       compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
-      sync: Whether what is flushed also survives a failure of power, not just the death of the
-        process.
+      sync: Whether flushed steps also survive a power failure, not just a killed process.
 
     Attributes:
       num_episodes: The number of episodes begun in it.
@@ -68,8 +67,7 @@ class ShardWriter:
                 file = GrowingFile(directory / name, options, reserve, compression)
                 return on_error.enter_context(contextlib.closing(file))
 
-            # They are closed in the opposite order. In a store they appear then, and what refers to
-            # the others has to be last.
+            # They are closed in reverse order, and then appear in a store: indexes have to be last.
             self._step_offsets = open_file(layout.STEP_OFFSETS_FILE)
             self._episode_index = open_file(layout.EPISODE_INDEX_FILE)
             self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
@@ -101,23 +99,23 @@ class ShardWriter:
         """Sets the metadata of the running episode."""
         episode = self._pending_episodes[-1]
         episode.metadata = metadata
-        episode.metadata_is_noted = False
+        episode.is_metadata_written = False
 
     def discard_episode(self) -> None:
         """Discards the running episode; its written steps stay invisible."""
-        # Once they are all in the file, nothing refers to the positions any more.
+        # After `push`, the positions are not needed any more.
         self._steps.push()
         episode = self._pending_episodes.pop()
         self.num_episodes -= 1
         del self._steps.positions[episode.start - self._num_indexed_steps :]
         self._num_steps = episode.start
-        self._write_note(marked(b"", Data.DISCARDED))
+        self._write_recovery_record(marked(b"", Data.DISCARDED))
 
     def push(self) -> None:
-        """Hands all steps to the system, with the metadata of the running episode."""
+        """Passes all steps to the operating system, with the metadata of the running episode."""
         self._steps.push()
         if self._pending_episodes:
-            self._note_metadata(self._pending_episodes[-1])
+            self._write_running_metadata(self._pending_episodes[-1])
 
     def flush(self) -> None:
         """Writes all steps to the files, and makes all episodes but the running one visible."""
@@ -128,7 +126,7 @@ class ShardWriter:
         if self._pending_episodes:
             *finished, running = self._pending_episodes
             num_steps = running.start - self._num_indexed_steps
-            self._note_metadata(running)
+            self._write_running_metadata(running)
         self._sync_if_enabled(self._steps)
         self._index(finished, num_steps)
 
@@ -142,35 +140,37 @@ class ShardWriter:
     def salvage(self) -> int:
         """Closes the files after a failure, and makes the written episodes visible.
 
-        Does what is possible: where the index cannot be written, what it covers already remains.
+        If the index cannot be written, its earlier part stays valid.
 
         Returns:
-          How many steps that were accepted are lost.
+          The number of accepted steps that are lost.
         """
         num_steps = self._steps.salvage()
-        later_files = (self._episode_metadata, self._episode_index, self._step_offsets)
-        if self._steps.is_out_of_reach:  # As the others are; what they were is still there.
-            for file in later_files:
+        index_files = (self._episode_metadata, self._episode_index, self._step_offsets)
+        if (
+            self._steps.has_failed_upload
+        ):  # The others would fail, too; the store has their last upload.
+            for file in index_files:
                 file.discard()
             return self._num_steps - self._num_indexed_steps
-        with contextlib.suppress(Exception):  # The failure that the caller knows of, again.
+        with contextlib.suppress(Exception):  # The caller knows the failure.
             if not self._is_indexing:
                 end_step = self._num_indexed_steps + num_steps
                 episodes = [e for e in self._pending_episodes if e.start < end_step]
                 self._index(episodes, num_steps)
-        for file in later_files:
+        for file in index_files:
             file.salvage()
         return self._num_steps - self._num_indexed_steps
 
-    def _note_metadata(self, running: _Episode) -> None:
+    def _write_running_metadata(self, running: _Episode) -> None:
         """Writes the metadata of the running episode before the index can refer to it."""
-        if running.metadata is not None and not running.metadata_is_noted:
-            self._write_note(marked(running.metadata, Data.METADATA))
-            running.metadata_is_noted = True
+        if running.metadata is not None and not running.is_metadata_written:
+            self._write_recovery_record(marked(running.metadata, Data.METADATA))
+            running.is_metadata_written = True
 
-    def _write_note(self, note: bytes) -> None:
-        """Writes a note for rebuilding the index, after all steps."""
-        self._steps.write([note])
+    def _write_recovery_record(self, record: bytes) -> None:
+        """Appends a record that is not a step, for crash recovery."""
+        self._steps.write([record])
         self._steps.push()
         self._steps.positions.pop()
 
@@ -180,8 +180,8 @@ class ShardWriter:
             return
         self._is_indexing = True
         metadata_offsets = self._write_metadata(episodes)
-        # Disks take their time. A kill between index and offsets leaves episodes without steps,
-        # which the published EnvLogger cannot read; so as little as possible is between the two.
+        # Slow, so done first: a kill between index and offsets leaves episodes without steps, which
+        # the published EnvLogger cannot read.
         self._sync_if_enabled(self._episode_metadata)
         if episodes:
             starts = [episode.start for episode in episodes]

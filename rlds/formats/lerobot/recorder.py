@@ -174,7 +174,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 sync=False,
                 reserve=self.reserve,
             )
-            lifetime.leave_to_owner(log)
+            lifetime.leave_to_wrapper(log)
             log.record_step(data, True)
         except BaseException as error:
             if log is not None:

@@ -50,7 +50,7 @@ def in_runs(records, length=1000):
 def no_record_is_small():
     """Runs stay apart, as those of images do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns_module, "_SMALL_RECORD", 0)
+        patch.setattr(columns_module, "_SMALL_RECORD_BYTES", 0)
         yield
 
 
@@ -268,8 +268,8 @@ def test_damage_is_treated_as_step_by_step(steps, data):
 
 
 def test_runs_of_small_records_are_joined(monkeypatch):
-    monkeypatch.setattr(columns_module, "_SMALL_RECORD", 2048)
-    monkeypatch.setattr(columns_module, "_MAX_JOINED", 20_000)
+    monkeypatch.setattr(columns_module, "_SMALL_RECORD_BYTES", 2048)
+    monkeypatch.setattr(columns_module, "_MAX_JOINED_BYTES", 20_000)
     steps = an_episode(60, lambda i: np.full((2000 if 20 < i < 30 else 900) // 8, i, np.int8))
     large = an_episode(5, lambda i: np.full(3000, i, np.uint8))
     for some in (steps[:20], large):
@@ -310,8 +310,8 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
     records = records_of(steps)
     length = data.draw(st.integers(1, 5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_template, "_MIN_WITH_MAIN", 0)
-        patch.setattr(step_template, "_MAX_OF_MAIN", 2)
+        patch.setattr(step_template, "_MIN_RECORD_BYTES", 0)
+        patch.setattr(step_template, "_MAX_MAIN_RATIO", 2)
         got = outcome(rlds_columns, in_runs(records, length), StepDecoder())
         expected = outcome(to_rlds_episode, decoded(records))
         assert_same_outcome(got, expected)

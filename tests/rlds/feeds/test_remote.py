@@ -33,7 +33,7 @@ def store(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_copies, "_BLOCK", 1 << 12)  # So that files have some.
+    monkeypatch.setattr(_copies, "_BLOCK_SIZE", 1 << 12)  # So that files have some.
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_fields_that_are_read_by_whole_episodes(store, local, url):
 
 def test_no_more_of_the_disk_is_taken_than_allowed(store, local, url, tmp_path):
     options = {"format": "tfds", "fields": ["observation/state"]}
-    samples = rlds.feeds.open(url, disk_bytes=4 * _copies._BLOCK, **options).steps()
+    samples = rlds.feeds.open(url, disk_bytes=4 * _copies._BLOCK_SIZE, **options).steps()
     feed = Feed(samples, 4, seed=1, epochs=2)
     expected = Feed(
         rlds.feeds.open(local, **options).steps(), 4, seed=1, shuffle=feed.plans[0].shuffle

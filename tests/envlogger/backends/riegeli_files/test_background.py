@@ -18,14 +18,14 @@ class Shards:
 
     def __init__(self, fails_at=None, error=DISK_ERROR, salvage_error=None):
         self.done = []
-        self.trouble = None
+        self.pending_error = None
         self.fails_at, self.error, self.salvage_error = fails_at, error, salvage_error
         self.is_held, self.may_go_on = threading.Event(), threading.Event()
         self.may_go_on.set()
 
     @property
     def is_over(self):
-        return self.trouble is not None
+        return self.pending_error is not None
 
     def _do(self, name, contents):
         self.is_held.set()
@@ -278,12 +278,12 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
 def test_trouble_ends_the_recording_when_all_is_written(is_pushed):
     shards = Shards()
     background = resting(shards)
-    shards.trouble = OSError("the disk is almost full")
+    shards.pending_error = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
     with pytest.raises(WritingError) as failure:
         locked(background, background.push) if is_pushed else hand_over(background, "flush")
         locked(background, background.finish)
-    assert failure.value.cause is shards.trouble
+    assert failure.value.cause is shards.pending_error
     assert failure.value.num_lost_steps == 0
     last = "push" if is_pushed else "flush"
     assert [name for name, _ in shards.done] == ["begin", "step", last, "close"]

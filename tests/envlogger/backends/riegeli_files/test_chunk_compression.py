@@ -48,20 +48,20 @@ def size_of(records, options):
 
 
 @pytest.mark.parametrize(
-    ("records", "has_time", "best"),
+    ("records", "is_idle", "best"),
     [(GAME, True, SMALL), (GAME, False, FAST), (NOISE, True, FAST), (GAME[:1], True, FAST)],
 )
 def test_better_compression_is_chosen_if_it_saves_space_and_the_thread_has_time(
     records, has_time, best
 ):
     compression = ChunkCompression()
-    compression.has_time = lambda: has_time
+    compression.is_idle = lambda: is_idle
     assert [compression(records) for _ in range(40)] == [best] * 40
 
 
 def test_compression_is_chosen_again_when_the_observations_change():
     compression = ChunkCompression()
-    compression.has_time = lambda: True
+    compression.is_idle = lambda: True
     chosen = [compression(records) for records in [NOISE] + [GAME] * 40 + [NOISE] * 20]
     assert chosen[0] == FAST
     assert chosen[39] == SMALL
@@ -86,13 +86,13 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     shards = HeldShards(tmp_path, 0, FAST)
     background = BackgroundWriter(shards, flush_interval=None, max_pending_bytes=4000)
     step = bytes(500)
-    assert not background.has_time()
+    assert not background.is_idle()
 
     def has_rested():
         time.sleep(0.01)
         with background.lock:
             background.finish()
-        return background.has_time()
+        return background.is_idle()
 
     shards.may_go_on.set()
     with background.lock:
@@ -107,12 +107,12 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     with background.lock:
         for pending in (1500, 2000, 2500):
             background.add_step(step)
-            assert background.has_time() == (pending <= 2000)
+            assert background.is_idle() == (pending <= 2000)
     time.sleep(0.3)  # It works all the time.
     shards.may_go_on.set()
     with background.lock:
         background.finish()
-    assert not background.has_time()
+    assert not background.is_idle()
 
     wait_until(has_rested)
     shards.may_go_on.clear()
@@ -120,7 +120,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
         background.add_step(step)
     closing = threading.Thread(target=background.close)
     closing.start()
-    wait_until(lambda: not background.has_time())
+    wait_until(lambda: not background.is_idle())
     shards.may_go_on.set()
     closing.join()
 

@@ -1,4 +1,4 @@
-"""Backpressure and flush schedule of the writing thread: queue limits, flush times, idle time."""
+"""Backpressure and flush schedule of EnvLogger's writing thread: queue limits, idle time."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Pacing"]
+__all__ = ["Backpressure"]
 
-# The bytes that gather before the thread is woken: often enough to keep it busy, seldom enough that
-# not one step in a hundred pays for it.
+# The queued bytes at which the thread is woken: few enough to keep it busy, many enough that less
+# than one step in a hundred wakes it.
 _WAKE_BYTES = 1 << 22
 
-# The jobs that may wait before their duration is known.
-_FIRST_JOBS = 64
+# The queue limit before the duration of a job is known.
+_INITIAL_MAX_JOBS = 64
 
-# Resting a third of the time shows that the thread keeps up: how much more or less counts.
-_SLACK_SECONDS = 0.1
+# The limit of the idle balance: twice the idle time minus the busy time.
+_MAX_IDLE_S = 0.1
 
 
-class Pacing:
-    """Measures the speed of a thread, and limits the jobs that may wait for it.
+class Backpressure:
+    """Measures the speed of the writing thread, and limits its queue.
 
-    In each round the thread does the jobs that have gathered, and flushes if that is due. What is
-    accepted is to be flushed within the interval: half of it passes between flushes, a quarter is
-    for the jobs that are there when a flush is due, and the last quarter for the flush itself.
+    The thread runs the queued jobs as a batch, and flushes if that is due. Accepted jobs are
+    flushed within the interval: half of it passes between flushes, a quarter is for the jobs in
+    the queue when a flush is due, and the last quarter for the flush itself.
 
     Args:
       flush_interval: After how many seconds at the latest a job is flushed; None for never.
@@ -34,7 +34,7 @@ class Pacing:
 
     Attributes:
       max_bytes: The maximum number of bytes in the queue, with those being written.
-      max_jobs: The maximum number of jobs in the queue, with those being done.
+      max_jobs: The maximum number of jobs in the queue, with those being run.
       wake_bytes: The number of new bytes that wakes the thread.
       wake_jobs: More new jobs than these wake the thread.
     """
@@ -46,66 +46,66 @@ class Pacing:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_bytes = max_bytes
-        self.max_jobs = math.inf if flush_interval is None else _FIRST_JOBS
+        self.max_jobs = math.inf if flush_interval is None else _INITIAL_MAX_JOBS
         self.wake_bytes = min(_WAKE_BYTES, max_bytes // 4)
         self.wake_jobs = self.max_jobs / 2
         self._clock = clock
         self._flush_period = math.inf if flush_interval is None else flush_interval / 2
-        self._slack = -_SLACK_SECONDS
-        self._begin = self._end = clock()  # Of the last round.
+        self._idle_balance = -_MAX_IDLE_S
+        self._begin = self._end = clock()  # Of the last batch.
         self._next_flush = self._end + self._flush_period
-        self._flush_begin: float | None = None  # Of the flush that ends this round.
+        self._flush_begin: float | None = None  # Of the flush that ends this batch.
         self._seconds, self._num_jobs = 0.0, 0  # Since the last flush.
-        self._seconds_per_job = 1e-9  # Times before the last flush, and during it.
+        self._seconds_per_job = 1e-9  # Before the last flush, and during it.
 
     def seconds_to_flush(self) -> float:
         """Returns the seconds until the next flush; 0 or less if one is due."""
         return min(self._next_flush - self._clock(), threading.TIMEOUT_MAX)
 
-    def has_time(self, num_new_jobs: int, num_bytes: int) -> bool:
-        """Whether the thread idles a third of the time, and its queue is less than half full.
+    def is_idle(self, num_new_jobs: int, num_bytes: int) -> bool:
+        """True if the thread idles a third of the time, and its queue is less than half full.
 
         Args:
           num_new_jobs: The number of jobs in the queue.
           num_bytes: The number of bytes in the queue, with those being written.
         """
         return (
-            self._slack > 0
+            self._idle_balance > 0
             and num_bytes <= self.max_bytes / 2
             and num_new_jobs <= self.wake_jobs / 2
         )
 
-    def begin_round(self) -> None:
-        """Called when the thread has rested, and begins to work."""
+    def begin_batch(self) -> None:
+        """Called at the begin of a batch, after the thread has waited."""
         self._begin = self._clock()
-        self._slack = min(self._slack + 2 * (self._begin - self._end), _SLACK_SECONDS)
+        self._idle_balance = min(self._idle_balance + 2 * (self._begin - self._end), _MAX_IDLE_S)
 
-    def flush_is_due(self) -> bool:
-        """Whether this round ends with a flush; called when its jobs are done."""
+    def is_flush_due(self) -> bool:
+        """True if this batch ends with a flush; called after its jobs."""
         now = self._clock()
         self._flush_begin = now if now >= self._next_flush else None
         return self._flush_begin is not None
 
-    def end_round(self, num_jobs: int) -> None:
-        """Called when the jobs of a round are done, and flushed if that was due.
+    def end_batch(self, num_jobs: int) -> None:
+        """Called at the end of a batch, after its flush.
 
         Args:
           num_jobs: The number of jobs.
         """
         self._end = self._clock()
         seconds = self._end - self._begin
-        self._slack = max(self._slack - seconds, -_SLACK_SECONDS)
+        self._idle_balance = max(self._idle_balance - seconds, -_MAX_IDLE_S)
         self._seconds += seconds
         self._num_jobs += num_jobs
         if self._num_jobs:
-            # Accepted jobs have to be done within the flush period.
+            # Accepted jobs have to run within the flush period.
             seconds_per_job = self._seconds / self._num_jobs
-            possible = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
-            self.max_jobs = max(1, min(possible, 2 * self.max_jobs))
+            max_jobs = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
+            self.max_jobs = max(1, min(max_jobs, 2 * self.max_jobs))
             self.wake_jobs = self.max_jobs / 2
             if self._flush_begin is not None:
                 self._seconds_per_job = seconds_per_job
                 self._seconds, self._num_jobs = 0.0, 0
         if self._flush_begin is not None:
-            # The longer it took, the sooner the next one begins, so that it is over in time.
+            # After a longer flush the next one begins earlier, so that it ends in time.
             self._next_flush = 2 * self._flush_begin + self._flush_period - self._end

@@ -1,0 +1,134 @@
+"""Backpressure: accepted steps are flushed in time, and idle time of a thread is measured."""
+
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envlogger.backends.riegeli_files.backpressure import Backpressure
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(flush_interval, max_bytes=1 << 24):
+    clock = Clock()
+    return clock, Backpressure(flush_interval, max_bytes, clock)
+
+
+def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
+    """Works for so many seconds, and flushes if that is due; returns whether it was."""
+    limits.begin_batch()
+    clock.now += seconds
+    is_due = limits.is_flush_due()
+    clock.now += flush if is_due else 0.0
+    limits.end_batch(num_jobs)
+    return is_due
+
+
+@pytest.mark.slow
+@given(
+    seconds_per_job=st.floats(1e-4, 0.1),
+    flush=st.floats(0, 0.25),
+    rounds=st.lists(
+        st.tuples(st.sampled_from(["all", "one", "none"]), st.booleans()), min_size=60, max_size=120
+    ),
+)
+def test_what_is_accepted_is_flushed_within_the_interval(seconds_per_job, flush, rounds):
+    """Whether as much as may wait is handed over, before and during a round, or little."""
+    clock, limits = make(flush_interval=1.0)
+    waiting, unflushed = [], []  # When they were accepted.
+
+    def fill(num_taken):
+        waiting.extend([clock.now] * (int(limits.max_jobs) - num_taken - len(waiting)))
+
+    for number, (before, is_filled) in enumerate(rounds):
+        if before == "all":
+            fill(0)
+        elif before == "one" and len(waiting) < limits.max_jobs:
+            waiting.append(clock.now)
+        if len(waiting) <= limits.wake_jobs:
+            clock.now += max(0.0, limits.seconds_to_flush())
+        taken, waiting = waiting, []
+        if is_filled:
+            fill(len(taken))
+        unflushed += taken
+        num_seconds = len(taken) * seconds_per_job
+        if do_round(
+            clock,
+            limits,
+            num_jobs=len(taken),
+            seconds=num_seconds,
+            flush=flush * bool(unflushed),
+        ):
+            if unflushed and number > 20:  # Before that it is not known how long jobs take.
+                assert clock.now - unflushed[0] <= 1.0 + 1e-6
+            unflushed = []
+
+
+def test_a_slow_thread_gets_fewer_jobs_at_once_and_a_fast_one_more_by_and_by():
+    clock, limits = make(flush_interval=4.0)
+    first = limits.max_jobs
+    allowed = []
+    for _ in range(5):
+        do_round(clock, limits, seconds=1e-6)
+        allowed.append(limits.max_jobs)
+    assert allowed == [first * 2**n for n in range(1, 6)]
+    do_round(clock, limits, num_jobs=5, seconds=0.995)
+    assert limits.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval for all.
+    do_round(clock, limits, seconds=1000)
+    assert limits.max_jobs == 1
+    for _ in range(30):  # A flush is over: what came before it counts once more, and no longer.
+        clock.now += 1
+        do_round(clock, limits, num_jobs=1000, seconds=1e-3)
+    assert limits.max_jobs > 1000
+    assert limits.wake_jobs == limits.max_jobs / 2
+
+
+def test_a_flush_that_takes_long_begins_earlier():
+    clock, limits = make(flush_interval=4.0)
+    assert limits.seconds_to_flush() == 2
+    assert not do_round(clock, limits, seconds=1.5)
+    clock.now += limits.seconds_to_flush()
+    assert do_round(clock, limits, flush=0.75)
+    assert limits.seconds_to_flush() == 2 - 0.75 - 0.75
+    assert not do_round(clock, limits, seconds=0.4)
+    assert do_round(clock, limits, seconds=0.6)
+
+
+def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
+    clock, limits = make(flush_interval=None)
+    for _ in range(3):
+        assert not do_round(clock, limits, seconds=1e9)
+        assert limits.max_jobs == limits.wake_jobs == math.inf
+        # The longest time that a thread can wait for.
+        assert limits.seconds_to_flush() == threading.TIMEOUT_MAX
+
+
+def test_a_thread_that_rests_a_third_of_the_time_has_time():
+    clock, limits = make(flush_interval=None)
+    is_idle = []
+    for rest in (0.0055, 0.0045, 0.0055):
+        for _ in range(500):
+            clock.now += rest
+            do_round(clock, limits, seconds=0.01)
+        is_idle.append(limits.is_idle(0, 0))
+    assert is_idle == [True, False, True]
+    do_round(clock, limits, seconds=0.2)  # Somebody may soon have to wait for it.
+    assert not limits.is_idle(0, 0)
+
+
+def test_half_of_what_may_wait_is_too_much_for_resting():
+    clock, limits = make(flush_interval=1.0)
+    clock.now += 0.2
+    limits.begin_batch()
+    assert limits.is_idle(limits.wake_jobs / 2, limits.max_bytes / 2)
+    assert not limits.is_idle(limits.wake_jobs / 2 + 1, 0)
+    assert not limits.is_idle(0, limits.max_bytes / 2 + 1)
