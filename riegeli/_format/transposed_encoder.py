@@ -83,8 +83,8 @@ class _Layout:
             incoming.update(counts)
         if not incoming[last_kind]:
             incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
-        private = self._choose_private(incoming)
-        self.private = [self._lay_out(weights) if weights else None for weights in private]
+        chosen = self._choose_private(incoming)
+        self.private = [self._lay_out(weights) if weights else None for weights in chosen]
         rest = {kind: count for kind, count in incoming.items() if count > 0}
         self.public = self._lay_out(rest) if rest else _StateList(len(self.states))
         for kind, private in enumerate(self.private):

@@ -164,7 +164,7 @@ class BackgroundWriter:
         batch.jobs += last
         batch.is_awaited = True
         self._has_work.notify()
-        while not batch.is_over:
+        while not batch.is_finished:
             self._has_progress.wait()
         if self._is_closing:
             self._raise_failure()
@@ -242,7 +242,7 @@ class BackgroundWriter:
             with self.lock:
                 self._is_closing = self._is_closed = True
                 self._failure = failure
-                self._queued.is_over = self._current.is_over = True
+                self._queued.is_finished = self._current.is_finished = True
                 self._queued, self._current = _Batch(), _Batch()
                 self._has_progress.notify_all()
 
@@ -259,7 +259,7 @@ class BackgroundWriter:
                 self._is_dirty = False
             backpressure.end_batch(len(self._current.jobs))
             with self.lock:
-                self._current.is_over = True
+                self._current.is_finished = True
                 self._current = _Batch()
                 if self._shards.is_over:
                     self._is_closing = True

@@ -225,7 +225,7 @@ def test_no_failure_leaves_anybody_waiting_for_the_thread(fails_at, error):
 def resting(shards, **arguments):
     """A writer whose thread rests."""
     background = make(shards, **arguments)
-    wait_until(lambda: locked(background, lambda: background._is_resting))
+    wait_until(lambda: locked(background, lambda: background._is_waiting))
     return background
 
 
@@ -266,7 +266,7 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     results = [
         in_thread(lambda: locked(background, background.add_step, bytes(90))) for _ in range(3)
     ]
-    wait_until(lambda: len(background._new.jobs) == 3)
+    wait_until(lambda: len(background._queued.jobs) == 3)
     shards.may_go_on.set()
     assert [result() for result in results] == [None] * 3  # They were accepted before.
     with pytest.raises(WritingError) as failure:

@@ -138,7 +138,7 @@ def test_options_that_are_given_are_kept(options, tmp_path):
             background._pacing._slack = 1.0  # As if it had rested.
             for step in following_steps:
                 writer.record_step(step, is_new_episode=False)
-        wait_until(lambda: not background._new.jobs and not background._taken.jobs)
+        wait_until(lambda: not background._queued.jobs and not background._current.jobs)
     [steps] = tmp_path.glob("*/steps.riegeli")
     with riegeli.RecordReader(steps) as reader:
         records = list(reader.read_records())
