@@ -140,7 +140,7 @@ class RecordFile(abc.ABC):
             finally:
                 self._lock.release()
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         # The file itself is left open: a thread of the parent may have been reading it.
         if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
             _inherited.append(self._finalizer.detach())

@@ -283,10 +283,10 @@ class EpisodeCache:
         self._bytes, self._lock = 0, threading.Lock()
         # Fields that were requested once are read of all later episodes.
         self._paths: dict[str, None] = {}
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._cached.clear()
         self._bytes, self._lock = 0, threading.Lock()
         self._threads = DaemonThreads(_MAX_PARALLEL_READS, "rlds-episodes")

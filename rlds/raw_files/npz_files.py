@@ -183,7 +183,7 @@ class NpzRows:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = stores.as_path(path)
         self._version = stores.version_of(self.path)
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
         with source_errors(self.path):
             arrays = self._current().arrays
@@ -192,7 +192,7 @@ class NpzRows:
             name: array._replace(shape=array.shape or (1,)) for name, array in arrays.items()
         }
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._opened: NpzFile | None = None
 
@@ -202,7 +202,7 @@ class NpzRows:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
 
     def __repr__(self) -> str:

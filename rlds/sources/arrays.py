@@ -109,10 +109,10 @@ class _BufferPool:
     _MIN_BYTES, _MAX_BYTES, _MAX_BUFFERS = 1 << 15, 48 << 20, 16
 
     def __init__(self) -> None:
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)  # Another thread may have the lock.
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._lock, self._bytes = threading.Lock(), 0
         # Buffers by size; the least recently requested size comes first.
         self._buffers_by_size: collections.OrderedDict[int, collections.deque[np.ndarray]]

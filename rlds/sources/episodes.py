@@ -528,7 +528,7 @@ class _StreamSplit:
         self._lock = threading.Lock()  # Several iterators may read from it.
         reset_in_forks(self)
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._lock, self._next = threading.Lock(), None
         if not self._is_exhausted:  # The open files belong to the parent process.
             self._locations, self._iterator = [], self._walk()

@@ -49,7 +49,7 @@ class LruCache:
         self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         reset_in_forks(self)
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         # Decoders may wait for threads when they are closed, which a forked process does not have.
         _entries_of_parents.append(self._entries)
         self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()

@@ -14,21 +14,21 @@ __all__ = ["reset_in_forks"]
 
 
 class _Forked(Protocol):
-    def _reset_after_fork(self) -> None: ...
+    def _reset(self) -> None: ...
 
 
 _forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
 
 
 def reset_in_forks(forked: _Forked) -> None:
-    """Calls the method `_reset_after_fork` of an object in each fork of this process."""
+    """Calls the method `_reset` of an object in each fork of this process."""
     _forked.add(forked)
 
 
-def _reset_after_fork() -> None:
+def _reset() -> None:
     for forked in list(_forked):
-        forked._reset_after_fork()
+        forked._reset()
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
-    os.register_at_fork(after_in_child=_reset_after_fork)
+    os.register_at_fork(after_in_child=_reset)

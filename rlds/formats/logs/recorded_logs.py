@@ -82,7 +82,7 @@ class IdleReaders:
         self._readers: list[tuple[Log, envlogger.Reader]] = []
         reset_in_forks(self)
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:

@@ -53,7 +53,7 @@ class ZarrFiles:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = stores.as_path(path)
         self._is_folder, self._prefix = self.path.is_dir(), ""
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
         if not self._is_folder:
             check_is_file(self.path)
@@ -66,7 +66,7 @@ class ZarrFiles:
         if not self.has(_EPISODE_ENDS):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no meta/episode_ends in Zarr v2.")
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._archive: zipfile.ZipFile | None = None
         self._lock = threading.RLock()
 
@@ -76,7 +76,7 @@ class ZarrFiles:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
 
     def _opened(self) -> zipfile.ZipFile:

@@ -70,7 +70,7 @@ class CopiedObjects:
 
     def __init__(self, urls: Iterable[str], max_bytes: int) -> None:
         self.urls, self.max_bytes = list(urls), max_bytes
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
         futures = [self._threads.submit(_stat, url) for url in self.urls]
         infos = [future.result() for future in futures]
@@ -81,7 +81,7 @@ class CopiedObjects:
         self._objects_of = np.repeat(np.arange(len(blocks)), blocks)
         self._num_bytes = self._count_bytes()
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._threads = DaemonThreads(_NUM_THREADS, "rlds-fetch")
         self._lock = threading.Lock()
         self._futures: dict[int, Future[None]] = {}
@@ -316,10 +316,10 @@ class CopiedObject:
         _make(self._blocks, 16 * count, reserve=True)
         memory, _ = map_file(self._blocks, writable=True)
         self.fetch_times, self.claim_times = np.frombuffer(memory, np.int64).reshape(2, count)
-        self._reset_after_fork()
+        self._reset()
         reset_in_forks(self)
 
-    def _reset_after_fork(self) -> None:
+    def _reset(self) -> None:
         self._check_lock, self._last_check = threading.Lock(), -1.0
 
     def are_being_fetched(self, blocks: np.ndarray) -> np.ndarray:
