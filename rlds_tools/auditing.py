@@ -226,7 +226,7 @@ def audit(
     """
     from rlds import auditing
     from rlds.sources.source import with_random_access
-    from rlds_tools.survey import open_splits
+    from rlds_tools.split_scan import open_splits
 
     path, score_names = os.fspath(path), [score.name for score in auditing.SCORES]
     if by is not None and by not in score_names:

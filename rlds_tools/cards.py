@@ -27,7 +27,7 @@ from rlds_tools.inspection import (
     inspect,
     shape_in_words,
 )
-from rlds_tools.results import Block, Result, next_commands, size_of
+from rlds_tools.results import Block, Result, next_commands, size_text
 
 if TYPE_CHECKING:
     from etils import epath
@@ -51,7 +51,7 @@ _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _WITHOUT_VIEWER = ("tfds", "envlogger")
 # Facts that a person has to state: no file holds them.
 _FACTS = ("description", "license", "citation")
-_MOST_CHARACTERS = 201
+_MAX_CHARACTERS = 201
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +278,7 @@ class _About:
                     FORMAT_NAMES.get(dataset.format, dataset.format),
                     dataset.file_format,
                     f"version {dataset.version}" if dataset.version else "",
-                    "" if dataset.num_bytes is None else size_of(dataset.num_bytes),
+                    "" if dataset.num_bytes is None else size_text(dataset.num_bytes),
                 ],
             )
         )
@@ -482,7 +482,7 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MOST_CHARACTERS))])
+        rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MAX_CHARACTERS))])
     table = markdown.table(["recorded", "value"], rows)
     return f"{origin}\n\n{table}" if origin else table
 

@@ -22,7 +22,7 @@ from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.reading import indices_of, known_length
 from rlds_tools.results import Block, Result, Table, count, next_commands, plain, text_of
-from rlds_tools.survey import open_splits
+from rlds_tools.split_scan import open_splits
 from tfds_files import RaggedColumn
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MATCHES = ("auto", "index", "id")
 # Fields of the origin of an episode; its values do not depend on them.
 _PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
 # The maximum number of episodes that are named if only one dataset has them.
-_NAMED = 10
+_MAX_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -414,7 +414,7 @@ class _Comparison:
             if index is not None:
                 key = side, self.pair[0].split
                 num_unmatched, ids = self.unmatched.get(key, (0, []))
-                if num_unmatched < _NAMED:
+                if num_unmatched < _MAX_NAMED:
                     ids.append(_id_of(episodes, index))
                 self.unmatched[key] = num_unmatched + 1, ids
 

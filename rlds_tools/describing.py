@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Stats", "stats"]
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
-# The most groups that are printed.
-_SHOWN_GROUPS = 30
+# The maximum number of printed groups.
+_MAX_SHOWN_GROUPS = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,10 +293,10 @@ def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
             f"{group.steps:,}",
             "" if group.mean_return is None else f"{group.mean_return:,.6g}",
         ]
-        for group in groups[:_SHOWN_GROUPS]
+        for group in groups[:_MAX_SHOWN_GROUPS]
     ]
-    if len(groups) > _SHOWN_GROUPS:
-        folded = groups[_SHOWN_GROUPS:]
+    if len(groups) > _MAX_SHOWN_GROUPS:
+        folded = groups[_MAX_SHOWN_GROUPS:]
         sums = [f"{sum(g.episodes for g in folded):,}", f"{sum(g.steps for g in folded):,}"]
         rows.append([f"{len(folded)} others", *sums, ""])
     return Table([field, ">episodes", ">steps", ">mean return"], rows)

@@ -1,4 +1,4 @@
-"""Findings about a dataset: each kind of fault once, with the episodes that have it."""
+"""Findings of `rlds validate` and `rlds report`: each kind of fault once, with its episodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlds.auditing.checks import USUAL_PART
 from rlds.auditing.registry import Severity
 from rlds_tools.results import Table, count
 
-__all__ = ["Finding", "Tally", "table_of"]
+__all__ = ["Finding", "FindingCollector", "table_of"]
 
 _CHECKS = {check.name: check for check in CHECKS}
 
 _NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
-# The largest number of episodes that a finding names.
-_NAMED = 10
+# The maximum number of episodes that a finding names.
+_MAX_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ def table_of(findings: Sequence[Finding]) -> Table:
     return Table(["severity", "finding", "what", "where"], rows)
 
 
-class Tally:
+class FindingCollector:
     """Collects faults episode by episode.
 
     Args:
@@ -93,7 +93,10 @@ class Tally:
         if index is None or earlier.episodes[-1:] == (number := self._number_of(index),):
             return
         faulty.append(index)
-        episodes, texts = (*earlier.episodes, number)[:_NAMED], (*earlier.texts, text)[:_NAMED]
+        episodes, texts = (
+            (*earlier.episodes, number)[:_MAX_NAMED],
+            (*earlier.texts, text)[:_MAX_NAMED],
+        )
         self._findings[key] = dataclasses.replace(
             earlier, count=earlier.count + 1, episodes=episodes, texts=texts
         )
@@ -105,19 +108,19 @@ class Tally:
           audit: The audit.
           indices: The indices of its episodes.
         """
-        hidden: dict[str, set[int]] = {}
+        known: dict[str, set[int]] = {}
         for name, episodes in self.episodes.items():
             check = _CHECKS[name]
-            for hidden_name in (name, *(check.hides if check.find is None else ())):
-                hidden.setdefault(hidden_name, set()).update(episodes)
+            for check_name in (name, *(check.hides if check.find is None else ())):
+                known.setdefault(check_name, set()).update(episodes)
         for finding in audit.findings:
             index = indices[finding.episode]
-            if index not in hidden.get(finding.check, ()):
+            if index not in known.get(finding.check, ()):
                 step = finding.row if finding.row >= 0 else None
                 self.add(Finding(finding.check, finding.text, step=step), index)
         for name, texts in audit.facts.items():
-            # A fact of most episodes is new if it is known of few.
-            if name not in hidden or 0 < len(hidden[name]) <= USUAL_PART * len(indices):
+            # A fact of most episodes is new if few episodes have the same fault.
+            if name not in known or 0 < len(known[name]) <= USUAL_PART * len(indices):
                 for text in texts:
                     self.add(Finding(name, text))
 

@@ -30,7 +30,7 @@ from rlds_tools.results import (
     count,
     next_commands,
     plain,
-    size_of,
+    size_text,
     text_of,
 )
 
@@ -57,10 +57,10 @@ __all__ = [
 
 _STEPS = "steps"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-# The most steps of an episode that are shown: the first ones, and the last.
-_SHOWN_STEPS = 20
-# The most sentences about the meaning of actions.
-_SHOWN_MEANINGS = 6
+# The maximum number of shown steps of an episode: the first and the last ones.
+_MAX_SHOWN_STEPS = 20
+# The maximum number of sentences about the meaning of actions.
+_MAX_SHOWN_MEANINGS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class InspectedField:
 
 @dataclasses.dataclass(frozen=True)
 class InspectedSplit:
-    """A split. What takes reading the data to know is None.
+    """A split of a dataset. Values that need reading the episodes are None.
 
     Attributes:
       name: Its name.
@@ -150,7 +150,7 @@ class Inspection(Result):
             FORMAT_NAMES.get(self.format, self.format),
             self.file_format,
             "" if self.num_files is None else count(self.num_files, "file"),
-            "" if self.num_bytes is None else size_of(self.num_bytes),
+            "" if self.num_bytes is None else size_text(self.num_bytes),
         ]
         yield " · ".join(filter(None, facts))
         if self.description:
@@ -163,7 +163,7 @@ class Inspection(Result):
         if self.robotics is not None:
             yield from _known_of(self.robotics)
         if self.meanings_by:
-            shown = self.meanings[:_SHOWN_MEANINGS]
+            shown = self.meanings[:_MAX_SHOWN_MEANINGS]
             unknown = "" if shown else ": unknown"
             yield f"meaning of actions and observations, by {self.meanings_by}{unknown}"
             yield from (f"  {sentence}" for sentence in shown)
@@ -240,7 +240,7 @@ class RecordFile(Result):
     def blocks(self) -> Iterator[Block]:
         yield (
             f"{os.path.basename(self.path)} · {self.file_format} file · "
-            f"{count(self.records, 'record')} · {size_of(self.num_bytes)}"
+            f"{count(self.records, 'record')} · {size_text(self.num_bytes)}"
         )
         yield next_commands(["inspect", os.path.dirname(self.path) or "."])
 
@@ -525,7 +525,7 @@ def inspect_episode(
     episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     read = episodes.episode(episode)
     num_steps = read.num_steps
-    half = _SHOWN_STEPS // 2
+    half = _MAX_SHOWN_STEPS // 2
     shown = [i for i in range(num_steps) if i < half or i >= num_steps - half]
     return EpisodeView(
         path=os.fspath(path),
@@ -823,7 +823,7 @@ def _shown(value: Any, max_length: int) -> str:
         value = array.item()
         text = text_of(value)
         if isinstance(value, bytes) and value.startswith((b"\x89PNG", b"\xff\xd8")):
-            text = f"an image file of {size_of(len(value))}"
+            text = f"an image file of {size_text(len(value))}"
     elif array.size > 6 and array.dtype.kind in "biuf" and array.size:
         text = f"{array.dtype}{list(array.shape)} {array.min():.4g} … {array.max():.4g}"
     else:

@@ -27,8 +27,8 @@ __all__ = [
     "show",
 ]
 
-# So many of the values of a layer are shown.
-_SHOWN = 6
+# The maximum number of shown values of a layer.
+_MAX_SHOWN_VALUES = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _cell(value: Any) -> str:
     if not isinstance(value, Mapping):
         return f"{value:,}" if isinstance(value, int) else str(value)
     shown = [f"{name} {number:,.6g}" for name, number in value.items()]
-    more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
-    return ", ".join([*shown[:_SHOWN], *more])
+    more = [f"and {len(shown) - _MAX_SHOWN_VALUES} more"] if len(shown) > _MAX_SHOWN_VALUES else []
+    return ", ".join([*shown[:_MAX_SHOWN_VALUES], *more])
 
 
 def show(path: str, **options: Any) -> Layers:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.model.names import suggest_names
 from rlds_tools.inspection import Inspection, RecordFile, inspect
-from rlds_tools.results import Block, Result, Style, Table, cell, count, next_commands, size_of
+from rlds_tools.results import Block, Result, Style, Table, cell, count, next_commands, size_text
 
 if TYPE_CHECKING:
     from rlds.sources.options import Option
@@ -98,7 +98,7 @@ class Listing(Result):
             "format": dataset.format,
             ">episodes": cell(dataset.episodes),
             ">steps": cell(dataset.steps),
-            ">size": "?" if dataset.num_bytes is None else size_of(dataset.num_bytes),
+            ">size": "?" if dataset.num_bytes is None else size_text(dataset.num_bytes),
             ">matching": cell(dataset.matching),
             ">matching steps": cell(dataset.matching_steps),
             "error": (dataset.error or "").partition("\n")[0][:80],

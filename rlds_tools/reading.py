@@ -18,9 +18,10 @@ from rlds_tools.results import text_of
 
 __all__ = ["indices_at", "indices_of", "instructions_in", "is_whole", "known_length", "read_all"]
 
-# Starting processes takes seconds, and what they read is copied: it pays for many small episodes.
-_MANY, _SMALL = 5_000, 1 << 18
-_CHUNK, _CHUNK_BYTES = 128, 32 << 20
+# Processes are started for at least so many episodes, if they are small: starting takes seconds,
+# and episodes are copied between processes.
+_MIN_EPISODES_FOR_JOBS, _MAX_SMALL_BYTES = 5_000, 1 << 18
+_CHUNK_EPISODES, _CHUNK_BYTES = 128, 32 << 20
 
 
 def indices_of(episodes: Episodes) -> Iterator[int]:
@@ -46,11 +47,11 @@ def indices_at(episodes: Episodes, numbers: Sequence[int]) -> list[int]:
 
 def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
     """Returns the texts of the instruction fields of an episode and its steps, by path."""
-    of_episode = ((path, [value]) for path, value in named_leaves(episode.metadata))
-    of_steps = ((path, it) for path, it in named_leaves(episode.steps) if np.ndim(it))
+    episode_texts = ((path, [value]) for path, value in named_leaves(episode.metadata))
+    step_texts = ((path, it) for path, it in named_leaves(episode.steps) if np.ndim(it))
     instructions = {
         path: [text_of(value) for value in values if isinstance(value, str | bytes)]
-        for path, values in (*of_episode, *of_steps)
+        for path, values in (*episode_texts, *step_texts)
         if is_instruction(path)
     }
     return {path: texts for path, texts in instructions.items() if texts}
@@ -84,10 +85,10 @@ def read_all(
     for index in itertools.islice(remaining, 1):
         first = _read(episodes, index)
         yield index, first
-        if jobs > 1 and episodes.has_random_access and _size_of(first) <= _SMALL:
-            ahead = list(itertools.islice(remaining, _MANY))
+        if jobs > 1 and episodes.has_random_access and _episode_bytes(first) <= _MAX_SMALL_BYTES:
+            ahead = list(itertools.islice(remaining, _MIN_EPISODES_FOR_JOBS))
             remaining = itertools.chain(ahead, remaining)
-            if len(ahead) == _MANY:
+            if len(ahead) == _MIN_EPISODES_FOR_JOBS:
                 yield from _read_in_processes(episodes, remaining, jobs)
                 return
     for index in remaining:
@@ -101,7 +102,7 @@ def _read(episodes: Episodes, index: int) -> SourceEpisode | SourceError:
         return error
 
 
-def _size_of(episode: SourceEpisode | SourceError) -> int:
+def _episode_bytes(episode: SourceEpisode | SourceError) -> int:
     if isinstance(episode, SourceError):
         return 0
     leaves = itertools.chain(named_leaves(episode.steps), named_leaves(episode.metadata))
@@ -118,13 +119,13 @@ def _num_bytes(value: object) -> int:
 def _read_in_processes(
     episodes: Episodes, indices: Iterator[int], jobs: int
 ) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
-    chunks = iter(lambda: list(itertools.islice(indices, _CHUNK)), [])
+    chunks = iter(lambda: list(itertools.islice(indices, _CHUNK_EPISODES)), [])
     read = functools.partial(_read_chunk, episodes)
     for chunk, (read_episodes, messages) in in_processes(read, chunks, jobs):
         for message in messages:
             warnings.warn(message, stacklevel=1)
         yield from zip(chunk, read_episodes)
-        for index in chunk[len(read_episodes) :]:  # It would have been too much to send.
+        for index in chunk[len(read_episodes) :]:  # The chunk was too large to send.
             yield index, _read(episodes, index)
 
 
@@ -137,7 +138,7 @@ def _read_chunk(
         warnings.simplefilter("always")
         for index in indices:
             read.append(_read(episodes, index))
-            size += _size_of(read[-1])
+            size += _episode_bytes(read[-1])
             if size > _CHUNK_BYTES:
                 break
     return read, [warning.message for warning in caught]

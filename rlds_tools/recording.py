@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Recording", "record"]
 
 _DEFAULT_EPISODES = 10
-_INTERRUPTED = 130
+_EXIT_INTERRUPTED = 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Recording(Result):
     @property
     @override
     def exit_code(self) -> int:
-        return _INTERRUPTED if self.interrupted else 0
+        return _EXIT_INTERRUPTED if self.interrupted else 0
 
     @override
     def blocks(self) -> Iterator[Block]:

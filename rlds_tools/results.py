@@ -24,11 +24,11 @@ __all__ = [
     "count",
     "next_commands",
     "plain",
-    "size_of",
+    "size_text",
     "text_of",
 ]
 
-# The most characters of a cell of a table: names may be of any length.
+# The maximum number of characters of a table cell, as names may be of any length.
 _MAX_CELL = 1000
 
 # Renders a part of the text for a terminal, given the text and its style.
@@ -190,7 +190,7 @@ def text_of(value: Any) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Returns a number of things in words.
+    """Formats a number with its noun.
 
     >>> count(1, "episode"), count(12345, "step")
     ('1 episode', '12,345 steps')
@@ -212,10 +212,10 @@ def next_commands(*commands: Sequence[object]) -> str:
     return "next: " + " · ".join(shlex.join(["rlds", *map(str, words)]) for words in commands)
 
 
-def size_of(num_bytes: int) -> str:
-    """Returns a number of bytes in words.
+def size_text(num_bytes: int) -> str:
+    """Formats a number of bytes.
 
-    >>> size_of(999), size_of(81_234_567)
+    >>> size_text(999), size_text(81_234_567)
     ('999 B', '81.2 MB')
     """
     size, (unit, *larger) = float(num_bytes), ("B", "kB", "MB", "GB", "TB")

@@ -16,7 +16,7 @@ from rlds_tools.results import Block, Result, count, next_commands
 
 if TYPE_CHECKING:
     from rlds.sources import Episodes
-    from rlds_tools.survey import Survey
+    from rlds_tools.split_scan import SplitScan
 
 __all__ = ["Check", "Validation", "validate"]
 
@@ -160,7 +160,7 @@ def validate(
     >>> validate(directory).is_valid
     True
     """
-    from rlds_tools.survey import Survey
+    from rlds_tools.split_scan import SplitScan
 
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
@@ -170,8 +170,8 @@ def validate(
     for path, splits in opened:
         for item in splits:
             if not isinstance(item, Check):
-                survey = Survey(item, finite=finite, profile=profile, decode_all=checksums)
-                item = _check(path, survey, progress, jobs)
+                scan = SplitScan(item, finite=finite, profile=profile, decode_all=checksums)
+                item = _check(path, scan, progress, jobs)
             checks.append(item)
     return Validation(tuple(checks), strict, most)
 
@@ -181,7 +181,7 @@ def _open(
 ) -> Sequence[Episodes | Check]:
     """Opens the splits at a path; an error of opening becomes a finished check."""
     from rlds.sources.source import SourceError
-    from rlds_tools.survey import open_splits
+    from rlds_tools.split_scan import open_splits
 
     findings: tuple[Finding, ...] = (Finding("unreadable", "the dataset has no episodes"),)
     try:
@@ -210,19 +210,19 @@ def _faults_after_crash(path: str) -> tuple[Finding, ...]:
     return tuple(Finding("files", text, hint=hint) for text in [*repair.faults, *repair.lost])
 
 
-def _check(path: str, survey: Survey, progress: bool | None, jobs: int) -> Check:
+def _check(path: str, scan: SplitScan, progress: bool | None, jobs: int) -> Check:
     from rlds.auditing.declared import contradictions_in
     from rlds_tools.reading import indices_of, known_length
 
-    begin, episodes = time.monotonic(), survey.episodes
+    begin, episodes = time.monotonic(), scan.episodes
     with show_progress(progress) as bars:
         indices, total = indices_of(episodes), known_length(episodes)
-        survey.read(bars.track(indices, total=total, description=episodes.split), jobs)
+        scan.read(bars.track(indices, total=total, description=episodes.split), jobs)
     hint = "`rlds audit` shows what the numbers of actions mean"
     for text in contradictions_in(episodes) if episodes.has_random_access else ():
-        survey.tally.add(Finding("declaration", text, hint=hint))
-    findings = survey.findings
+        scan.collector.add(Finding("declaration", text, hint=hint))
+    findings = scan.findings
     if episodes.format == "lerobot" and any(finding.severity == "error" for finding in findings):
         findings = (*findings, *_faults_after_crash(path))
     seconds = time.monotonic() - begin
-    return Check(path, episodes.split, len(survey.table), survey.num_steps, seconds, findings)
+    return Check(path, episodes.split, len(scan.table), scan.num_steps, seconds, findings)

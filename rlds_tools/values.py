@@ -11,17 +11,17 @@ import numpy as np
 
 from rlds import statistics
 
-__all__ = ["NumericField", "Thinned", "element_name", "statistics_of"]
+__all__ = ["NumericField", "ThinnedRows", "element_name", "statistics_of"]
 
 # The maximum numbers of steps and of values that are kept for histograms and quantiles.
-_KEPT_STEPS, _KEPT_NUMBERS = 20_000, 4_000_000
+_MAX_KEPT_STEPS, _MAX_KEPT_NUMBERS = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-# The least share of values at a limit that is reported, and the most distinct values of categories.
-_AT_LIMIT, _FEW_VALUES = 0.1, 16
+# The minimum share of values at a limit that is reported; the maximum number of categories.
+_MIN_LIMIT_SHARE, _MAX_CATEGORIES = 0.1, 16
 
 
-class Thinned:
-    """Evenly spread rows of a stream: each of them, later every second, every fourth, ...
+class ThinnedRows:
+    """A sample of evenly spread rows of a stream: every row, later every second, every fourth, ...
 
     Args:
       max_rows: The maximum number of kept rows.
@@ -29,7 +29,7 @@ class Thinned:
     Attributes:
       stride: The distance of the kept rows.
 
-    >>> rows = Thinned(4)
+    >>> rows = ThinnedRows(4)
     >>> for start in range(0, 12, 3):
     ...     rows.add(np.arange(start, start + 3))
     >>> rows.all().tolist(), rows.stride
@@ -38,13 +38,13 @@ class Thinned:
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows, self.stride = max_rows, 1
-        self._seen = self._num_kept = 0
+        self._num_seen = self._num_kept = 0
         self._parts: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
         """Adds rows."""
-        part = rows[-self._seen % self.stride :: self.stride].copy()
-        self._seen += len(rows)
+        part = rows[-self._num_seen % self.stride :: self.stride].copy()
+        self._num_seen += len(rows)
         self._num_kept += len(part)
         self._parts.append(part)
         while self._num_kept > self._max_rows:
@@ -53,7 +53,7 @@ class Thinned:
             self._num_kept = len(self._parts[0])
 
     def all(self) -> np.ndarray:
-        """Returns those that are kept."""
+        """Returns the kept rows."""
         if len(self._parts) != 1:
             self._parts = [np.concatenate(self._parts)] if self._parts else [np.zeros(0)]
         return self._parts[0]
@@ -82,7 +82,7 @@ class NumericField:
         self.count = 0
         self.not_finite, self.zeros, self.at_min, self.at_max = np.zeros((4, size), np.int64)
         self.min, self.max = np.full(size, np.inf), np.full(size, -np.inf)
-        self.sampled = Thinned(min(_KEPT_STEPS, max(1, _KEPT_NUMBERS // max(size, 1))))
+        self.sampled = ThinnedRows(min(_MAX_KEPT_STEPS, max(1, _MAX_KEPT_NUMBERS // max(size, 1))))
         self._pass = statistics.StatisticsPass({"": shape}, quantiles=(), ddof=0, masks=None)
 
     def add(self, column: np.ndarray, is_valid: np.ndarray) -> None:
@@ -105,18 +105,18 @@ class NumericField:
         self.zeros += np.count_nonzero(rows == 0, axis=0)
         finite = rows if all_finite else np.where(is_finite, rows, np.nan)
         low, high = np.fmin.reduce(finite, axis=0), np.fmax.reduce(finite, axis=0)
-        self.min, self.at_min = _at(rows, np.fmin(self.min, low), self.min, self.at_min)
-        self.max, self.at_max = _at(rows, np.fmax(self.max, high), self.max, self.at_max)
-        nothing = np.zeros(len(rows), np.bool_)
+        self.min, self.at_min = _updated_limit(rows, np.fmin(self.min, low), self.min, self.at_min)
+        self.max, self.at_max = _updated_limit(rows, np.fmax(self.max, high), self.max, self.at_max)
+        no_steps = np.zeros(len(rows), np.bool_)
         valid = {} if all_finite else {"": is_finite.reshape(-1, *self.shape)}
-        self._pass.add({"": rows.reshape(-1, *self.shape)}, valid, nothing, nothing, 0)
+        self._pass.add({"": rows.reshape(-1, *self.shape)}, valid, no_steps, no_steps, 0)
 
     @property
     def is_constant(self) -> np.ndarray:
-        """A mask of the elements that never change."""
+        """A mask of the constant elements."""
         return np.asarray(self.at_min == self.count)
 
-    def are_often(self, at_limit: np.ndarray) -> np.ndarray:
+    def is_often_at(self, at_limit: np.ndarray) -> np.ndarray:
         """Returns a mask of the elements that are at a limit suspiciously often.
 
         Elements with few distinct values are exempt.
@@ -124,9 +124,9 @@ class NumericField:
         Args:
           at_limit: The number of values at the limit: `at_min` or `at_max`.
         """
-        is_frequent = ~self.is_constant & (at_limit >= _AT_LIMIT * self.count)
+        is_frequent = ~self.is_constant & (at_limit >= _MIN_LIMIT_SHARE * self.count)
         for element in np.flatnonzero(is_frequent):
-            is_frequent[element] = len(np.unique(self.sampled.all()[:, element])) > _FEW_VALUES
+            is_frequent[element] = len(np.unique(self.sampled.all()[:, element])) > _MAX_CATEGORIES
         return is_frequent
 
     def statistics(self) -> statistics.FieldStatistics:
@@ -143,10 +143,10 @@ class NumericField:
         return dataclasses.replace(field, quantiles=dict(zip(QUANTILES, quantiles)))
 
 
-def _at(
+def _updated_limit(
     rows: np.ndarray, limit: np.ndarray, before: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A new limit, and how many values are at it."""
+    """Returns a new limit, and the number of values at it."""
     return limit, np.where(limit == before, count, 0) + np.count_nonzero(rows == limit, axis=0)
 
 

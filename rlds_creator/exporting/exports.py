@@ -20,7 +20,7 @@ from rlds_ecosystem import version
 from rlds_ecosystem.files.whole_files import atomic_target
 from rlds_ecosystem.model.names import suggest_names
 from rlds_tools.converting import dataset_name
-from rlds_tools.results import Block, Result, count, next_commands, size_of
+from rlds_tools.results import Block, Result, count, next_commands, size_text
 
 if TYPE_CHECKING:
     from rlds.sources import Placement
@@ -59,7 +59,7 @@ class Download(Result):
     def blocks(self) -> Iterator[Block]:
         yield (
             f"{self.path}: {count(self.episodes, 'episode')}, {count(self.steps, 'step')} · "
-            f"{self.format} · {size_of(self.bytes)}"
+            f"{self.format} · {size_text(self.bytes)}"
         )
         if self.cut:
             yield f"{count(self.cut, 'episode')} cut at a label"

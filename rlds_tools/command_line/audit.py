@@ -96,7 +96,7 @@ def _view_of(
 ) -> click.Command:
     """Returns the command `rlds view`, if it can show what an audit of the data names."""
     from rlds_tools.auditing import stored_split
-    from rlds_tools.survey import open_splits
+    from rlds_tools.split_scan import open_splits
 
     context = click.get_current_context()
     if context.params["as_json"]:

@@ -46,18 +46,18 @@ COMMANDS = (
 )
 
 # Commands of the web tool, which imports this package.
-_OF_CREATOR = {"create", "export", "view"}
+_CREATOR_COMMANDS = {"create", "export", "view"}
 
-# Names that people try, and the command that does it.
-_ELSEWHERE = {
+# Names that users try, by the command that they mean.
+_ALIASES = {
     "delete": "rlds edit PATH --delete-episodes 3,7",
     "merge": "rlds edit PATH --merge OTHER --to NEW",
     "split": "rlds edit PATH --split-by FIELD --to NEW",
 }
 
-_INTERRUPTED = 130
+_EXIT_INTERRUPTED = 130
 # Errors of data, files and arguments. Any other error is a fault of the program.
-_EXPECTED = (OSError, ValueError, LookupError, ImportError, RuntimeError, MemoryError)
+_USER_ERRORS = (OSError, ValueError, LookupError, ImportError, RuntimeError, MemoryError)
 
 
 class _Commands(click.Group):
@@ -69,7 +69,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        package = "rlds_creator" if cmd_name in _OF_CREATOR else "rlds_tools"
+        package = "rlds_creator" if cmd_name in _CREATOR_COMMANDS else "rlds_tools"
         module = importlib.import_module(f"{package}.command_line.{cmd_name}")
         command: click.Command = module.command
         return command
@@ -78,8 +78,8 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in _ELSEWHERE:
-                message = f"{error.message} Use: {_ELSEWHERE[args[0]]}"
+            if args[0] in _ALIASES:
+                message = f"{error.message} Use: {_ALIASES[args[0]]}"
                 raise click.UsageError(message, ctx) from None
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if not near:
@@ -143,7 +143,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Click before 8.2 hides the KeyboardInterrupt that it makes an Abort of.
         interrupt = error.__context__ if isinstance(error, click.Abort) else error
         click.echo(_with_notes("Interrupted.", interrupt or error), err=True)
-        return _INTERRUPTED
+        return _EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,7 +174,7 @@ def _show_warnings_as_lines(called: Invocation) -> None:
 
 def _is_expected(error: Exception) -> bool:
     riegeli = sys.modules.get("riegeli")  # Only what is loaded can have raised.
-    return isinstance(error, _EXPECTED) or (
+    return isinstance(error, _USER_ERRORS) or (
         riegeli is not None and isinstance(error, riegeli.RiegeliError)
     )
 

@@ -21,7 +21,7 @@ from rlds_tools.command_line.printing import (
 from rlds_tools.results import Result
 
 # Options that are no operations.
-_OF_WRITING = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs", "draft")
+_WRITE_OPTIONS = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs", "draft")
 
 
 @click.command(cls=Command)
@@ -129,5 +129,5 @@ def command(
         options=source_options(path, format, given),
         target_options=parsed_options(sources.exports().get(target, {}), to_given, target),
         progress=wants_progress(),
-        **{name: options[name] for name in _OF_WRITING},
+        **{name: options[name] for name in _WRITE_OPTIONS},
     )

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_tools.findings import Finding, table_of
-from rlds_tools.results import Block, Result, count, next_commands, size_of
+from rlds_tools.results import Block, Result, count, next_commands, size_text
 
 __all__ = ["Report", "is_report", "report"]
 
@@ -80,7 +80,7 @@ class Report(Result):
         extent = count(self.episodes, "episode")
         if is_sample:
             extent = f"{self.episodes:,} of {total} episodes"
-        size = size_of(len(self.content.encode()))
+        size = size_text(len(self.content.encode()))
         yield f"{self.output or self.path}: {size} · {extent}, {count(self.steps, 'step')}"
         if self.findings:
             yield table_of(self.findings[:20])
@@ -147,12 +147,12 @@ def report(
 
     if frames < 1:
         raise ValueError(f"frames: got {frames}, expected at least 1")
-    material = gathering.gather(
+    data = gathering.gather(
         os.fspath(path),
         split,
         episodes=episodes,
         cameras=cameras,
-        most_episodes=gathering.MOST_EPISODES if max_episodes is None else max_episodes,
+        max_episodes=gathering.MAX_EPISODES if max_episodes is None else max_episodes,
         where=where,
         format=format,
         options=options,
@@ -161,14 +161,14 @@ def report(
     )
     arguments = f" --episodes {','.join(map(str, episodes))}" if episodes else ""
     arguments += f" --where {shlex.quote(where)}" if where else ""
-    command = f"rlds report {os.fspath(path)} --split {material.survey.episodes.split}{arguments}"
+    command = f"rlds report {os.fspath(path)} --split {data.scan.episodes.split}{arguments}"
     return Report(
-        path=material.path,
-        split=material.survey.episodes.split,
-        episodes=len(material.survey.table),
-        total=material.total,
-        steps=material.survey.num_steps,
-        shown=tuple(shown.number for shown in material.shown),
-        findings=material.survey.findings,
-        content=page.page_of(material, command, frames, max_size),
+        path=data.path,
+        split=data.scan.episodes.split,
+        episodes=len(data.scan.table),
+        total=data.total,
+        steps=data.scan.num_steps,
+        shown=tuple(shown.number for shown in data.shown),
+        findings=data.scan.findings,
+        content=page.render_page(data, command, frames, max_size),
     )

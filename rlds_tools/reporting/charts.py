@@ -14,18 +14,18 @@ from rlds_tools.markup import Markup, join, tag
 __all__ = ["curves", "density", "histogram", "number", "scatter", "sparkline"]
 
 _WIDTH, _HEIGHT = 300, 80
-_BINS, _FEW_VALUES = 40, 20
-# More points across would not be seen.
-_MOST_COLUMNS = 300
-# Values beyond this quantile would squeeze a histogram.
-_OUTER = 0.001
-_CELLS = (64, 40)
-_LEVELS = 6
-_MOST_POINTS = 1500
+_BINS, _MAX_EXACT_BARS = 40, 20
+# The horizontal resolution of curves.
+_MAX_PIXEL_COLUMNS = 300
+# The fraction of values in each tail that histograms leave out.
+_TAIL = 0.001
+_DENSITY_CELLS = (64, 40)
+_DENSITY_LEVELS = 6
+_MAX_POINTS = 1500
 
 
 def number(value: float) -> str:
-    """A number in a few characters.
+    """Formats a number in a few characters.
 
     >>> number(12345.678), number(0.5), number(-0.0), number(1e-9)
     ('12,346', '0.5', '0', '1e-09')
@@ -59,21 +59,21 @@ def histogram(
     small: bool = False,
     span: tuple[float, float] | None = None,
 ) -> Markup:
-    """Draws how numbers are spread, with the median, and the range of the inner 90 %.
+    """Draws a histogram, with the median, and the range of the inner 90 %.
 
     Args:
       values: The numbers; what is not finite is left out, and counted below.
       title: The name of the values, as the text alternative.
       small: Whether to draw bars only.
-      span: The ends of the axis, if it is to be that of other histograms, too.
+      span: The range of the axis, to share it with other histograms.
     """
     values = np.asarray(values, np.float64)
     num_values, values = len(values), values[np.isfinite(values)]
     if not len(values):
         return tag("p", "no values", class_="quiet")
-    low, q05, median, q95, high = np.quantile(values, [_OUTER, 0.05, 0.5, 0.95, 1 - _OUTER])
+    low, q05, median, q95, high = np.quantile(values, [_TAIL, 0.05, 0.5, 0.95, 1 - _TAIL])
     distinct = np.unique(values)
-    if len(distinct) <= _FEW_VALUES or len(values) < 1 / _OUTER:
+    if len(distinct) <= _MAX_EXACT_BARS or len(values) < 1 / _TAIL:
         low, high = distinct[0], distinct[-1]
     outside = int(np.count_nonzero((values < low) | (values > high)))
     if span is None:
@@ -91,13 +91,13 @@ def histogram(
     scale = _WIDTH / max(last - first, 1e-300)
     band = tag(
         "rect",
-        x=_short((q05 - first) * scale),
+        x=_coordinate((q05 - first) * scale),
         y=0,
-        width=_short(max((q95 - q05) * scale, 0.5)),
+        width=_coordinate(max((q95 - q05) * scale, 0.5)),
         height=_HEIGHT,
         class_="band",
     )
-    x = _short((median - first) * scale)
+    x = _coordinate((median - first) * scale)
     middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
     note = f"median {number(median)}" + (f" · {outside:,} outside" if outside else "")
     if len(values) < num_values:
@@ -110,7 +110,7 @@ def sparkline(values: np.ndarray, title: str) -> Markup:
     values = values[np.isfinite(values)]
     if not len(values):
         return Markup("")
-    low, high = np.quantile(values, [_OUTER, 1 - _OUTER])
+    low, high = np.quantile(values, [_TAIL, 1 - _TAIL])
     counts, _, _ = _binned(values, np.unique(values), low, high, bins=24)
     bars = tag("path", d=_bars(counts, 24), class_="bars")
     return _svg(f"Histogram of {title}", bars, height=24, class_="spark")
@@ -122,8 +122,8 @@ def _binned(
     """Returns the counts of a histogram, and the lower and the upper end of its bins."""
     if len(distinct) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
-    are_whole = len(distinct) <= _FEW_VALUES and np.all(distinct == np.round(distinct))
-    if are_whole and high - low < 2 * _BINS:  # Bins between whole numbers would be uneven.
+    are_integers = len(distinct) <= _MAX_EXACT_BARS and np.all(distinct == np.round(distinct))
+    if are_integers and high - low < 2 * _BINS:  # Bins between whole numbers would be uneven.
         edges = np.arange(low - 0.5, high + 1)
         return np.histogram(values, edges)[0], edges[0], edges[-1]
     with np.errstate(over="ignore"):
@@ -139,8 +139,8 @@ def _bars(counts: np.ndarray, height: float) -> str:
     gap = width * 0.12
     # Bars have a least height, so that rare values can be seen.
     return "".join(
-        f"M{_short(i * width + gap / 2)} {_short(height)}v{_short(-max(top, 1.5))}"
-        f"h{_short(width - gap)}v{_short(max(top, 1.5))}z"
+        f"M{_coordinate(i * width + gap / 2)} {_coordinate(height)}v{_coordinate(-max(top, 1.5))}"
+        f"h{_coordinate(width - gap)}v{_coordinate(max(top, 1.5))}z"
         for i, top in enumerate(tops)
         if top > 0
     )
@@ -152,7 +152,7 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
     Args:
       columns: A few curves.
       title: The name of the values.
-      steps: Whether the numbers are those of classes, between which there is nothing.
+      steps: Whether to draw steps, for the numbers of classes.
 
     Returns:
       The drawing, and its range in words.
@@ -164,25 +164,25 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
     middle = 0.0 if high > low else _HEIGHT / 2
     paths = []
     for index, column in enumerate(columns):
-        x, y = _reduced(column)
+        x, y = _downsampled(column)
         with np.errstate(invalid="ignore", over="ignore"):
             y = _HEIGHT - 4 - middle - (y - low) * scale
         paths.append(tag("path", d=_line(x, y, steps), class_=f"curve c{index}"))
     if low < 0 < high:
-        zero = _short(_HEIGHT - 4 - (0 - low) * scale)
+        zero = _coordinate(_HEIGHT - 4 - (0 - low) * scale)
         paths.insert(0, tag("line", x1=0, x2=_WIDTH, y1=zero, y2=zero, class_="zero"))
     cursor = tag("line", x1=0, x2=0, y1=0, y2=_HEIGHT, class_="cursor")
     label = f"{title} over the steps of the episode, from {number(low)} to {number(high)}"
     return _svg(label, *paths, cursor), f"{number(low)} to {number(high)}"
 
 
-def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _downsampled(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Reduces a curve to the least and the largest value in each column of pixels."""
     length = len(column)
     x = np.arange(length) * (_WIDTH / max(length - 1, 1))
-    if length <= 2 * _MOST_COLUMNS:
+    if length <= 2 * _MAX_PIXEL_COLUMNS:
         return x, column
-    parts = np.array_split(np.arange(length), _MOST_COLUMNS)
+    parts = np.array_split(np.arange(length), _MAX_PIXEL_COLUMNS)
     # Infinite values would hide the finite ones.
     low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
     pairs = [sorted((part[np.argmin(low[part])], part[np.argmax(high[part])])) for part in parts]
@@ -191,24 +191,24 @@ def _reduced(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
-    parts, is_down = [], False
+    parts, is_pen_down = [], False
     for position, value in zip(x, y):
         if not np.isfinite(value):
-            is_down = False
+            is_pen_down = False
             continue
-        point = f"{_short(position)} {_short(value)}"
-        if not is_down:
+        point = f"{_coordinate(position)} {_coordinate(value)}"
+        if not is_pen_down:
             parts.append(f"M{point}h0")  # A line of no length shows a single point.
         elif steps:
-            parts.append(f"H{_short(position)}V{_short(value)}")
+            parts.append(f"H{_coordinate(position)}V{_coordinate(value)}")
         else:
             parts.append(f"L{point}")
-        is_down = True
+        is_pen_down = True
     return "".join(parts)
 
 
 def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], title: str) -> Markup:
-    """Draws points in colors of their own.
+    """Draws a scatter plot, with a color for each group.
 
     Args:
       groups: Names, which are classes of the style sheet too, and where the points are.
@@ -218,11 +218,11 @@ def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], title: str) ->
     if not groups:
         return Markup("")
     all_x, all_y = (np.concatenate([group[i] for group in groups]) for i in (1, 2))
-    stride = -(-len(all_x) // _MOST_POINTS)
+    stride = -(-len(all_x) // _MAX_POINTS)
     paths = []
     for name, x, y in groups:
         points = zip(_scaled(x[::stride], all_x, _WIDTH), _scaled(y[::stride], all_y, _HEIGHT))
-        d = "".join(f"M{_short(a)} {_short(_HEIGHT - b)}h0" for a, b in points)
+        d = "".join(f"M{_coordinate(a)} {_coordinate(_HEIGHT - b)}h0" for a, b in points)
         paths.append(tag("path", d=d, class_=f"points {name}"))
     note = f"length · 1 of {stride} episodes" if stride > 1 else "length"
     axis = _axis(number(all_x.min()), note, number(all_x.max()))
@@ -238,30 +238,30 @@ def _scaled(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarra
 
 
 def density(points: np.ndarray, title: str) -> Markup:
-    """Draws where points in a plane are dense, in a few levels.
+    """Draws the density of points in a plane, in a few levels.
 
     Args:
       points: Of shape `[points, 2]`.
       title: The names of the axes.
     """
-    low, high = np.quantile(points, [_OUTER, 1 - _OUTER], axis=0)
+    low, high = np.quantile(points, [_TAIL, 1 - _TAIL], axis=0)
     high = np.where(high > low, high, low + 1)
     spans = [(low[i], high[i]) for i in (0, 1)]
-    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=_CELLS, range=spans)
+    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=_DENSITY_CELLS, range=spans)
     highest = max(counts.max(), 1)
-    level = np.ceil(np.log1p(counts) / np.log1p(highest) * _LEVELS).astype(int)
-    width, height = _WIDTH / _CELLS[0], 2 * _HEIGHT / _CELLS[1]
+    level = np.ceil(np.log1p(counts) / np.log1p(highest) * _DENSITY_LEVELS).astype(int)
+    width, height = _WIDTH / _DENSITY_CELLS[0], 2 * _HEIGHT / _DENSITY_CELLS[1]
     paths = []
-    for shown_level in range(1, _LEVELS + 1):
+    for shown_level in range(1, _DENSITY_LEVELS + 1):
         d = "".join(
-            f"M{_short(x * width)} {_short((_CELLS[1] - 1 - y) * height)}"
-            f"h{_short(width)}v{_short(height)}h{_short(-width)}z"
+            f"M{_coordinate(x * width)} {_coordinate((_DENSITY_CELLS[1] - 1 - y) * height)}"
+            f"h{_coordinate(width)}v{_coordinate(height)}h{_coordinate(-width)}z"
             for x, y in zip(*np.nonzero(level == shown_level))
         )
         paths.append(tag("path", d=d, class_=f"d{shown_level}"))
     return _svg(title, *paths, height=2 * _HEIGHT, class_="tall")
 
 
-def _short(value: float) -> str:
+def _coordinate(value: float) -> str:
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text

@@ -1,4 +1,4 @@
-"""The data of a report: a survey of the episodes, and a choice of episodes to show."""
+"""The data of an HTML report: a scan of the episodes, and the episodes to show."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
 from rlds_tools.reading import indices_at, indices_of, known_length
-from rlds_tools.survey import Survey, open_splits
+from rlds_tools.split_scan import SplitScan, open_splits
 
-__all__ = ["Material", "Shown", "gather", "read_shown"]
+__all__ = ["ReportData", "ShownEpisode", "gather", "read_shown"]
 
-# Episodes and bytes of files to read at most, and episodes to read in any case.
-MOST_EPISODES, _MOST_BYTES, _LEAST_EPISODES = 5_000, 2_000_000_000, 50
-# Findings of which the report shows an episode.
-_MOST_WITH_FINDINGS = 10
+# The maximum episodes and bytes of files to read, and the minimum episodes despite their size.
+MAX_EPISODES, _MAX_READ_BYTES, _MIN_EPISODES = 5_000, 2_000_000_000, 50
+# The number of findings of which the report shows an episode.
+_MAX_SHOWN_FINDINGS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class ShownEpisode:
     """An episode that the report shows.
 
     Attributes:
       index: The index of the episode.
       number: Its stored number.
-      why: Why it is shown.
+      reason: The reason to show it, such as "highest return".
     """
 
     index: int
     number: int
-    why: str
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Material:
+class ReportData:
     """The data of a report.
 
     Attributes:
       path: The path of the data.
       inspection: The inspection of the dataset, made without reading episodes.
-      survey: The survey of the episodes, with the findings of the audit.
+      scan: The survey of the episodes, with the findings of the audit.
       total: The number of episodes of the split; None if unknown.
       shown: The episodes to be shown.
       cameras: The cameras to be shown.
-      video: Decodes those that are video; None if none is.
+      video: The decoder of cameras stored as video; None if there are none.
       audit: The meaning of actions, and scores; None without an audit.
     """
 
     path: str
     inspection: inspection.Inspection
-    survey: Survey
+    scan: SplitScan
     total: int | None
-    shown: tuple[Shown, ...]
+    shown: tuple[ShownEpisode, ...]
     cameras: tuple[str, ...]
     video: FramesSource | None
     audit: Audit | None
@@ -74,12 +74,12 @@ class Material:
     @property
     def is_sample(self) -> bool:
         """True if only a sample of the episodes was read."""
-        read = len(self.survey.table) + self.survey.num_unreadable
+        read = len(self.scan.table) + self.scan.num_unreadable
         return self.total is None or read < self.total
 
     def returns(self) -> tuple[np.ndarray, str]:
         """Returns the finite returns, and a note on the other ones."""
-        table, reward = self.survey.table.reward, self.survey.numbers.get(rlds.REWARD)
+        table, reward = self.scan.table.reward, self.scan.numbers.get(rlds.REWARD)
         finite = table[np.isfinite(table)]
         num_not_finite = 0 if reward is None or reward.shape else len(table) - len(finite)
         return finite, f"; {num_not_finite:,} not finite, ignored" if num_not_finite else ""
@@ -87,12 +87,12 @@ class Material:
     def camera_frames(self, index: int, episode: SourceEpisode) -> dict[str, Frames | VideoFrames]:
         """Returns the frames of the cameras to be shown, as far as the episode has them."""
         columns = dict(named_leaves(episode.steps))
-        fields = self.survey.cameras
+        fields = self.scan.cameras
         frames: dict[str, Frames | VideoFrames] = {
             c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
         if self.video is not None and episode.num_steps:
-            address = self.survey.episodes.place(index)
+            address = self.scan.episodes.place(index)
             for camera in filter(self.cameras.__contains__, self.video.cameras):
                 frames[camera] = VideoFrames(self.video, *address, camera, episode.num_steps)
         return frames
@@ -104,13 +104,13 @@ def gather(
     *,
     episodes: Sequence[int],
     cameras: Sequence[str] | None,
-    most_episodes: int,
+    max_episodes: int,
     where: str | None,
     format: str | None,
     options: Mapping[str, Any] | None,
     progress: bool | None,
     jobs: int,
-) -> Material:
+) -> ReportData:
     """Reads the episodes of a split, or a sample of them.
 
     Args:
@@ -118,7 +118,7 @@ def gather(
       split: The split; needed if there are several.
       episodes: The stored numbers of the episodes to show; a choice if empty.
       cameras: The cameras to show; all if None.
-      most_episodes: The maximum number of episodes to read.
+      max_episodes: The maximum number of episodes to read.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
@@ -130,8 +130,8 @@ def gather(
       KeyError: There is no such split or camera, or there are several splits.
       ValueError: There are no episodes.
     """
-    described = inspection.inspect(path, format=format, options=options)
-    if not isinstance(described, inspection.Inspection):
+    inspected = inspection.inspect(path, format=format, options=options)
+    if not isinstance(inspected, inspection.Inspection):
         raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     splits = open_splits(path, split, format, options, where=where)
     if len(splits) > 1:
@@ -140,40 +140,40 @@ def gather(
     if not splits:
         raise ValueError(f"{path} has no episodes")
     (opened,) = splits
-    survey = Survey(opened)
+    scan = SplitScan(opened)
     video = frames_of(opened.source)
-    camera_names = [*survey.cameras, *(video.cameras if video else ())]
+    camera_names = [*scan.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
         if camera not in camera_names:
             raise KeyError(f"no camera {camera!r}; {suggest_names(camera, camera_names)}")
     requested = indices_at(opened, episodes)
     total = known_length(opened)
-    indices = _to_read(opened, total, most_episodes, described.num_bytes, requested)
+    indices = _choose_indices(opened, total, max_episodes, inspected.num_bytes, requested)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
-        survey.read(bars.track(indices, total=expected, description="reading"), jobs)
-    if total is None and not opened.has(len(survey.table) + survey.num_unreadable):
-        total = len(survey.table) + survey.num_unreadable
-    if not len(survey.table):
+        scan.read(bars.track(indices, total=expected, description="reading"), jobs)
+    if total is None and not opened.has(len(scan.table) + scan.num_unreadable):
+        total = len(scan.table) + scan.num_unreadable
+    if not len(scan.table):
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     audit = None
-    if opened.has_random_access and not survey.num_unreadable and isinstance(indices, list):
+    if opened.has_random_access and not scan.num_unreadable and isinstance(indices, list):
         chosen = opened.select(indices)
         audit = auditing.audit(chosen, progress=progress, jobs=jobs, keep=False)
-        survey.tally.add_audit(audit, indices)
-    return Material(
+        scan.collector.add_audit(audit, indices)
+    return ReportData(
         path=path,
-        inspection=described,
-        survey=survey,
+        inspection=inspected,
+        scan=scan,
         total=total,
-        shown=_choice(survey, episodes),
+        shown=_choose_shown(scan, episodes),
         cameras=tuple(camera_names if cameras is None else cameras),
         video=video,
         audit=audit,
     )
 
 
-def _to_read(
+def _choose_indices(
     episodes: Episodes,
     total: int | None,
     limit: int,
@@ -181,24 +181,26 @@ def _to_read(
     requested: Sequence[int],
 ) -> Iterable[int]:
     if episodes.has_random_access and total is not None:
-        affordable = _MOST_BYTES * total // max(num_bytes or 1, 1)
-        limit = min(limit, max(affordable, _LEAST_EPISODES))
+        affordable = _MAX_READ_BYTES * total // max(num_bytes or 1, 1)
+        limit = min(limit, max(affordable, _MIN_EPISODES))
         return sorted({*evenly(total, limit), *requested})
     return itertools.islice(indices_of(episodes), max([limit, *(index + 1 for index in requested)]))
 
 
-def _choice(survey: Survey, requested: Sequence[int]) -> tuple[Shown, ...]:
-    """Returns the episodes to show: the named ones, or extremes and those with findings."""
-    indices, lengths, rewards = survey.table.index, survey.table.length, survey.table.reward
-    numbers = [*map(survey.episodes.stored_number, indices.tolist())]
+def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpisode, ...]:
+    """Returns the episodes to show: the requested ones, or extremes and those with findings."""
+    indices, lengths, rewards = scan.table.index, scan.table.length, scan.table.reward
+    numbers = [*map(scan.episodes.stored_number, indices.tolist())]
     rows = {number: row for row, number in enumerate(numbers)}
     if requested:
         readable = [number for number in dict.fromkeys(requested) if number in rows]
-        return tuple(Shown(int(indices[rows[number]]), number, "chosen") for number in readable)
+        return tuple(
+            ShownEpisode(int(indices[rows[number]]), number, "chosen") for number in readable
+        )
     chosen: dict[int, list[str]] = {}
 
-    def add(row: Any, why: str) -> None:
-        chosen.setdefault(int(row), []).append(why)
+    def add(row: Any, reason: str) -> None:
+        chosen.setdefault(int(row), []).append(reason)
 
     with_return = np.flatnonzero(np.isfinite(rewards))
     if len(with_return) and np.ptp(rewards[with_return]) > 0:
@@ -212,59 +214,59 @@ def _choice(survey: Survey, requested: Sequence[int]) -> tuple[Shown, ...]:
     if np.ptp(lengths) > 0:
         add(np.argmin(lengths), "shortest")
         add(np.argmax(lengths), "longest")
-    findings = [finding for finding in survey.findings if finding.episodes]
-    for finding in findings[:_MOST_WITH_FINDINGS]:
+    findings = [finding for finding in scan.findings if finding.episodes]
+    for finding in findings[:_MAX_SHOWN_FINDINGS]:
         affected = [rows[number] for number in finding.episodes if number in rows]
         for row in [*(it for it in affected if it in chosen), *affected][:1]:
             add(row, finding.check)
     return tuple(
-        Shown(int(indices[row]), numbers[row], " · ".join(dict.fromkeys(why)))
-        for row, why in chosen.items()
+        ShownEpisode(int(indices[row]), numbers[row], " · ".join(dict.fromkeys(reason)))
+        for row, reason in chosen.items()
     )
 
 
-def read_shown(material: Material, index: int) -> SourceEpisode | None:
+def read_shown(data: ReportData, index: int) -> SourceEpisode | None:
     """Reads an episode again, to be shown; None if it cannot be read."""
     try:
-        return material.survey.episodes.episode(index)
+        return data.scan.episodes.episode(index)
     except SourceError:
         return None
 
 
-def files_of(material: Material) -> list[tuple[str, int]]:
+def files_of(data: ReportData) -> list[tuple[str, int]]:
     """Returns the names and sizes of the first files."""
-    files = material.survey.episodes.source.inputs()[:20]
+    files = data.scan.episodes.source.inputs()[:20]
     paths = [stores.as_path(file) for file in files]
     return [(path.name, path.stat().length) for path in paths]
 
 
-def vectors_of(episode: SourceEpisode, survey: Survey, part: str) -> list[tuple[str, np.ndarray]]:
+def vectors_of(episode: SourceEpisode, scan: SplitScan, part: str) -> list[tuple[str, np.ndarray]]:
     """Returns the numbers of a part of the steps: of each field, of shape `[steps, elements]`."""
     columns = dict(named_leaves(episode.steps))
     return [
         (path, columns[path].reshape(len(columns[path]), -1).astype(np.float64))
-        for path in survey.numbers
+        for path in scan.numbers
         if path.split("/")[0] == part and isinstance(columns.get(path), np.ndarray)
         if columns[path].size
     ]
 
 
-def states_of(survey: Survey) -> np.ndarray:
+def states_of(scan: SplitScan) -> np.ndarray:
     """Returns sampled observations, `[steps, elements]`, without elements that never vary.
 
     Fields were thinned by powers of two, so the steps of the widest stride are in all fields.
     """
     samples = [
         field.sampled
-        for path, field in survey.numbers.items()
+        for path, field in scan.numbers.items()
         if path.split("/")[0] == rlds.OBSERVATION and field.count
     ]
     if not samples:
         return np.zeros((0, 0))
     stride = max(rows.stride for rows in samples)
-    parts = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in samples]
-    length = min(map(len, parts))
-    states = np.concatenate([part[:length] for part in parts], axis=1)
+    columns = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in samples]
+    length = min(map(len, columns))
+    states = np.concatenate([part[:length] for part in columns], axis=1)
     states = states[np.isfinite(states).all(axis=1)]
     varies = np.ptp(states, axis=0) > 0 if len(states) else slice(None)
     return np.asarray(states[:, varies])

@@ -1,4 +1,4 @@
-"""The page: its sections, its head, and how it becomes small enough."""
+"""The HTML page of a report: its sections, its head, and the limit of its size."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from importlib import resources
 
 from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reporting import sections
-from rlds_tools.reporting.gathering import Material
+from rlds_tools.reporting.gathering import ReportData
 from rlds_tools.reporting.video import Quality
 from rlds_tools.results import count
 from rlds_tools.values import statistics_of
 
-__all__ = ["page_of"]
+__all__ = ["render_page"]
 
 
-def _smaller_and_smaller(frames: int, episodes: int) -> Iterator[tuple[Quality, int, int]]:
-    """First clips become coarser, then they have fewer frames, then there are fewer of them.
+def _size_reductions(frames: int, episodes: int) -> Iterator[tuple[Quality, int, int]]:
+    """Yields settings of smaller and smaller pages: coarser, shorter, then fewer videos.
 
     Yields:
       The quality of clips, the number of episodes, and of those on the contact sheet.
@@ -33,11 +33,11 @@ def _smaller_and_smaller(frames: int, episodes: int) -> Iterator[tuple[Quality, 
         yield Quality(max(frames // 4, 2), 45), episodes, 0
 
 
-def page_of(material: Material, command: str, frames: int, max_size: int) -> str:
+def render_page(data: ReportData, command: str, frames: int, max_size: int) -> str:
     """Returns the page.
 
     Args:
-      material: The data of the report.
+      data: The data of the report.
       command: The command that made it.
       frames: The maximum number of frames of a clip.
       max_size: The maximum size of the page in bytes.
@@ -45,25 +45,25 @@ def page_of(material: Material, command: str, frames: int, max_size: int) -> str
     Raises:
       ValueError: It cannot be that small.
     """
-    light_parts = {name: part(material) for name, (_, part) in _SECTIONS.items() if part}
-    light_parts["overview"] = sections.overview(material)
-    light_parts["provenance"] = sections.provenance(material, command)
-    light_size = sum(len(part.encode()) for part in light_parts.values())
-    for quality, episodes, tiles in _smaller_and_smaller(frames, len(material.shown)):
-        heavy_parts = {
-            "episodes": sections.episodes(material, quality, material.shown[:episodes]),
-            "frames": sections.contact_sheet(material, tiles),
+    text_sections = {name: part(data) for name, (_, part) in _SECTIONS.items() if part}
+    text_sections["overview"] = sections.overview(data)
+    text_sections["provenance"] = sections.provenance(data, command)
+    text_size = sum(len(part.encode()) for part in text_sections.values())
+    for quality, episodes, tiles in _size_reductions(frames, len(data.shown)):
+        image_sections = {
+            "episodes": sections.episodes(data, quality, data.shown[:episodes]),
+            "frames": sections.contact_sheet(data, tiles),
         }
-        if light_size + sum(map(len, heavy_parts.values())) > max_size:
+        if text_size + sum(map(len, image_sections.values())) > max_size:
             continue
-        page = _document(material, {**light_parts, **heavy_parts})
+        page = _document(data, {**text_sections, **image_sections})
         if len(page.encode()) <= max_size:
             return page
     raise ValueError(f"the report does not fit into {max_size:,} bytes. Increase --max-size.")
 
 
-# The sections in their order. Those without a function depend on more than the data.
-_SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
+# The sections in order. Those without a function need more arguments.
+_SECTIONS: dict[str, tuple[str, Callable[[ReportData], Markup] | None]] = {
     "findings": ("Findings", sections.findings),
     "audit": ("Audit", sections.audit),
     "episodes": ("Episodes", None),
@@ -79,11 +79,11 @@ _SECTIONS: dict[str, tuple[str, Callable[[Material], Markup] | None]] = {
 }
 
 
-def _document(material: Material, parts: dict[str, Markup]) -> str:
-    inspection = material.inspection
-    name = inspection.name or material.path
-    episodes = count(len(material.survey.table), "episode")
-    facts = filter(None, [inspection.version, material.survey.episodes.split, episodes])
+def _document(data: ReportData, parts: dict[str, Markup]) -> str:
+    inspection = data.inspection
+    name = inspection.name or data.path
+    episodes = count(len(data.scan.table), "episode")
+    facts = filter(None, [inspection.version, data.scan.episodes.split, episodes])
     title = tag("h1", name, " ", tag("small", " · ".join(facts)))
     description = tag("p", inspection.description) if inspection.description else None
     theme = tag("button", "Theme", id="theme", type="button")
@@ -92,10 +92,10 @@ def _document(material: Material, parts: dict[str, Markup]) -> str:
         for key, (text, _) in _SECTIONS.items()
         if parts.get(key)
     ]
-    extent = sections.how_much(material)
+    extent = sections.extent_text(data)
     sample = (
         tag("p", tag("b", "Sample: "), f"this page shows {extent}.", class_="notice")
-        if material.is_sample
+        if data.is_sample
         else None
     )
     main = join(sample, parts["overview"], *map(parts.get, _SECTIONS))
@@ -103,7 +103,7 @@ def _document(material: Material, parts: dict[str, Markup]) -> str:
         tag("header", tag("div", tag("div", title, description), theme)),
         tag("nav", tag("ul", *links), aria_label="Sections"),
         tag("main", main, tag("footer", "Made by rlds report.")),
-        _data(material),
+        _statistics_json(data),
         tag("script", Markup(_file("script.js"))),
     )
     head = join(
@@ -117,11 +117,11 @@ def _document(material: Material, parts: dict[str, Markup]) -> str:
     return f"<!DOCTYPE html>\n{page}\n"
 
 
-def _data(material: Material) -> Markup:
+def _statistics_json(data: ReportData) -> Markup:
     """The statistics, for programs that read the page."""
-    survey = material.survey
-    steps = survey.num_steps - len(survey.table)
-    text = statistics_of(survey.numbers, max(steps, 0), len(survey.table)).to_json()
+    scan = data.scan
+    steps = scan.num_steps - len(scan.table)
+    text = statistics_of(scan.numbers, max(steps, 0), len(scan.table)).to_json()
     # Escaped, so that no text ends the element.
     safe = Markup(text.replace("<", "\\u003c"))
     return tag("script", safe, type="application/json", id="rlds-statistics")
@@ -133,7 +133,7 @@ def _file(name: str) -> str:
 
 
 def _policy() -> str:
-    """Nothing is fetched, and nothing runs but the script and the style of the page."""
+    """Returns the content security policy: no requests, only the script and style of the page."""
 
     def digest(name: str) -> str:
         content = hashlib.sha256(_file(name).encode()).digest()

@@ -1,4 +1,4 @@
-"""The sections of the page, one function each."""
+"""The sections of an HTML report, one function each."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from rlds_tools.reading import instructions_in
 from rlds_tools.reporting import charts
 from rlds_tools.reporting.charts import number
 from rlds_tools.reporting.gathering import (
-    Material,
-    Shown,
+    ReportData,
+    ShownEpisode,
     files_of,
     read_shown,
     states_of,
     vectors_of,
 )
 from rlds_tools.reporting.video import Quality, clip, still
-from rlds_tools.results import count, size_of
+from rlds_tools.results import count, size_text
 from rlds_tools.values import NumericField, element_name
 from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
 
-_CURVES = 6  # More curves on an axis cannot be told apart.
-_FIELDS_WITH_CURVES = 3
-_OPEN_DIMENSIONS, _MOST_DIMENSIONS = 32, 256
-_OPEN_ROWS, _MOST_ROWS = 40, 1000
-_MOST_TASKS, _RANKED = 20, 5
-_TASKS_WITH_SCORES, _LONGEST_TASK = 12, 80
-_MOST_STATES = 512
+_MAX_CURVES = 6  # More curves on an axis cannot be told apart.
+_MAX_CURVE_FIELDS = 3
+_VISIBLE_DIMENSIONS, _MAX_DIMENSIONS = 32, 256
+_VISIBLE_ROWS, _MAX_ROWS = 40, 1000
+_MAX_TASKS, _NUM_LOWEST = 20, 5
+_MAX_TASK_PANELS, _MAX_TASK_LENGTH = 12, 80
+_MAX_STATE_SIZE = 512
 
 
 def section(id: str, title: str, *content: str | None) -> Markup:
@@ -54,7 +54,7 @@ def section(id: str, title: str, *content: str | None) -> Markup:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], label: str) -> Markup:
-    """A table, whose columns are of numbers where the heading begins with ">"."""
+    """Renders a table; headings that begin with ">" belong to columns of numbers."""
     names = [heading.removeprefix(">") for heading in headings]
     sides = ["number" if heading.startswith(">") else None for heading in headings]
     head = join(*(tag("th", name, scope="col", class_=side) for name, side in zip(names, sides)))
@@ -73,8 +73,8 @@ def _note(*text: str) -> Markup | None:
     return tag("p", *text, class_="note") if any(text) else None
 
 
-def _folded(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
-    """Renders the first items visibly, and the other ones behind a summary to open."""
+def _collapsible(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
+    """Renders the first items, and the other ones in a collapsed element."""
     visible, hidden = items[:limit], items[limit:]
     open_part = tag("div", *visible, class_=class_)
     if not hidden:
@@ -86,36 +86,36 @@ def _folded(items: Sequence[Markup], limit: int, class_: str | None, name: str) 
 # --- Overview.
 
 
-def overview(material: Material) -> Markup:
-    """The numbers that one wants to know first."""
-    table, survey = material.survey.table, material.survey
-    errors = sum(finding.severity == "error" for finding in material.survey.findings)
-    warnings = len(material.survey.findings) - errors
+def overview(data: ReportData) -> Markup:
+    """Renders the cards with the main numbers: episodes, steps, returns, findings."""
+    table, scan = data.scan.table, data.scan
+    errors = sum(finding.severity == "error" for finding in data.scan.findings)
+    warnings = len(data.scan.findings) - errors
     state = "bad" if errors else "odd" if warnings else "good"
     counts = [count(errors, "error")] if errors else []
     counts += [count(warnings, "warning")] if warnings else []
     summary = ", ".join(each.replace(" ", "\u00a0") for each in counts)
-    total = "" if material.total is None or not material.is_sample else f" of {material.total:,}"
+    total = "" if data.total is None or not data.is_sample else f" of {data.total:,}"
     lengths, terminal = table.length, float(table.is_terminal.mean())
     cards = [
-        _card("Findings", summary if material.survey.findings else "none", "#findings", state),
+        _card("Findings", summary if data.scan.findings else "none", "#findings", state),
         _card("Episodes read", f"{len(table):,}{total}"),
-        _card("Steps", f"{survey.num_steps:,}"),
+        _card("Steps", f"{scan.num_steps:,}"),
         _card(
             "Length",
             number(float(np.median(lengths))),
             note=f"{lengths.min():,} to {lengths.max():,} steps",
         ),
     ]
-    returns, remark = material.returns()
+    returns, remark = data.returns()
     if len(returns):
         note = f"{number(returns.min())} to {number(returns.max())}{remark}"
         cards.append(_card("Mean return", number(float(returns.mean())), note=note))
     note = "of episodes" if terminal == 1 else "of episodes; the others were truncated"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
-    if material.inspection.num_bytes is not None:
-        files = count(material.inspection.num_files or 0, "file")
-        size = size_of(material.inspection.num_bytes)
+    if data.inspection.num_bytes is not None:
+        files = count(data.inspection.num_files or 0, "file")
+        size = size_text(data.inspection.num_bytes)
         cards.append(_card("Size", size, note=f"in {files}"))
     return tag("section", *cards, id="overview", class_="cards", aria_label="Overview")
 
@@ -136,10 +136,10 @@ def _card(
 # --- Findings.
 
 
-def findings(material: Material) -> Markup:
+def findings(data: ReportData) -> Markup:
     """Renders the table of findings, with links to the shown episodes."""
-    if not material.survey.findings:
-        scope = "The episodes of the sample" if material.is_sample else "All episodes"
+    if not data.scan.findings:
+        scope = "The episodes of the sample" if data.is_sample else "All episodes"
         text = f"None. {scope} follow the rules of RLDS, and show none of the common mistakes."
         return section("findings", "Findings", tag("p", text, class_="quiet"))
     rows = [
@@ -147,9 +147,9 @@ def findings(material: Material) -> Markup:
             _badge(finding),
             finding.check,
             join(finding.text, _note(finding.hint)),
-            _episode_links(material, finding),
+            _episode_links(data, finding),
         ]
-        for finding in material.survey.findings
+        for finding in data.scan.findings
     ]
     table = _table(["severity", "finding", "what", "where"], rows, "Findings")
     return section("findings", "Findings", table)
@@ -162,9 +162,9 @@ def _badge(finding: Finding) -> Markup:
 # --- Audit.
 
 
-def audit(material: Material) -> Markup:
+def audit(data: ReportData) -> Markup:
     """Renders the audit: the meaning of actions, and what could not be assessed."""
-    result = material.audit
+    result = data.audit
     if result is None:
         return Markup("")
     meanings = [tag("li", text) for vector in result.vectors for text in vector.sentences()]
@@ -172,12 +172,12 @@ def audit(material: Material) -> Markup:
     return section("audit", "Audit", tag("ul", *meanings) if meanings else None, *notes)
 
 
-def _episode_links(material: Material, finding: Finding) -> Markup:
+def _episode_links(data: ReportData, finding: Finding) -> Markup:
     if not finding.count:
         return join("dataset")
     links: list[str] = []
     for episode in finding.episodes:
-        links += [", ", _linked(material, episode)]
+        links += [", ", _episode_link(data, episode)]
     more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
     first = ", " if finding.count == 1 else "; first: "
@@ -185,18 +185,18 @@ def _episode_links(material: Material, finding: Finding) -> Markup:
     return join(noun, *links[1:], more if finding.count > len(finding.episodes) else "", step)
 
 
-def _linked(material: Material, episode: int) -> str:
-    """The stored number of an episode, with a link if the episode is shown."""
-    is_shown = any(shown.number == episode for shown in material.shown)
+def _episode_link(data: ReportData, episode: int) -> str:
+    """Renders the stored number of an episode, with a link if the episode is shown."""
+    is_shown = any(shown.number == episode for shown in data.shown)
     return tag("a", f"{episode:,}", href=f"#episode-{episode}") if is_shown else f"{episode:,}"
 
 
 # --- Fields.
 
 
-def fields(material: Material) -> Markup:
-    """All fields of a step and of an episode."""
-    inspection, numbers = material.inspection, material.survey.numbers
+def fields(data: ReportData) -> Markup:
+    """Renders the tables of the fields of steps and episodes."""
+    inspection, numbers = data.inspection, data.scan.numbers
     rows = [
         [*_of_field(field), *_of_numbers(field.name, numbers.get(field.name))]
         for field in inspection.step_fields
@@ -225,25 +225,25 @@ def _of_numbers(name: str, field: NumericField | None) -> list[str]:
     return [
         f"{number(field.min.min())} … {number(field.max.max())}",
         f"{number(mean)} ± {number(std)}",
-        _share(field.zeros.mean() / field.count),
-        _share(field.not_finite.mean() / field.count),
+        _percentage(field.zeros.mean() / field.count),
+        _percentage(field.not_finite.mean() / field.count),
         charts.sparkline(values, name),
     ]
 
 
-def _share(share: float) -> str:
-    if not share:
+def _percentage(fraction: float) -> str:
+    if not fraction:
         return "0 %"
-    text = "< 0.1 %" if share < 0.001 else f"{100 * share:.1f} %".replace(".0 %", " %")
+    text = "< 0.1 %" if fraction < 0.001 else f"{100 * fraction:.1f} %".replace(".0 %", " %")
     return text.replace(" ", "\u00a0")
 
 
 # --- Distributions.
 
 
-def distributions(material: Material) -> Markup:
+def distributions(data: ReportData) -> Markup:
     """Renders the histograms of returns, lengths, rewards and discounts."""
-    table, numbers = material.survey.table, material.survey.numbers
+    table, numbers = data.scan.table, data.scan.numbers
     rewards = table.reward
     panels = []
     if np.isfinite(rewards).any():
@@ -266,10 +266,13 @@ def _panel(title: str, *content: str | None) -> Markup:
 
 
 def _returns_over_lengths(table: Any) -> Markup:
-    ends, has_reward = table.is_terminal, np.isfinite(table.reward)
+    terminal, has_reward = table.terminal, np.isfinite(table.reward)
     groups = [
         (name, table.length[rows].astype(float), table.reward[rows])
-        for name, rows in (("terminal", ends & has_reward), ("truncated", ~ends & has_reward))
+        for name, rows in (
+            ("terminal", terminal & has_reward),
+            ("truncated", ~terminal & has_reward),
+        )
     ]
     chart = charts.scatter(groups, "Return over length, a point for each episode")
     legend = tag(
@@ -283,44 +286,44 @@ def _returns_over_lengths(table: Any) -> Markup:
 # --- Dimensions.
 
 
-def dimensions(material: Material) -> Markup:
-    """A small histogram for each element of observations and actions."""
+def dimensions(data: ReportData) -> Markup:
+    """Renders a small histogram for each element of observations and actions."""
     panels: list[Markup] = []
     total = 0
-    for path, field in material.survey.numbers.items():
+    for path, field in data.scan.numbers.items():
         if path.split("/")[0] not in (rlds.OBSERVATION, rlds.ACTION) or not field.count:
             continue
         total += len(field.min)
         rows = field.sampled.all()
-        for element in range(min(len(field.min), _MOST_DIMENSIONS - len(panels))):
+        for element in range(min(len(field.min), _MAX_DIMENSIONS - len(panels))):
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
             panels.append(_panel(name, chart))
-    stride = max((field.sampled.stride for field in material.survey.numbers.values()), default=1)
+    stride = max((field.sampled.stride for field in data.scan.numbers.values()), default=1)
     notes = [
         _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
         _note(f"Histograms of one in {stride} steps." if stride > 1 else ""),
     ]
     if not panels:
         return Markup("")
-    grid = _folded(panels, _OPEN_DIMENSIONS, "grid", "dimensions")
+    grid = _collapsible(panels, _VISIBLE_DIMENSIONS, "grid", "dimensions")
     return section("dimensions", "Dimensions", *notes, grid)
 
 
 # --- Episodes.
 
 
-def episodes(material: Material, quality: Quality, shown: Sequence[Shown]) -> Markup:
+def episodes(data: ReportData, quality: Quality, shown: Sequence[ShownEpisode]) -> Markup:
     """Renders episodes: videos of cameras, synchronized with curves."""
-    parts = [_episode(material, quality, chosen) for chosen in shown]
+    parts = [_episode(data, quality, chosen) for chosen in shown]
     return section("episodes", "Episodes", *parts)
 
 
-def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | None:
-    episode = read_shown(material, shown.index)
+def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup | None:
+    episode = read_shown(data, shown.index)
     if episode is None:
         return None
-    table = material.survey.table
+    table = data.scan.table
     row = int(np.searchsorted(table.index, shown.index))
     length, reward = int(table.length[row]), float(table.reward[row])
     facts = [
@@ -328,7 +331,7 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
         "" if math.isnan(reward) else f"return {number(reward)}",
         "terminal" if table.is_terminal[row] else "truncated",
         "" if episode.complete else "incomplete",
-        shown.why,
+        shown.reason,
     ]
     title = tag("h3", f"Episode {shown.number:,}", tag("small", " · ".join(filter(None, facts))))
     instruction = next((texts[0] for texts in instructions_in(episode).values()), "")
@@ -339,13 +342,13 @@ def _episode(material: Material, quality: Quality, shown: Shown) -> Markup | Non
             f" {text}",
             class_="mark",
         )
-        for finding in material.survey.findings
+        for finding in data.scan.findings
         for stored, text in zip(finding.episodes, finding.texts)
         if stored == shown.number
     ]
-    frames = material.camera_frames(shown.index, episode)
+    frames = data.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
-    panels = _curves(material, episode)
+    panels = _curves(data, episode)
     return tag(
         "article",
         title,
@@ -373,19 +376,19 @@ def _camera(name: str, frames: Frames | VideoFrames, quality: Quality) -> Markup
     return tag("figure", moving, tag("figcaption", ", ".join(filter(None, [label, mapping]))))
 
 
-def _curves(material: Material, episode: SourceEpisode) -> list[Markup]:
-    survey = material.survey
+def _curves(data: ReportData, episode: SourceEpisode) -> list[Markup]:
+    scan = data.scan
     panels = []
     reward: Any = episode.steps.get(rlds.REWARD)
     stop = episode.num_steps - episode.final_observation_known
     if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "biuf":
         panels.append(_curve_panel(rlds.REWARD, [_until(stop, reward.astype(np.float64))]))
     for part, last in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
-        for path, values in vectors_of(episode, survey, part)[:_FIELDS_WITH_CURVES]:
-            field = survey.fields[path]
+        for path, values in vectors_of(episode, scan, part)[:_MAX_CURVE_FIELDS]:
+            field = scan.fields[path]
             is_class = field.shape == () and field.column_dtype.kind in "biu"
-            note = f", {_CURVES} of {values.shape[1]}" if values.shape[1] > _CURVES else ""
-            curves = [_until(last, column) for column in values[:, :_CURVES].T]
+            note = f", {_MAX_CURVES} of {values.shape[1]}" if values.shape[1] > _MAX_CURVES else ""
+            curves = [_until(last, column) for column in values[:, :_MAX_CURVES].T]
             panels.append(_curve_panel(path, curves, note, is_class))
     return panels
 
@@ -428,17 +431,17 @@ def _controls(index: int, length: int) -> Markup | None:
 # --- Contact sheet.
 
 
-def contact_sheet(material: Material, max_tiles: int) -> Markup:
+def contact_sheet(data: ReportData, max_tiles: int) -> Markup:
     """The first and the last frame of episodes, of one camera."""
-    if not material.cameras or not max_tiles:
+    if not data.cameras or not max_tiles:
         return Markup("")
-    camera, indices = material.cameras[0], material.survey.table.index
+    camera, indices = data.cameras[0], data.scan.table.index
     tiles = []
     for row in evenly(len(indices), max_tiles):
         index = int(indices[row])
-        tile = _tile(material, camera, index)
+        tile = _tile(data, camera, index)
         if tile is not None:
-            caption = _linked(material, material.survey.episodes.stored_number(index))
+            caption = _episode_link(data, data.scan.episodes.stored_number(index))
             tiles.append(tag("figure", tile, tag("figcaption", caption)))
     share = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
     text = f"The first and the last frame of {camera}{share}."
@@ -446,16 +449,16 @@ def contact_sheet(material: Material, max_tiles: int) -> Markup:
     return section("frames", "First and last frames", _note(text), sheet)
 
 
-def _tile(material: Material, camera: str, index: int) -> Markup | None:
-    episode = read_shown(material, index)
-    frames = None if episode is None else material.camera_frames(index, episode).get(camera)
+def _tile(data: ReportData, camera: str, index: int) -> Markup | None:
+    episode = read_shown(data, index)
+    frames = None if episode is None else data.camera_frames(index, episode).get(camera)
     if not frames:
         return None
     try:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    stored = material.survey.episodes.stored_number(index)
+    stored = data.scan.episodes.stored_number(index)
     return join(
         still(first, f"First frame of episode {stored}"),
         still(last, f"Last frame of episode {stored}"),
@@ -465,19 +468,19 @@ def _tile(material: Material, camera: str, index: int) -> Markup | None:
 # --- States.
 
 
-def states(material: Material) -> Markup:
+def states(data: ReportData) -> Markup:
     """Renders the density of the observations in their first two principal components."""
-    rows = states_of(material.survey)
-    if rows.shape[0] < 10 or not 2 <= rows.shape[1] <= _MOST_STATES:
+    rows = states_of(data.scan)
+    if rows.shape[0] < 10 or not 2 <= rows.shape[1] <= _MAX_STATE_SIZE:
         return Markup("")
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     values, vectors = np.linalg.eigh(scaled.T @ scaled)
-    share = values[::-1][:2] / values.sum()
+    explained = values[::-1][:2] / values.sum()
     points = scaled @ vectors[:, ::-1][:, :2]
     text = (
         f"Density of {len(rows):,} steps in the first two principal components of the "
         f"{rows.shape[1]} varying numbers of an observation. The components explain "
-        f"{100 * share[0]:.0f} % and {100 * share[1]:.0f} % of the variance."
+        f"{100 * explained[0]:.0f} % and {100 * explained[1]:.0f} % of the variance."
     )
     chart = charts.density(points, "Density of states in two principal components")
     panel = tag("div", chart, class_="panel")
@@ -487,14 +490,14 @@ def states(material: Material) -> Markup:
 # --- Tasks.
 
 
-def tasks(material: Material) -> Markup:
-    """Instructions, and in how many episodes they are."""
-    instructions = material.survey.instructions
+def tasks(data: ReportData) -> Markup:
+    """Renders the table of instructions, with the number of episodes of each."""
+    instructions = data.scan.instructions
     if not instructions:
         return Markup("")
     rows = [
         [text.strip() or "(empty)", f"{num_episodes:,}"]
-        for text, num_episodes in instructions.most_common(_MOST_TASKS)
+        for text, num_episodes in instructions.most_common(_MAX_TASKS)
     ]
     table = _table(["instruction", ">episodes"], rows, "Instructions")
     num_others = len(instructions) - len(rows)
@@ -505,15 +508,17 @@ def tasks(material: Material) -> Markup:
 # --- Scores.
 
 
-def scores(material: Material) -> Markup:
+def scores(data: ReportData) -> Markup:
     """Renders the scores of the audit, by task too, with the episodes that have the lowest."""
-    by_name = material.audit.scores if material.audit else {}
-    panels = join(*(_ranked(material, it, by_name[it.name]) for it in SCORES if it.name in by_name))
-    by_task = [_by_task(material.audit, it) for it in SCORES if it.name in by_name]
+    by_name = data.audit.scores if data.audit else {}
+    panels = join(
+        *(_score_panel(data, it, by_name[it.name]) for it in SCORES if it.name in by_name)
+    )
+    by_task = [_score_by_task(data.audit, it) for it in SCORES if it.name in by_name]
     return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"), *by_task)
 
 
-def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
+def _score_by_task(result: Audit | None, score: EpisodeScore) -> Markup:
     """Renders the histograms of a score in each task, on one axis; nothing for a single task."""
     rated: dict[str, list[float]] = {}
     for task, value in zip(result.tasks, result.scores[score.name].tolist()) if result else ():
@@ -524,8 +529,8 @@ def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
         return Markup("")
     in_order = sorted(rated.items(), key=lambda item: -len(item[1]))
     panels = []
-    for task, values in in_order[:_TASKS_WITH_SCORES]:
-        name, span = shorten(task.strip() or "(empty)", _LONGEST_TASK), (min(every), max(every))
+    for task, values in in_order[:_MAX_TASK_PANELS]:
+        name, span = shorten(task.strip() or "(empty)", _MAX_TASK_LENGTH), (min(every), max(every))
         chart = charts.histogram(np.array(values), f"{score.name}: {name}", small=True, span=span)
         note = f"{count(len(values), 'episode')}, median {number(float(np.median(values)))}"
         panels.append(_panel(name, chart, _note(note)))
@@ -535,14 +540,14 @@ def _by_task(result: Audit | None, score: EpisodeScore) -> Markup:
     return tag("details", title, tag("div", *panels, class_="grid"), more)
 
 
-def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Markup:
+def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> Markup:
     rated = np.flatnonzero(np.isfinite(values))
     if not len(rated) or np.ptp(values[rated]) == 0:
         return Markup("")
     items: list[str] = []
-    for row in rated[np.argsort(values[rated], kind="stable")][:_RANKED].tolist():
-        stored = material.survey.episodes.stored_number(int(material.survey.table.index[row]))
-        items += [" · ", _linked(material, stored), f" ({number(float(values[row]))})"]
+    for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST].tolist():
+        stored = data.scan.episodes.stored_number(int(data.scan.table.index[row]))
+        items += [" · ", _episode_link(data, stored), f" ({number(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[rated], score.name)
     return _panel(score.name.capitalize(), chart, _note(score.what), least)
@@ -551,10 +556,10 @@ def _ranked(material: Material, score: EpisodeScore, values: np.ndarray) -> Mark
 # --- Statistics.
 
 
-def statistics(material: Material) -> Markup:
-    """Mean, deviation, extremes and quantiles of each element."""
+def statistics(data: ReportData) -> Markup:
+    """Renders the table of statistics: mean, deviation, extremes and quantiles of each element."""
     rows: list[list[str]] = []
-    for path, field in material.survey.numbers.items():
+    for path, field in data.scan.numbers.items():
         if not field.count:
             continue
         summary = field.statistics()
@@ -562,7 +567,7 @@ def statistics(material: Material) -> Markup:
         columns = [summary.mean, summary.std, summary.min, *quantiles, summary.max]
         flat = [column.reshape(-1) for column in columns]
         for element in range(len(field.min)):
-            if len(rows) >= _MOST_ROWS:
+            if len(rows) >= _MAX_ROWS:
                 break
             name = tag("code", element_name(path, field.shape, element))
             num_values = f"{int(summary.count.reshape(-1)[element]):,}"
@@ -574,8 +579,8 @@ def statistics(material: Material) -> Markup:
         "Placeholders in last steps are ignored. This page holds the same numbers as JSON, as ",
         *(tag("code", "rlds.Statistics"), ", in the element ", tag("code", "rlds-statistics"), "."),
     )
-    first = _table(headings, rows[:_OPEN_ROWS], "Statistics")
-    hidden = rows[_OPEN_ROWS:]
+    first = _table(headings, rows[:_VISIBLE_ROWS], "Statistics")
+    hidden = rows[_VISIBLE_ROWS:]
     title = tag("summary", f"{len(hidden):,} more elements")
     more = tag("details", title, _table(headings, hidden, "More statistics")) if hidden else None
     return section("statistics", "Statistics", note, first, more)
@@ -584,21 +589,21 @@ def statistics(material: Material) -> Markup:
 # --- Source and files.
 
 
-def provenance(material: Material, command: str) -> Markup:
+def provenance(data: ReportData, command: str) -> Markup:
     """Renders the provenance: path, format, files, the share that was read, and the command."""
-    inspection, source = material.inspection, material.survey.episodes.source
+    inspection, source = data.inspection, data.scan.episodes.source
     facts = {
-        "Path": tag("code", material.path),
+        "Path": tag("code", data.path),
         "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
-        "Split": material.survey.episodes.split,
-        "Read": how_much(material),
+        "Split": data.scan.episodes.split,
+        "Read": extent_text(data),
         "License": source.about.license,
         "Homepage": source.about.homepage,
         "Made by": join(f"rlds {version()}: ", tag("code", command)),
     }
     items = [join(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
-    files = [[tag("code", name), size_of(size)] for name, size in files_of(material)]
-    num_files = material.inspection.num_files or len(files)
+    files = [[tag("code", name), size_text(size)] for name, size in files_of(data)]
+    num_files = data.inspection.num_files or len(files)
     more = f", the first {len(files)}" if num_files > len(files) else ""
     title = count(num_files, "file") + more
     listing = tag("details", tag("summary", title), _table(["file", ">size"], files, "Files"))
@@ -610,15 +615,15 @@ def provenance(material: Material, command: str) -> Markup:
     return section("provenance", "Source and files", tag("dl", *items), listing, citation)
 
 
-def how_much(material: Material) -> str:
-    """Returns which share of the data was read, in words."""
-    num_read = len(material.survey.table)
-    num_unreadable = material.survey.num_unreadable
+def extent_text(data: ReportData) -> str:
+    """Describes the share of the data that was read."""
+    num_read = len(data.scan.table)
+    num_unreadable = data.scan.num_unreadable
     damaged = f"; {count(num_unreadable, 'other')} cannot be read" if num_unreadable else ""
-    if not material.is_sample:
+    if not data.is_sample:
         return f"all {count(num_read, 'episode')}{damaged}"
-    if material.total is None:
+    if data.total is None:
         return f"the first {count(num_read, 'episode')}; the total is unknown"
-    share = f"{100 * num_read / material.total:.2g} %"
-    selection = "evenly spread" if material.survey.episodes.has_random_access else "the first ones"
-    return f"{num_read:,} of {material.total:,} episodes ({share}), {selection}{damaged}"
+    share = f"{100 * num_read / data.total:.2g} %"
+    selection = "evenly spread" if data.scan.episodes.has_random_access else "the first ones"
+    return f"{num_read:,} of {data.total:,} episodes ({share}), {selection}{damaged}"

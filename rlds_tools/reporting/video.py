@@ -24,7 +24,7 @@ __all__ = ["Quality", "can_seek", "clip", "still"]
 FRAMES_PER_SECOND = 12
 # The sides of frames in pixels: larger frames are shrunk; pixels of smaller frames are repeated,
 # as H.264 stores colors for groups of four pixels.
-_LARGEST, _SMALLEST = 256, 128
+_MAX_SIDE, _MIN_SIDE = 256, 128
 _STILL = 96
 
 
@@ -58,7 +58,7 @@ def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Mar
       SourceError, TfdsFilesError: A frame is damaged.
     """
     images, mapping = _as_images(frames.take(evenly(len(frames), quality.frames)))
-    images = [_fitted(image, _LARGEST) for image in images]
+    images = [_fitted(image, _MAX_SIDE) for image in images]
     if can_seek():
         images = [_enlarged(image) for image in images]
         source = _data("video/mp4", _as_mp4(images, quality.crf))
@@ -111,7 +111,7 @@ def _fitted(image: np.ndarray, max_side: int) -> np.ndarray:
 
 def _enlarged(image: np.ndarray) -> np.ndarray:
     """An image whose pixels are repeated."""
-    factor = max(1, _SMALLEST // max(image.shape[:2]))
+    factor = max(1, _MIN_SIDE // max(image.shape[:2]))
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 

@@ -16,8 +16,8 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch)
     content = bytearray(file.read_bytes())
     content[200] ^= 1  # In the first episode.
     file.write_bytes(content)
-    monkeypatch.setattr(reading, "_MANY", 10)
-    monkeypatch.setattr(reading, "_CHUNK", 4)
+    monkeypatch.setattr(reading, "_MIN_EPISODES_FOR_JOBS", 10)
+    monkeypatch.setattr(reading, "_CHUNK_EPISODES", 4)
     one, two = (rlds_tools.validate(path, jobs=jobs).checks for jobs in (1, 2))
     assert [dataclasses.replace(check, seconds=0) for check in one] == [
         dataclasses.replace(check, seconds=0) for check in two

@@ -1,8 +1,8 @@
-"""One pass over the episodes of a split, which finds what `rlds validate` and `rlds report` show.
+"""One pass over the episodes of a split, for `rlds validate` and `rlds report`.
 
-The memory that it takes does not grow with the lengths of the episodes, and by some 50 bytes for
-each episode and 8 for each of its faults. Numbers are looked at for several thousand steps at once;
-a picture is decoded only as far as it takes to see that there is something on it.
+It collects findings and statistics. Memory grows by some 50 bytes for each episode and 8 for each
+of its faults. Numbers are checked for several thousand steps at once; a picture is decoded only as
+far as needed to see that it is not blank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
-from rlds_tools.findings import Finding, Tally
+from rlds_tools.findings import Finding, FindingCollector
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import instructions_in, is_whole, known_length, read_all
 from rlds_tools.results import count
@@ -36,24 +36,24 @@ from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
 from tfds_files import RaggedColumn, TfdsFilesError
 
-__all__ = ["Survey", "open_splits"]
+__all__ = ["SplitScan", "open_splits"]
 
 # The largest batch of steps to check at once, in steps and in bytes.
-_BATCH_STEPS, _BATCH_BYTES = 4096, 32 << 20
-# Larger fields are no vectors whose elements have a meaning of their own.
+_MAX_BATCH_STEPS, _MAX_BATCH_BYTES = 4096, 32 << 20
+# Larger fields are no vectors with a meaning for each element.
 _MOST_ELEMENTS = 4096
 _MOST_TEXTS = 10_000
 # Consecutive unreadable episodes after which reading stops.
 _MOST_UNREADABLE = 1000
 _PARTS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-# The steps up to which an episode is suspect, and from which a constant is no accident.
-_SHORT, _ENOUGH_STEPS = 2, 10
-# Zero first actions are no accident in at least this share of the episodes, if at most that share
-# of the other actions is zero.
-_FIRST_ZERO, _OTHERS_ZERO = 0.9, 0.1
+# The maximum length of suspiciously short episodes, and the minimum steps to report a constant.
+_MAX_SHORT_STEPS, _MIN_STEPS_TO_JUDGE = 2, 10
+# Zero first actions are reported if at least this share of the episodes has them, and at most that
+# share of the other actions is zero.
+_MIN_ZERO_FIRST_SHARE, _MAX_ZERO_OTHER_SHARE = 0.9, 0.1
 # A row of `Survey.table`.
-_EPISODE = np.dtype(
+_EPISODE_DTYPE = np.dtype(
     [
         *(("index", np.int64), ("length", np.int64), ("reward", np.float64)),
         *(("is_terminal", np.bool_), ("digest", np.uint64)),
@@ -95,8 +95,8 @@ def open_splits(
     return [Episodes(source, name, format=format) for name in source.splits]
 
 
-class _Row(NamedTuple):
-    """An episode that waits to be looked at with others."""
+class _BatchEpisode(NamedTuple):
+    """An episode in the batch to be checked."""
 
     episode: int
     length: int
@@ -105,8 +105,8 @@ class _Row(NamedTuple):
     fields: Mapping[str, Any]
 
 
-class Survey:
-    """Looks at episodes one by one.
+class SplitScan:
+    """Checks the episodes of a split one by one, and collects statistics.
 
     Args:
       episodes: The split they are of.
@@ -121,7 +121,7 @@ class Survey:
       instructions: In how many episodes each instruction is.
       num_steps: The number of steps.
       num_unreadable: The number of unreadable episodes.
-      tally: The faults.
+      collector: The faults.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class Survey:
         self.num_steps = self.num_unreadable = 0
         self._validator = validation.Validator(self._finite, profile)
         self._has_profile = profile is not None
-        self.tally = Tally(episodes.stored_number)
-        self._waiting: list[_Row] = []
-        self._waiting_bytes = self._waiting_steps = self._num_terminal = 0
+        self.collector = FindingCollector(episodes.stored_number)
+        self._batch: list[_BatchEpisode] = []
+        self._batch_bytes = self._batch_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
         # Counts of float actions: zero first, first, zero later, later.
@@ -161,7 +161,7 @@ class Survey:
         is none), `is_terminal` whether it ended in a terminal state, and `digest` is equal for
         episodes of the same observations and actions.
         """
-        return np.frombuffer(bytes(self._rows), _EPISODE).view(np.recarray)
+        return np.frombuffer(bytes(self._rows), _EPISODE_DTYPE).view(np.recarray)
 
     def read(self, indices: Iterable[int], jobs: int = 1) -> None:
         """Looks at the files and, one by one, at episodes, which so many processes read.
@@ -172,59 +172,59 @@ class Survey:
           ValueError: The profile is about datasets of TFDS, and this is none.
         """
         if self._has_profile:
-            self._look_at_profile()
+            self._check_profile()
         for text, field in check_description(self.episodes):
-            self.tally.add(Finding("description", text, field))
+            self.collector.add(Finding("description", text, field))
         self._is_whole = is_whole(self.episodes)
         for text in faults_of_files(self.episodes.source, [self.episodes.split] * self._is_whole):
-            self.tally.add(Finding("files", text))
-        num_in_a_row = 0
+            self.collector.add(Finding("files", text))
+        num_consecutive = 0
         for index, episode in read_all(self.episodes, indices, jobs):
-            if num_in_a_row == _MOST_UNREADABLE:
+            if num_consecutive == _MOST_UNREADABLE:
                 event = f"stopped at episode {index:,}"
-                text = f"{event}: the {num_in_a_row:,} episodes before it cannot be read"
-                self.tally.add(Finding("unreadable", text))
+                text = f"{event}: the {num_consecutive:,} episodes before it cannot be read"
+                self.collector.add(Finding("unreadable", text))
                 break
             if isinstance(episode, SourceError):
                 self.num_unreadable += 1
-                num_in_a_row += 1
-                self._report("unreadable", f"cannot be read: {episode}", index)
+                num_consecutive += 1
+                self._add_finding("unreadable", f"cannot be read: {episode}", index)
             else:
-                num_in_a_row = 0
-                self._look_at(index, episode)
+                num_consecutive = 0
+                self._scan_episode(index, episode)
         self._flush()
-        self._look_at_totals()
-        self._look_at_numbers()
-        self._look_at_duplicates()
-        self._look_at_first_actions()
-        self._look_at_ends()
+        self._check_num_steps()
+        self._check_constants()
+        self._check_duplicates()
+        self._check_first_actions()
+        self._check_terminal_flags()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The faults, errors first."""
         return tuple(
-            finding if finding.hint else dataclasses.replace(finding, hint=self._defect_of(finding))
-            for finding in self.tally.result()
+            finding if finding.hint else dataclasses.replace(finding, hint=self._hint_of(finding))
+            for finding in self.collector.result()
         )
 
-    def _look_at_profile(self) -> None:
-        """Checks the storage of the dataset, if the profile has demands on it."""
+    def _check_profile(self) -> None:
+        """Checks the storage of the dataset against the profile of a loader."""
         examples = self.episodes.source.can.examples
         if examples is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
         features = loader_profiles.read_features(examples.directory)
-        of_folder = self._validator.check_place(examples.directory)
-        for violation in (*of_folder, *self._validator.check_features(features)):
-            self._add(violation)
+        folder_violations = self._validator.check_place(examples.directory)
+        for violation in (*folder_violations, *self._validator.check_features(features)):
+            self._add_violation(violation)
 
-    def _defect_of(self, finding: Finding) -> str:
+    def _hint_of(self, finding: Finding) -> str:
         of_actions = finding.check if finding.check == "first action" else None
         return known_defect(self._meaning, finding.field, of_actions)
 
-    def _report(self, check: str, text: str, episode: int, field: str | None = None) -> None:
-        self.tally.add(Finding(check, text, field), episode)
+    def _add_finding(self, check: str, text: str, episode: int, field: str | None = None) -> None:
+        self.collector.add(Finding(check, text, field), episode)
 
-    def _look_at(self, index: int, episode: SourceEpisode) -> None:
+    def _scan_episode(self, index: int, episode: SourceEpisode) -> None:
         leaves = named_leaves(episode.steps)
         columns = {
             path: column
@@ -238,7 +238,7 @@ class Survey:
         fields = {rlds.FINAL_OBSERVATION_KNOWN: np.bool_(is_final_known), **episode.metadata}
         arrays = {path: c for path, c in columns.items() if isinstance(c, np.ndarray)}
         self._count_zero_actions(arrays, length - is_final_known)
-        self._wait(_Row(index, length, is_final_known, arrays, fields))
+        self._add_to_batch(_BatchEpisode(index, length, is_final_known, arrays, fields))
         is_terminal = arrays.get(rlds.IS_TERMINAL)
         is_terminal_end = length > 0 and is_terminal is not None and bool(np.any(is_terminal))
         self._num_terminal += is_terminal_end
@@ -250,18 +250,18 @@ class Survey:
             is_terminal_end or (is_terminal is None and not episode.truncated),
             _digest(columns),
         )
-        self._rows += np.array(row, _EPISODE).tobytes()
-        if 0 < length <= _SHORT:  # The validator reports episodes without steps.
-            self._report("few steps", f"the episode has {count(length, 'step')}", index)
+        self._rows += np.array(row, _EPISODE_DTYPE).tobytes()
+        if 0 < length <= _MAX_SHORT_STEPS:  # The validator reports episodes without steps.
+            self._add_finding("few steps", f"the episode has {count(length, 'step')}", index)
         if not episode.complete:
-            self._report("incomplete", "the recording of the episode is incomplete", index)
-        self._look_at_texts(index, episode)
+            self._add_finding("incomplete", "the recording of the episode is incomplete", index)
+        self._count_instructions(index, episode)
         for path, missing in self._missing_frames(arrays, episode.metadata):
             text = f"{path} has no frame in {count(missing, 'step')}"
-            self._report("camera gaps", text, index, path)
+            self._add_finding("camera gaps", text, index, path)
         for path, field in self.cameras.items():
             if length and path in columns:
-                self._look_at_frames(index, path, Frames(columns[path], field))
+                self._check_frames(index, path, Frames(columns[path], field))
 
     def _missing_frames(
         self, columns: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
@@ -276,49 +276,49 @@ class Survey:
             if is_known.dtype == np.bool_ and not is_known.all():
                 yield path, int((~is_known).sum())
 
-    def _look_at_frames(self, index: int, path: str, frames: Frames) -> None:
+    def _check_frames(self, index: int, path: str, frames: Frames) -> None:
         try:
             fault = fault_of(frames, decode_all=self._decode_all)
         except TfdsFilesError as error:
-            self._report("unreadable", f"{path} cannot be decoded: {error}", index, path)
+            self._add_finding("unreadable", f"{path} cannot be decoded: {error}", index, path)
         else:
             if fault:
-                self._report("camera blank", f"{path} {fault}", index, path)
+                self._add_finding("camera blank", f"{path} {fault}", index, path)
 
-    def _look_at_texts(self, index: int, episode: SourceEpisode) -> None:
+    def _count_instructions(self, index: int, episode: SourceEpisode) -> None:
         for path, texts in instructions_in(episode).items():
             for text in sorted({*texts}):
                 if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
                     self.instructions[text] += 1
             if not any(map(str.strip, texts)):
-                self._report("task", f"{path} is empty", index, path)
+                self._add_finding("task", f"{path} is empty", index, path)
 
-    # --- Many episodes at once.
+    # --- Checks of a batch of episodes.
 
-    def _wait(self, row: _Row) -> None:
-        self._waiting.append(row)
-        self._waiting_steps += row.length
-        self._waiting_bytes += sum(column.nbytes for column in row.columns.values())
-        if self._waiting_steps >= _BATCH_STEPS or self._waiting_bytes >= _BATCH_BYTES:
+    def _add_to_batch(self, row: _BatchEpisode) -> None:
+        self._batch.append(row)
+        self._batch_steps += row.length
+        self._batch_bytes += sum(column.nbytes for column in row.columns.values())
+        if self._batch_steps >= _MAX_BATCH_STEPS or self._batch_bytes >= _MAX_BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        rows, self._waiting = self._waiting, []
-        self._waiting_steps = self._waiting_bytes = 0
+        rows, self._batch = self._batch, []
+        self._batch_steps = self._batch_bytes = 0
         if not rows:
             return
-        regular = [row for row in rows if self._is_regular(row)]
+        uniform = [row for row in rows if self._is_uniform(row)]
         joined = {
-            path: np.concatenate([row.columns[path] for row in regular])
-            for path in (regular[0].columns if regular else ())
+            path: np.concatenate([row.columns[path] for row in uniform])
+            for path in (uniform[0].columns if uniform else ())
         }
-        if len(regular) < len(rows) or not self._are_valid(regular, joined):
+        if len(uniform) < len(rows) or not self._are_valid(uniform, joined):
             for row in rows:
                 self._validate(row)
-        if regular:
-            self._add_numbers(regular, joined)
+        if uniform:
+            self._add_numbers(uniform, joined)
 
-    def _is_regular(self, row: _Row) -> bool:
+    def _is_uniform(self, row: _BatchEpisode) -> bool:
         """True if the columns have the declared and the earlier types, and can be joined."""
         shapes = {path: column.shape[1:] for path, column in row.columns.items()}
         if self._shapes is None and all(
@@ -328,7 +328,7 @@ class Survey:
             self._shapes = shapes
         return row.length > 0 and shapes == self._shapes
 
-    def _are_valid(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> bool:
+    def _are_valid(self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]) -> bool:
         """Checks a batch of episodes at once; returns False if any is invalid."""
         first, last = rows[0], rows[-1]
         names = first.fields.keys()
@@ -344,16 +344,18 @@ class Survey:
             {**fields, rlds.FINAL_OBSERVATION_KNOWN: is_final_known},
         )
 
-    def _validate(self, row: _Row) -> None:
+    def _validate(self, row: _BatchEpisode) -> None:
         self._validator.num_episodes = row.episode
         for violation in self._validator.add({rlds.STEPS: row.columns, **row.fields}):
-            self._add(violation, row.episode)
+            self._add_violation(violation, row.episode)
 
-    def _add(self, violation: validation.Violation, episode: int | None = None) -> None:
+    def _add_violation(self, violation: validation.Violation, episode: int | None = None) -> None:
         details: Any = {"field": violation.field, "step": violation.step, "hint": violation.hint}
-        self.tally.add(Finding("rules", _described(violation), **details), episode)
+        self.collector.add(Finding("rules", _described(violation), **details), episode)
 
-    def _add_numbers(self, rows: Sequence[_Row], columns: Mapping[str, np.ndarray]) -> None:
+    def _add_numbers(
+        self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]
+    ) -> None:
         ends = np.cumsum([row.length for row in rows])
         is_placeholder = np.zeros(ends[-1], np.bool_)
         is_placeholder[ends - 1] = [row.is_final_known for row in rows]
@@ -366,16 +368,16 @@ class Survey:
             if statistics.not_finite.sum() > num_before and not is_checked:
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
-                    self._look_for_not_finite(row.episode, path, row.columns[path][:stop])
+                    self._check_finite(row.episode, path, row.columns[path][:stop])
 
-    def _look_for_not_finite(self, episode: int, path: str, column: np.ndarray) -> None:
+    def _check_finite(self, episode: int, path: str, column: np.ndarray) -> None:
         values = column.reshape(len(column), -1)
         positions = np.argwhere(~np.isfinite(values))
         if len(positions):
             step, element = map(int, positions[0])
             name = element_name(path, column.shape[1:], element)
             text = f"{name} is {'NaN' if np.isnan(values[step, element]) else 'infinite'}"
-            self.tally.add(Finding("not finite", text, path, step=step), episode)
+            self.collector.add(Finding("not finite", text, path, step=step), episode)
 
     def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
         """Counts the actions of floats that are zero, without the placeholder."""
@@ -390,32 +392,32 @@ class Survey:
             are_zero = np.all(zeros, axis=0)
             self._zero_actions += [are_zero[0], 1, are_zero[1:].sum(), length - 1]
 
-    # --- The end.
+    # --- Checks after the last episode.
 
-    def _look_at_totals(self) -> None:
+    def _check_num_steps(self) -> None:
         """Compares the number of steps with the one that a conversion has recorded."""
         stored = recorded_steps(self.episodes.metadata, self.episodes.split)
         is_complete = self._is_whole and not self.num_unreadable
         is_complete = is_complete and len(self.table) == known_length(self.episodes)
         if stored is not None and is_complete and stored != self.num_steps:
             text = f"the split has {self.num_steps:,} steps, but the metadata says {stored:,}"
-            self.tally.add(Finding("files", text))
+            self.collector.add(Finding("files", text))
 
-    def _look_at_ends(self) -> None:
-        # Demonstrations without rewards have no values to bootstrap.
+    def _check_terminal_flags(self) -> None:
+        # Without rewards, terminal flags do not matter: there is nothing to bootstrap.
         is_rewarded = any(root_of(path) == rlds.REWARD for path in self.fields)
         if not self.num_steps:
             return
         if rlds.IS_TERMINAL not in self.fields:
             text = "is_terminal is missing: terminal and truncated episodes look the same"
-            self.tally.add(Finding("terminal", text))
+            self.collector.add(Finding("terminal", text))
         elif is_rewarded and not self._num_terminal and len(self.table) > 1:
             text = "is_terminal is false in all steps of all episodes"
-            self.tally.add(Finding("terminal", text))
+            self.collector.add(Finding("terminal", text))
 
-    def _look_at_numbers(self) -> None:
+    def _check_constants(self) -> None:
         for path, field in self.numbers.items():
-            if root_of(path) not in _PARTS or field.count < _ENOUGH_STEPS:
+            if root_of(path) not in _PARTS or field.count < _MIN_STEPS_TO_JUDGE:
                 continue
             is_constant = field.is_constant
             if len(field.shape) > 1 and not is_constant.all():
@@ -423,36 +425,36 @@ class Survey:
             for value in np.unique(field.min[is_constant]):
                 elements = _elements(path, field, is_constant & (field.min == value))
                 text = f"{elements} is {value:g} in all steps"
-                self.tally.add(Finding("constant", text, path))
-            self._look_at_limits(path, field)
+                self.collector.add(Finding("constant", text, path))
+            self._check_limits(path, field)
 
-    def _look_at_limits(self, path: str, field: NumericField) -> None:
+    def _check_limits(self, path: str, field: NumericField) -> None:
         if getattr(self.fields[path], "column_dtype", np.dtype(int)).kind != "f":
             return
         for side, counts in (("lowest", field.at_min), ("highest", field.at_max)):
-            is_often = field.are_often(counts)
+            is_often = field.is_often_at(counts)
             if is_often.any():
                 shares = 100 * counts[is_often] / field.count
                 share = f"{shares.min():.0f} %"
                 share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
                 elements = _elements(path, field, is_often)
                 text = f"{elements} is at its {side} value in {share} of steps"
-                self.tally.add(Finding("limit", text, path))
+                self.collector.add(Finding("limit", text, path))
 
-    def _look_at_first_actions(self) -> None:
+    def _check_first_actions(self) -> None:
         zeros, episodes, other_zeros, other_steps = self._zero_actions.tolist()
-        limit = _OTHERS_ZERO * other_steps
-        if episodes > 1 and zeros >= _FIRST_ZERO * episodes and other_zeros <= limit:
+        limit = _MAX_ZERO_OTHER_SHARE * other_steps
+        if episodes > 1 and zeros >= _MIN_ZERO_FIRST_SHARE * episodes and other_zeros <= limit:
             fact = f"the first action is zero in {zeros:,} of {count(episodes, 'episode')}"
             text = f"{fact}: a placeholder, or actions are one step late"
-            self.tally.add(Finding("first action", text))
+            self.collector.add(Finding("first action", text))
 
-    def _look_at_duplicates(self) -> None:
+    def _check_duplicates(self) -> None:
         indices, first_rows = self.table.index, originals(self.table.digest)
         for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
             number = self.episodes.stored_number(int(indices[first_rows[row]]))
             text = f"same observations and actions as episode {number}"
-            self._report("duplicate", text, int(indices[row]))
+            self._add_finding("duplicate", text, int(indices[row]))
 
 
 def _is_numeric(field: Any) -> bool:
@@ -471,7 +473,7 @@ def _described(violation: validation.Violation) -> str:
 
 
 def _elements(path: str, field: NumericField, is_named: np.ndarray) -> str:
-    """The elements of a field, as one writes them in Python."""
+    """Returns the Python expression of elements of a field."""
     if not field.shape:
         return path
     indices = list(map(str, np.flatnonzero(is_named)))
