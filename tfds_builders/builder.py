@@ -293,7 +293,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         return tfds.core.DatasetInfo(
             builder=self,
             features=self._features(),
-            **self._described(self._source),
+            **self._info_fields(self._source),
         )
 
     def _features(self) -> Any:
@@ -303,7 +303,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             return tfds.features.FeaturesDict.from_config(self.data_path)
         return None
 
-    def _described(self, source: AnySource | None) -> dict[str, Any]:
+    def _info_fields(self, source: AnySource | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._given_description
@@ -334,7 +334,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
           StorageError: The dataset cannot be written, or another process is writing it.
         """
         config = _checked(download_config)
-        self._check_not_made_otherwise(config)
+        self._check_same_arguments(config)
         if self.is_made() and not config.download_mode.overwrite_dataset:
             remove_finished(self._target)
             if is_local(self._target):  # Its description may need an update.
@@ -449,7 +449,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             )
         return True
 
-    def _check_not_made_otherwise(self, download_config: tfds.download.DownloadConfig) -> None:
+    def _check_same_arguments(self, download_config: tfds.download.DownloadConfig) -> None:
         """A TFDS builder would silently go on with what is there."""
         if not self.is_made() or download_config.download_mode.overwrite_dataset:
             return

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["quiet_libraries", "quietly_made"]
+__all__ = ["make_quietly", "quiet_libraries"]
 
 
 def quiet_libraries() -> None:
@@ -27,51 +27,51 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)
-    with _standard_error_held_back(), _not_loaded("keras", "jax"):
+    with _captured_standard_error(), _hidden_packages("keras", "jax"):
         import tensorflow as tf
 
         tf.config.list_physical_devices()
 
 
-def quietly_made(module: str, name: str, packed: bytes, *arguments: Any) -> Any:
-    """Makes what needs TensorFlow in a worker, whose libraries say nothing.
+def make_quietly(module: str, name: str, pickled: bytes, *arguments: Any) -> Any:
+    """Makes an object that needs TensorFlow in a worker, without messages of libraries.
 
     Args:
       module: The module of its class.
-      name: The name of that.
-      packed: The first argument of that, pickled.
-      *arguments: The others.
+      name: The name of the class.
+      pickled: The first argument of the class, pickled.
+      *arguments: The other arguments.
     """
     quiet_libraries()
-    return getattr(importlib.import_module(module), name)(pickle.loads(packed), *arguments)
+    return getattr(importlib.import_module(module), name)(pickle.loads(pickled), *arguments)
 
 
 @contextlib.contextmanager
-def _not_loaded(*packages: str) -> Iterator[None]:
-    """Has TensorFlow not load packages that nothing here uses, which takes as long as the rest.
+def _hidden_packages(*packages: str) -> Iterator[None]:
+    """Hides packages that TensorFlow would import without need, which doubles its import time.
 
-    It does without them. They can be imported afterwards, `tf.keras` too.
+    They can be imported afterwards, `tf.keras` too.
     """
-    absent: dict[str, Any] = {name: None for name in packages if name not in sys.modules}
-    sys.modules.update(absent)
+    hidden_modules: dict[str, Any] = {name: None for name in packages if name not in sys.modules}
+    sys.modules.update(hidden_modules)
     try:
         yield
     finally:
-        for name in absent:
+        for name in hidden_modules:
             del sys.modules[name]
 
 
 @contextlib.contextmanager
-def _standard_error_held_back() -> Iterator[None]:
+def _captured_standard_error() -> Iterator[None]:
     sys.stderr.flush()
     descriptor = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         except Exception:
-            held.seek(0)
-            os.write(descriptor, held.read())
+            captured.seek(0)
+            os.write(descriptor, captured.read())
             raise
         finally:
             sys.stderr.flush()

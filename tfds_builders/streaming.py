@@ -29,11 +29,11 @@ from tfds_builders.logs import EnvLoggerSource
 __all__ = ["episodes_from_logs", "episodes_from_source"]
 
 _LAYOUTS = ("nested", "batched")
-# How much is read at once at most: episodes, and bytes of them as they are stored.
-_MAX_EPISODES = 8
-_MAX_BYTES = 1 << 21
+# The maximum number of episodes, and of their stored bytes, in a group.
+_MAX_GROUP_EPISODES = 8
+_MAX_GROUP_BYTES = 1 << 21
 # The approximate bytes of a step in a log besides its values.
-_OVERHEAD = 128
+_STEP_OVERHEAD_BYTES = 128
 # The alignment of pieces of memory that TensorFlow can slice without a copy.
 _ALIGNMENT = 64
 
@@ -203,7 +203,7 @@ class _Order:
 
 def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.Dataset:
     features = features_of(source.source)
-    fitted = _Fitted(source, features)
+    converted = _ConvertedEpisodes(source, features)
     spec = _Spec(
         features[rlds.STEPS].feature.get_tensor_spec(),
         {name: child.get_tensor_spec() for name, child in features.items() if name != rlds.STEPS},
@@ -211,7 +211,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
     indices = order.indices(len(source))
 
     def read(index: np.ndarray) -> list[np.ndarray]:
-        return spec.arrays(*fitted.read(int(index)))
+        return spec.arrays(*converted.read(int(index)))
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
     def with_nested_steps(episode: dict[str, Any]) -> dict[str, Any]:
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
-    # By one reader: neighbours are in the same chunk of a log, which several would all decompress.
+    # One reader, as adjacent episodes share a chunk of a log, which is decompressed once.
     is_log = source.source.can.run is not None
     groups = _Groups(source, spec) if is_log else None
     if groups is not None and groups.size > 1:
@@ -242,8 +242,8 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
     return episodes.prefetch(tf.data.AUTOTUNE)
 
 
-class _Fitted:
-    """Episodes in the form that the dataset of their source has.
+class _ConvertedEpisodes:
+    """Episodes with the fields and dtypes of the converted dataset.
 
     Args:
       episodes: The episodes.
@@ -328,9 +328,9 @@ class _Spec:
 class _Groups:
     """Groups of small episodes, which a TensorFlow graph gets from NumPy in one call.
 
-    A group is read in one call of Python, as columns in which one episode comes after the other,
-    and then split. An episode that cannot be read with the others is read by itself, so that an
-    error comes in its place, and so are all after it in the group.
+    A group is read in one call of Python, as concatenated columns, and then split. If an episode
+    cannot be read, it and all later ones of the group are read one by one, so that the error comes
+    in its place.
 
     Args:
       episodes: The episodes of logs.
@@ -342,14 +342,18 @@ class _Groups:
 
     def __init__(self, episodes: Episodes, spec: _Spec) -> None:
         assert episodes.source.can.run is not None
-        self._run, self._location_of, self._spec = episodes.source.can.run, episodes.place, spec
+        self._run, self._location_of, self._spec = (
+            episodes.source.can.run,
+            episodes.place,
+            spec,
+        )
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps
-        self._max_steps = _MAX_BYTES // (_OVERHEAD + sum(map(_size, spec.columns)))
+        self._max_steps = _MAX_GROUP_BYTES // (_STEP_OVERHEAD_BYTES + sum(map(_size, spec.columns)))
         # Half of the maximum, as some groups have longer episodes than others.
         size = int(self._max_steps / 2 / self._num_steps.mean())
-        self.size = max(1, min(size, _MAX_EPISODES))
+        self.size = max(1, min(size, _MAX_GROUP_EPISODES))
         is_bounded = all(leaf.dtype != tf.string for leaf in spec.columns)
         if not is_bounded or not all(leaf.shape.is_fully_defined() for leaf in spec.values):
             self.size = 1
@@ -381,13 +385,13 @@ class _Groups:
                 tf.data.Dataset.from_tensors(spec.episode(*leaves))
                 for leaves in zip(zip(*columns), zip(*values))
             ]
-            while len(episodes) > 1:  # As a tree, whose leaves are not far away.
+            while len(episodes) > 1:  # As a balanced tree, of little depth.
                 pairs = zip(episodes[::2], episodes[1::2])
                 unpaired = episodes[len(episodes) // 2 * 2 :]
                 episodes = [*(one.concatenate(other) for one, other in pairs), *unpaired]
-            together = episodes[0].take(num_read)
-            alone = tf.data.Dataset.from_tensor_slices(group).skip(num_read)
-            return together.concatenate(alone.map(read_one))
+            grouped = episodes[0].take(num_read)
+            single = tf.data.Dataset.from_tensor_slices(group).skip(num_read)
+            return grouped.concatenate(single.map(read_one))
 
         episodes = indices.batch(self.size).flat_map(episodes_of)
         # What follows only gives them a cardinality. `assert_cardinality` would raise an error at
@@ -402,18 +406,20 @@ class _Groups:
         Returns:
           The number of episodes, their numbers of steps, and the arrays of columns and values.
         """
-        num_small = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
+        num_fitting = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
-        while len(episodes) < num_small:
-            locations = [self._location_of(int(i)) for i in indices[len(episodes) : num_small]]
-            split, begin = locations[0]
+        while len(episodes) < num_fitting:
+            places = [
+                self._location_of(int(index)) for index in indices[len(episodes) : num_fitting]
+            ]
+            split, begin = places[0]
             end = begin
             while locations[end - begin : end - begin + 1] == [(split, end)]:
                 end += 1
-            run = self._run(split, begin, end)
-            if not run:
+            group = self._run(split, begin, end)
+            if not group:
                 break
-            episodes += run
+            episodes += group
         lengths = [episode.num_steps for episode in episodes]
         all_columns = [tf.nest.flatten(episode.steps) for episode in episodes]
         all_values = [tf.nest.flatten(fields_of(episode)) for episode in episodes]
@@ -435,7 +441,7 @@ class _Groups:
 
 
 def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[tf.Tensor]:
-    """The columns of each episode of a group."""
+    """Splits the columns of a group by episode."""
     shape = [None, *leaf.shape]
     columns.set_shape(shape)
     if _size(leaf) % _ALIGNMENT == 0 < _size(leaf):

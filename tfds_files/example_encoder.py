@@ -1,9 +1,8 @@
-"""Encodes columns to the bytes of examples: as TFDS does, many times faster.
+"""Fast encoder of columns to TFDS examples (`tf.train.Example`), with the bytes of TFDS.
 
-TFDS encodes an episode step by step, even if it is given columns. Here a column is encoded at once.
-The bytes are the same as those of TFDS, so nothing changes for a reader; but the fields, which TFDS
-has in an order that differs from process to process, are sorted by name. How fields are stored is
-in the table of `tfds_files.examples`.
+TFDS encodes an episode step by step; here a column is encoded at once. The bytes are those of TFDS,
+but fields, whose order in TFDS differs between processes, are sorted by name. For the storage of
+fields see the table of `tfds_files.examples`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
     "Fields",
     "Lists",
     "Path",
-    "become_png",
+    "are_encoded_as_png",
     "bytes_lists",
     "cut_rows",
     "each_row",
@@ -41,8 +40,7 @@ __all__ = [
 # The first bytes of the files of a codec.
 _SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
-# The fields of a `tf.train.Feature`, as they are tagged in its bytes; those of the lists in it,
-# which are all one; and those of the messages around it.
+# The tags of the fields of `tf.train.Feature`, of the lists in it, and of the messages around it.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 _ITEMS = b"\x0a"
 _FEATURES = _ENTRY = _KEY = b"\x0a"
@@ -51,8 +49,8 @@ _VALUE = b"\x12"
 # Field heads of an example differ only in sizes, and most have the same length.
 _NUM_HEADS = 1 << 14
 
-# Up to here a float64, in which Python has floats, holds every integer.
-_MOST_EXACT = 1 << 53
+# The largest integer up to which float64 is exact.
+_MAX_EXACT_INTEGER = 1 << 53
 
 
 class Lists(NamedTuple):
@@ -98,7 +96,7 @@ class _Leaf(NamedTuple):
 
 
 class ExampleEncoder:
-    """Makes the bytes of examples.
+    """Encodes examples.
 
     Args:
       features: The features of an example, usually an episode.
@@ -194,9 +192,9 @@ class ExampleEncoder:
                 raise ValueError(f"{_name(path)}: got {got} rows, expected {feature.length}")
             yield from self._encode_rows(feature.feature, values, (*path, None), splits)
         elif values is not None or not (isinstance(feature, Tensor) and feature.optional):
-            yield from self._encode_others(feature, values, path, splits)
+            yield from self._encode_by_fallback(feature, values, path, splits)
 
-    def _encode_others(
+    def _encode_by_fallback(
         self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
     ) -> Fields:
         """Yields the fields of examples for columns with a row for each example."""
@@ -341,7 +339,7 @@ def _is_number_of(dtype: np.dtype, value: Any) -> bool:
         limits = np.iinfo(dtype)
         return type(value) is int and int(limits.min) <= value <= int(limits.max)
     if dtype.kind == "f":
-        return type(value) is float or (type(value) is int and abs(value) <= _MOST_EXACT)
+        return type(value) is float or (type(value) is int and abs(value) <= _MAX_EXACT_INTEGER)
     return dtype.kind == "b" and type(value) is bool
 
 
@@ -422,14 +420,14 @@ def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | N
       rows: The images.
       level: The effort, see `tfds_files.png.encode_png`.
     """
-    if not become_png(feature, rows):
+    if not are_encoded_as_png(feature, rows):
         return None
     if feature.dtype == np.float32:  # type: ignore[attr-defined]  # As four channels of bytes.
         rows = [np.ascontiguousarray(image).view(np.uint8) for image in rows]
     return [encode_png(image, level) for image in rows]
 
 
-def become_png(feature: Feature, rows: Any) -> bool:
+def are_encoded_as_png(feature: Feature, rows: Any) -> bool:
     """Whether rows are images that match their feature, to be stored as PNG files."""
     return (
         isinstance(feature, Image)

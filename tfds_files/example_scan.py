@@ -1,9 +1,9 @@
 """Byte offsets of the fields of examples: one vectorized scan of a file, without parsing each.
 
 The bytes of an example are a sequence of entries, each with the name of a field and its list; see
-`tfds_files.wire`. One pass takes the first entry of all examples, the next pass the second, and so
-on, so that most of the work is done by NumPy for all of them. Examples that other writers lay out
-otherwise are parsed one by one; of their fields none is direct.
+`tfds_files.wire`. One pass scans the first entry of all examples, the next pass the second, and so
+on, vectorized by NumPy. Examples of another layout are parsed one by one; their fields are not
+direct.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_DIRECT = 0xFFFFFFFF
 NO_VALUE = 255
 _TAG = 0x0A  # Tags of a map entry, a name, a packed list, and a byte string.
 _VALUE_TAG = 0x12
-_HUGE = 1 << 40  # A length that no file has room for.
+_TOO_LONG = 1 << 40  # Longer than any file.
 
 
 class FieldLayout(NamedTuple):
@@ -95,13 +95,13 @@ def direct_encoding(shape: tuple[int | None, ...], dtype: np.dtype) -> str:
 def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
     feature = leaf.feature
     in_sequence = len(leaf.lengths) > 0 and leaf.path[0] == sequence
-    never = FieldLayout(leaf.name, "", in_sequence=in_sequence)
+    not_direct = FieldLayout(leaf.name, "", in_sequence=in_sequence)
     if len(leaf.lengths) != in_sequence:  # In another sequence, or in several.
-        return never
+        return not_direct
     if isinstance(feature, Image) or (feature.is_text and not feature.shape):
         return FieldLayout(leaf.name, "strings", in_sequence=in_sequence)
     if None in feature.shape or 0 in feature.shape or feature.is_text:
-        return never
+        return not_direct
     count = math.prod(size or 0 for size in feature.shape)
     if feature.encoding == "bytes":
         dtype = feature.dtype.newbyteorder("<")
@@ -111,7 +111,7 @@ def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
     elif feature.encoding == "none" and feature.dtype.kind in "biu":
         kind, name, dtype = "integers", "|u1", np.dtype(np.uint8)
     else:
-        return never
+        return not_direct
     return FieldLayout(leaf.name, kind, name, count * dtype.itemsize, in_sequence)
 
 
@@ -132,7 +132,7 @@ class Scanner:
         self._counters = _counters_of(features, self.sequence)
         self._names = sorted({layout.name for layout in self.layouts} | self._counters.keys())
         self._columns = {name.encode(): i for i, name in enumerate(self._names)}
-        self._longest = max(map(len, self._columns), default=0)
+        self._max_name_length = max(map(len, self._columns), default=0)
         self._raw = raw
         self._path = path
         self._data = np.frombuffer(raw, np.uint8)
@@ -146,8 +146,8 @@ class Scanner:
           first: The number of the first one.
 
         Returns:
-          The arrays of `ShardIndex` that are of fields; and for each field of strings, how many
-          each example has (`counts/<name>`), and where they end (`ends/<name>`).
+          The arrays of fields of `ShardIndex`; and for each field of strings, the number of strings
+          of each example (`counts/<name>`), and their ends (`ends/<name>`).
 
         Raises:
           DamagedFileError: One of them is no example.
@@ -160,9 +160,9 @@ class Scanner:
             if not layout.kind:
                 continue
             column = self._columns[layout.name.encode()]
-            is_there = kinds[:, column] == _LISTS[layout.kind]
-            is_there &= ~irregular & (list_ends[:, column] > list_begins[:, column])
-            rows = np.flatnonzero(is_there)
+            is_present = kinds[:, column] == _LISTS[layout.kind]
+            is_present &= ~irregular & (list_ends[:, column] > list_begins[:, column])
+            rows = np.flatnonzero(is_present)
             begin, end = list_begins[rows, column], list_ends[rows, column]
             if layout.kind == "strings":
                 item_ends = list(map(self._string_ends, begin.tolist(), end.tolist()))
@@ -183,7 +183,7 @@ class Scanner:
             sizes[rows, field] = end - (begin if layout.kind == "bytes" else start)
         in_sequence = np.array([layout.in_sequence for layout in self.layouts], bool)
         num_elements = counts[:, in_sequence].max(axis=1, initial=0)
-        self._count_others(num_elements, begins, ends, first, kinds, irregular)
+        self._count_indirect(num_elements, begins, ends, first, kinds, irregular)
         expected = np.where(in_sequence, num_elements[:, np.newaxis], 1)
         is_direct = (counts > 0) & (counts == expected)
         is_direct &= (starts < NOT_DIRECT) & (sizes < NOT_DIRECT)
@@ -204,9 +204,11 @@ class Scanner:
             "sizes": sizes.astype(np.uint32),
             "last": last,
         }
-        for name, of in string_ends.items():
-            arrays[f"counts/{name}"] = np.array(list(map(len, of)), np.int64)
-            arrays[f"ends/{name}"] = np.array([end for ends in of for end in ends], np.uint32)
+        for name, ends_of_rows in string_ends.items():
+            arrays[f"counts/{name}"] = np.array(list(map(len, ends_of_rows)), np.int64)
+            arrays[f"ends/{name}"] = np.array(
+                [end for ends in ends_of_rows for end in ends], np.uint32
+            )
         return arrays
 
     # The following functions take and return arrays with a row for each example, or for some.
@@ -232,43 +234,43 @@ class Scanner:
             tag, end = self._at(feature), entry + size
             is_empty = feature_size == 0
             is_list = (begin + list_size == end) & (tag & 7 == wire.LENGTH) & (tag < 0x20)
-            is_usual = (self._at(position) == _TAG) & (self._at(entry) == _TAG)
-            is_usual &= (self._at(value) == _VALUE_TAG) & (end <= ends[rows])
-            is_usual &= (feature + feature_size == end) & (is_empty | (is_list & (tag > 7)))
-            irregular[rows[~is_usual]] = True
+            is_regular = (self._at(position) == _TAG) & (self._at(entry) == _TAG)
+            is_regular &= (self._at(value) == _VALUE_TAG) & (end <= ends[rows])
+            is_regular &= (feature + feature_size == end) & (is_empty | (is_list & (tag > 7)))
+            irregular[rows[~is_regular]] = True
             rows, key, key_size, tag, begin, end, is_empty = (
-                array[is_usual] for array in (rows, key, key_size, tag, begin, end, is_empty)
+                array[is_regular] for array in (rows, key, key_size, tag, begin, end, is_empty)
             )
-            for column, same in self._named(key, key_size, rows, irregular):
-                same = same[~is_empty[same]]
-                kinds[rows[same], column] = tag[same] >> 3
-                list_begins[rows[same], column] = begin[same]
-                list_ends[rows[same], column] = end[same]
-            goes_on = (end < ends[rows]) & ~irregular[rows]
-            rows, position = rows[goes_on], end[goes_on]
+            for column, matching in self._match_names(key, key_size, rows, irregular):
+                matching = matching[~is_empty[matching]]
+                kinds[rows[matching], column] = tag[matching] >> 3
+                list_begins[rows[matching], column] = begin[matching]
+                list_ends[rows[matching], column] = end[matching]
+            has_more = (end < ends[rows]) & ~irregular[rows]
+            rows, position = rows[has_more], end[has_more]
         kinds[irregular] = 0
         return kinds, list_begins, list_ends, irregular
 
-    def _named(
+    def _match_names(
         self, begins: np.ndarray, sizes: np.ndarray, rows: np.ndarray, irregular: np.ndarray
     ) -> Iterable[tuple[int, np.ndarray]]:
         """Yields the columns of known field names, with the indices of the names."""
-        left = np.arange(len(begins))
+        unmatched = np.arange(len(begins))
         for _ in range(2 * len(self._names) + 2):
-            if not len(left):
+            if not len(unmatched):
                 return
-            size = int(sizes[left[0]])
-            first = int(begins[left[0]])
+            size = int(sizes[unmatched[0]])
+            first = int(begins[unmatched[0]])
             name = self._raw[first : first + size]
-            same = sizes[left] == size
-            if size <= self._longest:  # Others are not the names of fields.
-                letters = self._data[begins[left[same], np.newaxis] + np.arange(size)]
-                same[same] = (letters == np.frombuffer(name, np.uint8)).all(axis=1)
+            matching = sizes[unmatched] == size
+            if size <= self._max_name_length:  # Others are not the names of fields.
+                name_bytes = self._data[begins[unmatched[matching], np.newaxis] + np.arange(size)]
+                matching[matching] = (name_bytes == np.frombuffer(name, np.uint8)).all(axis=1)
             column = self._columns.get(name)
             if column is not None:
-                yield column, left[same]
-            left = left[~same]
-        irregular[rows[left]] = True  # Too many names: the file has other features.
+                yield column, unmatched[matching]
+            unmatched = unmatched[~matching]
+        irregular[rows[unmatched]] = True  # Too many names: the file has other features.
 
     def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the number of arrays in each list; 0 if one has another size."""
@@ -297,7 +299,7 @@ class Scanner:
                 ends.append(position - begin)
         return ends if position == end else []
 
-    def _count_others(
+    def _count_indirect(
         self,
         num_elements: np.ndarray,
         begins: np.ndarray,
@@ -308,8 +310,8 @@ class Scanner:
     ) -> None:
         """Counts the elements of examples that have no direct field in the sequence."""
         columns = [self._columns[name.encode()] for name in self._counters]
-        is_left = (num_elements == 0) & (kinds[:, columns] > 0).any(axis=1)
-        for row in np.flatnonzero(is_left | irregular).tolist():
+        is_uncounted = (num_elements == 0) & (kinds[:, columns] > 0).any(axis=1)
+        for row in np.flatnonzero(is_uncounted | irregular).tolist():
             example = self._raw[int(begins[row]) : int(ends[row])]
             try:
                 lists = find_lists(example, set(self._counters))
@@ -331,15 +333,15 @@ class Scanner:
         """Decodes varints; returns also the offsets after them. Over five bytes: a huge number."""
         groups = self._at(positions).astype(np.int64)
         values, after, shift = groups & 127, positions + 1, 7
-        goes_on = groups > 127
-        while goes_on.any():
+        has_more = groups > 127
+        while has_more.any():
             if shift > 28:
-                values[goes_on] = _HUGE
+                values[has_more] = _TOO_LONG
                 break
-            groups = np.where(goes_on, self._at(after), 0).astype(np.int64)
+            groups = np.where(has_more, self._at(after), 0).astype(np.int64)
             values |= (groups & 127) << shift
-            after += goes_on
-            goes_on = groups > 127
+            after += has_more
+            has_more = groups > 127
             shift += 7
         return values, after
 
@@ -371,7 +373,7 @@ def _long_varint(raw: mmap.mmap, position: int) -> tuple[int, int]:
         if group < 128:
             return value, index + 2
         shift += 7
-    return _HUGE, 0
+    return _TOO_LONG, 0
 
 
 def _head_size(size: int) -> int:

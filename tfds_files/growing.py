@@ -1,4 +1,4 @@
-"""Appending to a dataset: drafts of shards, publication, and crash recovery.
+"""Appending to a TFDS dataset: drafts of shards, publication, and crash recovery.
 
     directory/
       features.json, ...                    what an example of the dataset looks like
@@ -8,16 +8,15 @@
       .feeds/                               the indexes of shards; see `tfds_files.shard_index`
     .replacement-<id>/                    a dataset that is going to replace splits of this one
 
-A shard is written under the name of a draft. Once it is complete it is renamed to its number, and
-then listed in `dataset_info.json`, which is replaced at once. So readers only ever see complete
-shards, and writers never touch one that exists. Several may add to a dataset at a time.
+A shard is written as a draft file. Once it is complete it is renamed to its number, and then listed
+in `dataset_info.json`, which is replaced atomically. So readers see complete shards only, and
+writers never change an existing one. Several writers may append to a dataset at a time.
 
-A writer that dies leaves its draft, of which all but the end can be read: `recover` makes a shard
-of it. It knows drafts of living writers by their lock, which the system releases with the process.
+A killed writer leaves its draft, of which all but the end can be read: `recover` makes it a shard.
+Drafts of running writers are locked; the system releases the lock with the process.
 
-Drafts are TFRecord files whatever the format of the dataset, because others cannot be read before
-they are complete. For those a draft is copied to a file in the format, `<name of the draft>.whole`,
-and removed when that is complete.
+Drafts are always TFRecord files, because incomplete files of other formats cannot be read. For
+these, a draft is copied to a file in the format, `<name of the draft>.whole`, and then removed.
 
 A split is replaced when `dataset_info.json` is, too: the files of the new one have other names than
 those of the old one, which are removed afterwards.
@@ -54,7 +53,7 @@ from tfds_files.record_files import (
     HEADER,
     TFRecordWriter,
     open_record_file,
-    sound_records,
+    valid_records,
     write_records,
 )
 from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE, read_json
@@ -74,14 +73,14 @@ GROWING_TEMPLATES = (
     "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_INDEX}",
     "{DATASET}-{SPLIT}.{FILEFORMAT}-r{SHARD_INDEX}",
 )
-"""The names of shards, without their total number. They take turns when a split is replaced."""
+"""The names of shards, without their total number; a replacement uses the other template."""
 
 _DRAFT_FORMAT = "tfrecord"
 _FILE_FORMATS = ("tfrecord", "array_record")
 _INFO_DRAFT_PREFIX = ".info-draft-"
 _REPLACEMENT_PREFIX = ".replacement-"
-_WHOLE = ".whole"
-_TORN = ".torn"
+_WHOLE_SUFFIX = ".whole"
+_TRUNCATED_SUFFIX = ".torn"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +93,8 @@ class Description:
       file_format: The format of its shards, such as "tfrecord".
       features: The JSON of its features.
       metadata: The metadata of the dataset, in the types of JSON; None if there are none.
-      write: Writes `dataset_info.json`, without splits, and all that is beside it, into the folder
-        that it is given. Called when the dataset is made, and when it is replaced.
+      write: Writes `dataset_info.json`, without splits, and the other metadata files to a folder.
+        Called when the dataset is made, and when it is replaced.
     """
 
     name: str
@@ -118,7 +117,7 @@ class _Size(NamedTuple):
     num_bytes: int
 
     @property
-    def in_file(self) -> int:
+    def file_size(self) -> int:
         """The size of the TFRecord file of these examples."""
         return self.num_bytes + (HEADER.size + FOOTER.size) * self.num_examples
 
@@ -130,8 +129,8 @@ class GrowingDataset:
       directory: The folder, or a URL.
       description: The identity of the dataset.
 
-    All methods raise a `StorageError` if a file cannot be read or written, or if what is there is
-    not what TFDS writes.
+    All methods raise a `StorageError` if a file cannot be read or written, or was not written by
+    TFDS.
     """
 
     def __init__(self, directory: epath.PathLike, description: Description) -> None:
@@ -146,17 +145,17 @@ class GrowingDataset:
         return is_there
 
     def splits(self) -> dict[str, list[int]]:
-        """Returns how many examples the shards of each split have."""
+        """Returns the lengths of the shards of each split, in examples."""
         return {split["name"]: _lengths(split) for split in self._stored()["splits"]}
 
     def open(self, splits: Iterable[str], *, stacklevel: int = 2) -> None:
         """Creates the dataset and its splits if missing; otherwise checks that they match.
 
-        What writers left when they died is added, with a warning.
+        The drafts of killed writers are added, with a warning.
 
         Args:
           splits: The splits that are going to be added to.
-          stacklevel: Whose line a warning names, as in `warnings.warn`.
+          stacklevel: See `warnings.warn`.
 
         Raises:
           StorageError: There is another dataset; says what is different.
@@ -174,7 +173,7 @@ class GrowingDataset:
 
     def has_same_features(self) -> bool:
         """Whether the dataset exists with the features of the description."""
-        return self.exists and self._other_features() is None
+        return self.exists and self._different_features() is None
 
     def check_replaceable(self, splits: Container[str]) -> None:
         """Checks that splits can be replaced by those of a dataset of this description.
@@ -220,17 +219,17 @@ class GrowingDataset:
     def _difference(self) -> str | None:
         """Describes a difference to the existing dataset; None if they match."""
         stored = self._stored()
-        for fact, here, there in (
+        for fact, new, existing in (
             ("name", self._name, stored.get("name")),
             ("version", self._description.version, stored.get("version")),
             ("file format", self._file_format, stored.get("fileFormat") or _DRAFT_FORMAT),
         ):
-            if here != there:
+            if new != existing:
                 return (
-                    f"{self.directory} has a dataset with another {fact}: {there}, not {here}; "
+                    f"{self.directory} has a dataset with another {fact}: {existing}, not {new}; "
                     "write to another directory"
                 )
-        feature_names = self._other_features()
+        feature_names = self._different_features()
         if feature_names is not None:
             return (
                 f"{self.directory} has a dataset with other features or encodings: "
@@ -238,7 +237,7 @@ class GrowingDataset:
             )
         return None
 
-    def _other_features(self) -> list[str] | None:
+    def _different_features(self) -> list[str] | None:
         """Returns the fields that differ from the existing dataset; None if all are equal."""
         here, there = self._description.features, self._stored_json(FEATURES_FILE)
         try:
@@ -251,59 +250,61 @@ class GrowingDataset:
         return sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
 
     def _stored(self) -> dict[str, Any]:
-        with _naming(self.directory, "has a dataset that cannot be read"):
+        with _storage_errors(self.directory, "has a dataset that cannot be read"):
             return self._read()
 
     def _stored_json(self, name: str) -> Any:
-        with _naming(self.directory, "has a dataset that cannot be read"):
+        with _storage_errors(self.directory, "has a dataset that cannot be read"):
             path = self.directory / name
             return read_json(path) if path.exists() else {}
 
     def add_split(self, split: str) -> None:
         """Adds an empty split, and makes the dataset if it does not exist."""
-        with _naming(self.directory), locked(self.directory):
+        with _storage_errors(self.directory), locked(self.directory):
             info = self._read() if self.exists else {"splits": []}
             if _find(info, split) is None:  # Another writer may have been faster.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
                 self._write(info, describe=not self.exists)
 
     def recover(self) -> dict[str, int]:
-        """Adds the shards that killed writers left, up to their first damaged example.
+        """Publishes the drafts of killed writers, up to their first damaged example.
 
-        Where one ends amid an example, that end is kept beside it, as `.<name of the file>.torn`.
+        A truncated example at the end is kept in a file `.<name of the file>.torn`.
 
         Returns:
-          For each split that has more examples now, how many.
+          The number of added examples of each changed split.
         """
         recovered: dict[str, int] = {}
-        with _naming(self.directory), locked(self.directory):
+        with _storage_errors(self.directory), locked(self.directory):
             _remove_info_drafts(self.directory)
             info = self._read()
             for split in info["splits"]:
                 num_before = sum(_lengths(split))
-                self._adopt_numbered(info, split)
+                self._publish_numbered(info, split)
                 for path in self._drafts(split["name"]):
                     lock = try_to_lock(path)
                     if lock is not None:
-                        size = _mend(path)
-                        self._adopt(info, split, self._converted(path), size, path)
+                        size = _truncate_to_complete(path)
+                        self._publish(info, split, self._convert_draft(path), size, path)
                         os.close(lock)
-                for path in self._files_of_drafts(split["name"]):
-                    if path.suffix == _WHOLE and not _draft_of(path).exists():  # It is complete.
-                        self._adopt(info, split, path, self._size(path))
+                for path in self._draft_files(split["name"]):
+                    if (
+                        path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists()
+                    ):  # It is complete.
+                        self._publish(info, split, path, self._size(path))
                 num_new = sum(_lengths(split)) - num_before
                 if num_new:
                     recovered[split["name"]] = num_new
         return recovered
 
     def _add_shard(self, split: str, draft: epath.Path, file: epath.Path, size: _Size) -> None:
-        """Makes a draft that is complete a shard, and saves its index."""
+        """Publishes a complete draft as a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
             stored = _find(info, split)
             if stored is None:
                 raise KeyError(f"{self.directory} no longer has a split {split!r}")
-            shard = self._adopt(info, stored, file, size, draft)
+            shard = self._publish(info, stored, file, size, draft)
         if shard is not None and self._file_format == "tfrecord":
             save_index(shard, lambda: read_features(self.directory))
 
@@ -326,8 +327,7 @@ class GrowingDataset:
 
         Args:
           info: Its new content.
-          describe: Whether to take but the splits of it, and to write the rest anew, together with
-            what does not change with the shards, before it.
+          describe: True to use only its splits, and to write all metadata files again.
         """
         name = f"{_INFO_DRAFT_PREFIX}{uuid.uuid4().hex}"
         temporary = epath.Path(tempfile.gettempdir())
@@ -346,18 +346,18 @@ class GrowingDataset:
             draft.rmtree()
         sync(self.directory)
 
-    def _converted(self, draft: epath.Path) -> epath.Path:
+    def _convert_draft(self, draft: epath.Path) -> epath.Path:
         """Returns a file with the content of a draft in the format of the dataset, on the disk."""
         path = draft
         if self._file_format != _DRAFT_FORMAT:
-            path = draft.with_name(draft.name + _WHOLE)
-            write_records(path, self._file_format, sound_records(draft))
+            path = draft.with_name(draft.name + _WHOLE_SUFFIX)
+            write_records(path, self._file_format, valid_records(draft))
         sync(path)
         return path
 
-    # All that follows is called under the lock. What is in `info` is changed, and written.
+    # The following methods are called under the lock. They change `info`, and write it.
 
-    def _adopt(
+    def _publish(
         self,
         info: dict[str, Any],
         split: dict[str, Any],
@@ -379,14 +379,14 @@ class GrowingDataset:
         if not size.num_examples:
             path.unlink()
             return None
-        self._adopt_numbered(info, split)
+        self._publish_numbered(info, split)
         shard = _path_of(self.directory, info, split, len(_lengths(split)))
         stores.move_file(path, shard)
         self._list_shard(info, split, size)
         return shard
 
-    def _adopt_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
-        """Adopts files that have the number of a shard already, but are not listed."""
+    def _publish_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
+        """Publishes files that have the name of a shard already, but are not listed."""
         while (path := _path_of(self.directory, info, split, len(_lengths(split)))).exists():
             size = self._size(path)
             if not size.num_examples:
@@ -405,19 +405,19 @@ class GrowingDataset:
             with stores.on_disk(path) as copy:
                 return self._size(epath.Path(copy))
         if self._file_format == _DRAFT_FORMAT:
-            return _mend(path)
+            return _truncate_to_complete(path)
         try:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
                 return _Size(len(file), path.stat().length)
         except TfdsFilesError:  # It was never completed.
-            path.replace(_torn(path))
+            path.replace(_truncated_path(path))
             return _Size(0, 0)
 
     def _drafts(self, split: str) -> list[epath.Path]:
-        paths = self._files_of_drafts(split)
-        return [path for path in paths if path.suffix not in (_TORN, _WHOLE)]
+        paths = self._draft_files(split)
+        return [path for path in paths if path.suffix not in (_TRUNCATED_SUFFIX, _WHOLE_SUFFIX)]
 
-    def _files_of_drafts(self, split: str) -> list[epath.Path]:
+    def _draft_files(self, split: str) -> list[epath.Path]:
         prefix = self._draft_prefix(split)
         return sorted(path for path in self.directory.iterdir() if path.name.startswith(prefix))
 
@@ -450,23 +450,26 @@ class ShardDraft:
             folder = epath.Path(self._temporary.name)
         self.path = folder / f"{dataset._draft_prefix(split)}{uuid.uuid4().hex}"
         self._lock: int | None = None
-        self._is_torn = False
+        self._is_truncated = False
         self._num_bytes = 0
         self.num_examples = 0
-        with _naming(self.path), locked(dataset.directory):  # Not yet locked: no cleanup now.
+        with (
+            _storage_errors(self.path),
+            locked(dataset.directory),
+        ):  # Not yet locked: no cleanup now.
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
     def add(self, example: bytes) -> None:
-        """Appends an example, which survives the death of the process from now on.
+        """Appends an example, which then survives a killed process.
 
         Raises:
-          StorageError: It cannot be written. What was added before is kept: call `finish`.
+          StorageError: It cannot be written. Earlier examples are kept: call `finish`.
         """
-        self._is_torn = True
-        with _naming(self.path):
+        self._is_truncated = True
+        with _storage_errors(self.path):
             self._writer.write(example)
-        self._is_torn = False
+        self._is_truncated = False
         self.num_examples += 1
         self._num_bytes += len(example)
 
@@ -477,12 +480,12 @@ class ShardDraft:
           StorageError: It cannot be written. The draft stays, for `recover`.
         """
         try:
-            with _naming(self.path):
+            with _storage_errors(self.path):
                 self._writer.close()
                 size = _Size(self.num_examples, self._num_bytes)
-                if self._is_torn:  # By an example that was refused.
-                    os.truncate(self.path, size.in_file)
-                file = self._dataset._converted(self.path)
+                if self._is_truncated:  # By a failed write.
+                    os.truncate(self.path, size.file_size)
+                file = self._dataset._convert_draft(self.path)
                 self._dataset._add_shard(self._split, self.path, file, size)
         finally:
             self.abandon()
@@ -503,9 +506,9 @@ class ShardDraft:
 class Appender:
     """Appends examples to the splits of a dataset, in shards.
 
-    A context manager. A shard is part of the dataset from the moment when it is full or late, and
-    the rest on `close`. Several may add to a dataset at a time. If the process dies, the next one
-    adds what is left of its shards.
+    A context manager. A shard is published when it is full, after `flush_interval`, or on `close`.
+    Several appenders may write to a dataset at a time. If the process is killed, the next appender
+    publishes its shards.
 
     Args:
       dataset: The dataset; it has been opened.
@@ -668,13 +671,13 @@ def append_to(
 class Replacement:
     """A folder next to a dataset for new data that replaces some or all of its splits.
 
-    What writers that died left there is removed.
+    Folders of killed processes are removed.
 
     Args:
       directory: The directory of the dataset.
 
     Attributes:
-      directory: The folder of the new dataset, as a `GrowingDataset`.
+      directory: The folder of the new dataset.
 
     Raises:
       StorageError: The place cannot be made.
@@ -683,7 +686,7 @@ class Replacement:
     def __init__(self, directory: epath.PathLike) -> None:
         directory = stores.as_path(directory)
         self._lock: int | None = None
-        with _naming(directory), locked(directory):
+        with _storage_errors(directory), locked(directory):
             _remove_info_drafts(directory)
             for abandoned in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
                 _remove_unless_locked(abandoned)
@@ -703,7 +706,7 @@ class Replacement:
           StorageError: The dataset cannot be written, or has other splits that do not fit the new
             one. Nothing has changed then.
         """
-        with _naming(target.directory), locked(target.directory):
+        with _storage_errors(target.directory), locked(target.directory):
             target.check_replaceable(new.splits())
             info, stored = new._read(), target._read() if target.exists else {"splits": []}
             obsolete = [
@@ -747,9 +750,9 @@ def _move(
     split: dict[str, Any],
     source: epath.Path,
     target: epath.Path,
-    taken: list[epath.Path],
+    obsolete: list[epath.Path],
 ) -> dict[str, Any]:
-    """Moves the files of a split to its final directory, under names that no old split has."""
+    """Moves the files of a split to its final directory, under names that no old shard has."""
 
     def is_name(template: str, name: str) -> bool:
         first = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
@@ -758,7 +761,7 @@ def _move(
     template = next(
         template
         for template in GROWING_TEMPLATES
-        if not any(is_name(template, path.name) for path in taken)
+        if not any(is_name(template, path.name) for path in obsolete)
     )
     for path in target.iterdir():  # Files that a killed process left here.
         if is_name(template, path.name):
@@ -772,7 +775,7 @@ def _move(
 
 
 @contextlib.contextmanager
-def _naming(path: epath.PathLike, failure: str = "") -> Iterator[None]:
+def _storage_errors(path: epath.PathLike, failure: str = "") -> Iterator[None]:
     """Adds the path and a remedy to file errors."""
     try:
         yield
@@ -828,21 +831,21 @@ def _lengths(split: dict[str, Any]) -> list[int]:
     return [int(length) for length in split.get("shardLengths", [])]
 
 
-def _mend(path: epath.Path) -> _Size:
+def _truncate_to_complete(path: epath.Path) -> _Size:
     """Truncates a file after its last complete example; keeps a copy of the rest."""
-    lengths = [len(record) for record in sound_records(path)]
+    lengths = [len(record) for record in valid_records(path)]
     size = _Size(len(lengths), sum(lengths))
-    if path.stat().length > size.in_file:
+    if path.stat().length > size.file_size:
         with path.open("rb") as file:
-            file.seek(size.in_file)
-            _torn(path).write_bytes(file.read())
-        os.truncate(path, size.in_file)
+            file.seek(size.file_size)
+            _truncated_path(path).write_bytes(file.read())
+        os.truncate(path, size.file_size)
     return size
 
 
-def _torn(path: epath.Path) -> epath.Path:
-    return path.with_name(f".{path.name.removeprefix('.')}{_TORN}")
+def _truncated_path(path: epath.Path) -> epath.Path:
+    return path.with_name(f".{path.name.removeprefix('.')}{_TRUNCATED_SUFFIX}")
 
 
 def _draft_of(file: epath.Path) -> epath.Path:
-    return file.with_name(file.name.removesuffix(_WHOLE))
+    return file.with_name(file.name.removesuffix(_WHOLE_SUFFIX))

@@ -27,12 +27,12 @@ _EXACT = {
 }
 # The most pixels that a byte is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
 # may be in a byte; JPEG has at most 64 pixels in a few bits.
-_MOST_PIXELS_PER_BYTE = 1 << 14
+_MAX_PIXELS_PER_BYTE = 1 << 14
 
 
 def may_hold(data: bytes | memoryview, height: int, width: int) -> bool:
     """Whether a file is large enough for an image of a size, so that memory can be allocated."""
-    return height * width <= _MOST_PIXELS_PER_BYTE * len(data)
+    return height * width <= _MAX_PIXELS_PER_BYTE * len(data)
 
 
 def decode_image(data: bytes, feature: Image) -> np.ndarray:

@@ -43,7 +43,7 @@ FOLDER = ".feeds"
 _VERSION = 1
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _ALIGNMENT = 64
-_CHUNK = 1 << 18
+_CHECKSUM_STEP = 1 << 18
 
 
 def save(index: ShardIndex, *, cache: bool = True) -> None:
@@ -110,7 +110,7 @@ def load(
     shard = os.stat(path)
     copies = []
     for file in [*_in_dataset(path), *_cached(path)]:
-        with contextlib.suppress(OSError, _Unusable):
+        with contextlib.suppress(OSError, _InvalidIndexError):
             index = _parsed(_mapped(file), path, sequence, layouts)
             _check(index, shard.st_size)
             if is_copy or index.modified_ns == shard.st_mtime_ns:
@@ -143,7 +143,7 @@ def remove(path: os.PathLike[str] | str) -> None:
                 file.parent.rmdir()  # Fails while the folder holds other indexes.
 
 
-class _Unusable(Exception):
+class _InvalidIndexError(Exception):
     """An index is damaged, or of another file."""
 
 
@@ -198,31 +198,31 @@ def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
 
 def _mapped(path: Path) -> memoryview:
     if not path.is_file():  # Other kinds of files, such as pipes, might block.
-        raise _Unusable
+        raise _InvalidIndexError
     raw, _ = map_file(path)
     if len(raw) < _LENGTH.size + _CHECKSUM.size:
-        raise _Unusable
+        raise _InvalidIndexError
     body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
     checksum = 0
-    for begin in range(0, len(body), _CHUNK):  # Only `bytes` are taken, which are copies.
-        checksum = google_crc32c.extend(checksum, bytes(body[begin : begin + _CHUNK]))
+    for begin in range(0, len(body), _CHECKSUM_STEP):  # Only `bytes` are taken, which are copies.
+        checksum = google_crc32c.extend(checksum, bytes(body[begin : begin + _CHECKSUM_STEP]))
     if checksum != _CHECKSUM.unpack(stored)[0]:
-        raise _Unusable
+        raise _InvalidIndexError
     return body
 
 
 def _parsed(
     body: memoryview, path: str, sequence: str, layouts: tuple[FieldLayout, ...]
 ) -> ShardIndex:
-    """The index in a file."""
+    """Returns the index that is stored in a file."""
     (length,) = _LENGTH.unpack(body[: _LENGTH.size])
     position = _LENGTH.size + length
     if position > len(body):
-        raise _Unusable
+        raise _InvalidIndexError
     try:
         header = json.loads(bytes(body[_LENGTH.size : position]))
         if any(header[key] != value for key, value in _header(sequence, layouts).items()):
-            raise _Unusable
+            raise _InvalidIndexError
         count = _number(header["num_examples"])
         columns: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (dtype, (count, len(layouts)) if by_field else (count,))
@@ -237,7 +237,7 @@ def _parsed(
             position += -position % _ALIGNMENT
             size = int(np.prod([np.dtype(dtype).itemsize, *shape], dtype=object))
             if position + size > len(body):
-                raise _Unusable
+                raise _InvalidIndexError
             arrays[name] = np.frombuffer(body[position : position + size], dtype).reshape(shape)
             position += size
         return ShardIndex(
@@ -254,12 +254,12 @@ def _parsed(
             **arrays,
         )
     except (KeyError, RecursionError, TypeError, ValueError) as e:
-        raise _Unusable from e
+        raise _InvalidIndexError from e
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise _Unusable
+        raise _InvalidIndexError
     return value
 
 
@@ -268,13 +268,13 @@ def _check(index: ShardIndex, file_size: int) -> None:
     framing = HEADER.size + FOOTER.size
     ends = index.offsets + index.lengths
     positions = np.concatenate([[0], ends + FOOTER.size])
-    is_sound = index.file_size == file_size == int(positions[-1])
-    is_sound &= bool(((index.lengths >= 0) & (index.lengths <= file_size)).all())
-    is_sound &= bool(((index.offsets >= 0) & (index.offsets <= file_size)).all())
-    is_sound &= bool((np.diff(positions) == index.lengths + framing).all())
-    is_sound &= bool((index.num_elements <= index.lengths).all())
-    if not is_sound:
-        raise _Unusable
+    is_valid = index.file_size == file_size == int(positions[-1])
+    is_valid &= bool(((index.lengths >= 0) & (index.lengths <= file_size)).all())
+    is_valid &= bool(((index.offsets >= 0) & (index.offsets <= file_size)).all())
+    is_valid &= bool((np.diff(positions) == index.lengths + framing).all())
+    is_valid &= bool((index.num_elements <= index.lengths).all())
+    if not is_valid:
+        raise _InvalidIndexError
     for field, layout in enumerate(index.layouts):
         starts, sizes = (array[:, field].astype(np.int64) for array in (index.starts, index.sizes))
         is_direct = starts != NOT_DIRECT
@@ -282,20 +282,22 @@ def _check(index: ShardIndex, file_size: int) -> None:
         stride = len(layout.head) + layout.width
         after = starts + sizes - len(layout.head)
         if layout.kind == "strings":
-            is_fit = _fit_strings(*index.entries[layout.name], np.where(is_direct, count, 0), sizes)
+            is_inside = _check_strings(
+                *index.entries[layout.name], np.where(is_direct, count, 0), sizes
+            )
         else:
-            is_fit = (sizes == count * stride) & (starts >= len(layout.head))
-        is_fit &= (after <= index.lengths) & (count > 0) & (layout.kind != "")
-        if not (is_fit | ~is_direct).all():
-            raise _Unusable
+            is_inside = (sizes == count * stride) & (starts >= len(layout.head))
+        is_inside &= (after <= index.lengths) & (count > 0) & (layout.kind != "")
+        if not (is_inside | ~is_direct).all():
+            raise _InvalidIndexError
 
 
-def _fit_strings(
+def _check_strings(
     begins: np.ndarray, ends: np.ndarray, counts: np.ndarray, sizes: np.ndarray
 ) -> np.ndarray:
     """Whether strings are contiguous, and the last one ends with its list."""
     if begins[0] != 0 or begins[-1] != len(ends) or (np.diff(begins) != counts).any():
-        raise _Unusable
+        raise _InvalidIndexError
     if not len(ends):
         return counts >= 0
     with_strings = np.flatnonzero(counts)
@@ -303,10 +305,10 @@ def _fit_strings(
     gaps = np.diff(ends.astype(np.int64), prepend=0)
     gaps[firsts] = ends[firsts]
     if (gaps < 2).any():
-        raise _Unusable
-    is_fit = counts >= 0
-    is_fit[with_strings] = ends[lasts] == sizes[with_strings]
-    return is_fit
+        raise _InvalidIndexError
+    is_inside = counts >= 0
+    is_inside[with_strings] = ends[lasts] == sizes[with_strings]
+    return is_inside
 
 
 def _has_checksum(index: ShardIndex) -> bool:

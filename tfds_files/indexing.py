@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["index_shard", "open_indexes", "save_index"]
 
-# The number of records that are scanned at a time.
-_BLOCK = 1 << 14
-# The least size of indexed files: smaller files are scanned as fast as an index is loaded.
-_LEAST_SIZE = 1 << 20
+# The number of records in a scan.
+_RECORDS_PER_SCAN = 1 << 14
+# The minimum size of indexed files: smaller ones are scanned as fast as an index is loaded.
+_MIN_INDEXED_BYTES = 1 << 20
 
 
 def open_indexes(
@@ -39,13 +39,13 @@ def open_indexes(
 ) -> list[ShardIndex]:
     """Returns the indexes of the shards of a split, or of its part of them, in its order.
 
-    Those that are not there, or are not of the files as they are, are made and saved. Several
-    processes may do so at a time, and one that was interrupted goes on where it was.
+    Missing and outdated indexes are made and saved. Several processes may do so at a time; after an
+    interruption, the next call continues.
 
     Args:
       split: The split.
       verify: Whether the checksums of all data must have been compared.
-      progress: Called after each shard with how many are done, and how many there are.
+      progress: Called after each shard with the number of finished shards and of all shards.
       copies: The copies of the shards of the split, if they are in a store. Indexes are those
         of the copies. One that is beside a shard in the store is taken if the sizes fit. Otherwise
         the whole shard is fetched once.
@@ -131,8 +131,8 @@ def index_shard(
         records = np.array(list(_records(path, raw, stat.st_size, verify)), np.int64)
         begins, ends = records[:, 0], records.sum(axis=1)
         scanner = Scanner(features, raw, path)
-        for first in range(0, len(records), _BLOCK):
-            block = slice(first, first + _BLOCK)
+        for first in range(0, len(records), _RECORDS_PER_SCAN):
+            block = slice(first, first + _RECORDS_PER_SCAN)
             parts.append(scanner.scan(begins[block], ends[block], first))
         checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
 
@@ -167,14 +167,14 @@ def index_shard(
 def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -> None:
     """Saves the index of a newly written TFRecord file next to it.
 
-    Where that is not possible there is no index: who needs it makes it, and gets the errors.
+    Errors are ignored: the first reader makes a missing index.
 
     Args:
       path: The file; nothing is done for one in a store, or for a small one.
-      features: Gives what an example looks like.
+      features: Returns the features of an example.
     """
     with contextlib.suppress(Exception):
-        if stores.is_local(path) and os.path.getsize(path) >= _LEAST_SIZE:
+        if stores.is_local(path) and os.path.getsize(path) >= _MIN_INDEXED_BYTES:
             index_files.save(index_shard(path, features()), cache=False)
 
 

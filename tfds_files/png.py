@@ -21,11 +21,11 @@ _HEADER = struct.Struct(">8sI4sIIBBBBB4x")
 HEADER_SIZE: int = _HEADER.size
 """The number of bytes before the second chunk of a file."""
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
-# Level 1 takes a fifth of the time of 6 for frames of cameras. Frames of games and simulations,
-# which shrink to a sixteenth or less, take little time at any level, and half the bytes at 6.
-_FAST, _GOOD, _SHRINKS_MUCH = 1, 6, 16
+# Level 1 takes a fifth of the time of 6 for camera frames. Frames of games and simulations, which
+# shrink at least 16 times, take little time at any level, and half the bytes at 6.
+_FAST_LEVEL, _SMALL_LEVEL, _HIGH_RATIO = 1, 6, 16
 # The bytes of a line that choose its filter: every seventh has all channels of 1 to 4 in turn.
-_SAMPLED = slice(1, None, 7)
+_SAMPLED_BYTES = slice(1, None, 7)
 
 
 class PngHeader(NamedTuple):
@@ -138,9 +138,9 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
         filtered = _filtered(lines, channels * image.itemsize).tobytes()
     else:
         filtered = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
-    pixels = zlib.compress(filtered, _FAST if level is None else level)
-    if level is None and _SHRINKS_MUCH * len(pixels) < len(filtered):
-        pixels = zlib.compress(filtered, _GOOD)
+    pixels = zlib.compress(filtered, _FAST_LEVEL if level is None else level)
+    if level is None and _HIGH_RATIO * len(pixels) < len(filtered):
+        pixels = zlib.compress(filtered, _SMALL_LEVEL)
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
     return _SIGNATURE + b"".join(
@@ -159,7 +159,7 @@ def _filtered(lines: np.ndarray, size: int) -> np.ndarray:
     np.subtract(lines[:, size:], lines[:, :-size], out=choices[1, :, 1 + size :])
     choices[2, 0, 1:] = lines[0]
     np.subtract(lines[1:], lines[:-1], out=choices[2, 1:, 1:])
-    sampled = choices[:, :, _SAMPLED]
+    sampled = choices[:, :, _SAMPLED_BYTES]
     costs = np.minimum(sampled, -sampled).sum(axis=2, dtype=np.uint64)
     return choices[costs.argmin(axis=0), np.arange(height)]
 
@@ -192,15 +192,15 @@ def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int
     values, up = line.tolist(), [0] * size + above.tolist()
     restored = [0] * size
     for index, value in enumerate(values):
-        left, over, corner = restored[index], up[index + size], up[index]
-        restored.append((value + predict(left, over, corner)) & 255)
+        left, upper, corner = restored[index], up[index + size], up[index]
+        restored.append((value + predict(left, upper, corner)) & 255)
     return np.array(restored[size:], np.uint8)
 
 
-def _average(left: int, over: int, _: int) -> int:
-    return (left + over) // 2
+def _average(left: int, upper: int, _: int) -> int:
+    return (left + upper) // 2
 
 
-def _paeth(left: int, over: int, corner: int) -> int:
-    guess = left + over - corner
-    return min((left, over, corner), key=lambda value: abs(guess - value))
+def _paeth(left: int, upper: int, corner: int) -> int:
+    prediction = left + upper - corner
+    return min((left, upper, corner), key=lambda value: abs(prediction - value))

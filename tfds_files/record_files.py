@@ -1,6 +1,6 @@
-"""The files of a dataset's shards, record by record, in any order.
+"""Random access to the records of TFRecord, ArrayRecord and Parquet files of TFDS datasets.
 
-A TFRecord file is a sequence of records; where they are is found by going from one to the next:
+A TFRecord file is a sequence of records; their offsets are found by reading all headers:
 
 | bytes | content |
 |---|---|
@@ -48,28 +48,28 @@ __all__ = [
     "masked_checksum",
     "open_record_file",
     "record_length",
-    "sound_records",
+    "valid_records",
     "write_records",
 ]
 
-# The most files that are open at a time. A dataset may have thousands, and systems allow 1024.
+# The maximum number of open files. A dataset may have thousands, and systems allow 1024.
 _MAX_OPEN = 256
 # Files of at most this many records keep their record offsets after closing.
-_MOST_KEPT = 4096
-_opened_last: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
+_MAX_KEPT_OFFSETS = 4096
+_recently_opened: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
 
 # Of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
-_CHECKED_AT_ONCE = 1 << 20
-_IN_ROW_GROUP = 100
+_CHECKSUM_STEP = 1 << 20
+_RECORDS_PER_ROW_GROUP = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class RecordFile(abc.ABC):
     """The records of a file. Several threads may read at a time.
 
-    It is opened when it is first read, in each process anew. When many others have been opened
-    since then, it is closed, and opened again when it is read again.
+    Each process opens the file at its first read. If many other files have been opened since, it is
+    closed, and opened again at the next read.
 
     Args:
       path: The file: a path or a URL.
@@ -122,12 +122,12 @@ class RecordFile(abc.ABC):
     def _open(self) -> Any:
         if self._opened is None:
             self._opened = self._index()
-            # Not when this object is deleted: if that is with a cycle of others, the file may be
-            # deleted before, which warns of it.
+            # A finalizer, as in a cycle of objects the file may be deleted before this object, with
+            # a warning.
             self._finalizer = weakref.finalize(self, type(self)._close, self._opened)
-            _opened_last[id(self)] = weakref.ref(self)
-            while len(_opened_last) > _MAX_OPEN:
-                other = _opened_last.popitem(last=False)[1]()
+            _recently_opened[id(self)] = weakref.ref(self)
+            while len(_recently_opened) > _MAX_OPEN:
+                other = _recently_opened.popitem(last=False)[1]()
                 if other is not None and other is not self:
                     other._close_if_idle()
         return self._opened
@@ -143,7 +143,7 @@ class RecordFile(abc.ABC):
     def _reset(self) -> None:
         # The file itself is left open: a thread of the parent may have been reading it.
         if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
-            _inherited.append(self._finalizer.detach())
+            _files_of_parent.append(self._finalizer.detach())
         self._lock, self._opened, self._finalizer = threading.Lock(), None, lambda: None
 
     def _damaged(self, fault: str) -> DamagedFileError:
@@ -165,25 +165,25 @@ class RecordFile(abc.ABC):
 
 
 # Files that were open when this process was forked.
-_inherited: list[Any] = []
+_files_of_parent: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):
-    # The identity of a closed file, and its index: many files are opened again and again by
-    # those that read examples of all of them in random order.
-    _closed: tuple[object, np.ndarray] | None = None
+    # The identity of a closed file, and its index: readers of random examples of many files open
+    # each file many times.
+    _cached: tuple[object, np.ndarray] | None = None
 
     def _index(self) -> tuple[BinaryIO, np.ndarray]:
         file = stores.open_binary(self.path)
         try:
             identity = _identity(file)
-            if identity is not None and self._closed is not None and self._closed[0] == identity:
-                return file, self._closed[1]
+            if identity is not None and self._cached is not None and self._cached[0] == identity:
+                return file, self._cached[1]
             offsets = np.array(list(self._offsets(file)), np.int64)
         except BaseException:
             file.close()
             raise
-        self._closed = (identity, offsets) if len(offsets) <= _MOST_KEPT else None
+        self._cached = (identity, offsets) if len(offsets) <= _MAX_KEPT_OFFSETS else None
         return file, offsets
 
     def _offsets(self, file: BinaryIO) -> Any:
@@ -240,7 +240,7 @@ def _identity(file: BinaryIO) -> object:
 
 
 class TFRecordWriter:
-    """Writes a TFRecord file. Each record survives the death of the process once it is written.
+    """Writes a TFRecord file, unbuffered: written records survive a killed process.
 
     Args:
       path: The file, on this machine; replaced if it exists.
@@ -260,28 +260,28 @@ class TFRecordWriter:
         """
         size = len(record).to_bytes(8, "little")
         header = size + masked_checksum(size).to_bytes(4, "little")
-        left = memoryview(header + record + FOOTER.pack(masked_checksum(record)))
-        while left:
-            left = left[self._file.write(left) :]
+        remaining = memoryview(header + record + FOOTER.pack(masked_checksum(record)))
+        while remaining:
+            remaining = remaining[self._file.write(remaining) :]
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
 
-def sound_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
+def valid_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
     """Yields the records of a TFRecord file up to the first torn or damaged one.
 
     Raises:
       OSError: It cannot be read.
     """
     with contextlib.closing(stores.open_binary(path)) as file:
-        left = file.seek(0, os.SEEK_END)
+        remaining = file.seek(0, os.SEEK_END)
         file.seek(0)
-        while left >= HEADER.size + FOOTER.size:
+        while remaining >= HEADER.size + FOOTER.size:
             length, crc = HEADER.unpack(head := file.read(HEADER.size))
-            left -= HEADER.size + FOOTER.size + length
-            if left < 0 or masked_checksum(head[:8]) != crc:
+            remaining -= HEADER.size + FOOTER.size + length
+            if remaining < 0 or masked_checksum(head[:8]) != crc:
                 return
             record = file.read(length)
             if FOOTER.unpack(file.read(FOOTER.size))[0] != masked_checksum(record):
@@ -329,7 +329,7 @@ class _ParquetWriter:
 
     def write(self, record: bytes) -> None:
         self._records.append(record)
-        if len(self._records) == _IN_ROW_GROUP:
+        if len(self._records) == _RECORDS_PER_ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
@@ -372,14 +372,14 @@ def masked_checksum(data: bytes | bytearray | memoryview) -> int:
         crc = int(google_crc32c.value(data))
     else:  # The library takes bytes only: other buffers are copied in parts.
         crc, view = 0, memoryview(data)
-        for begin in range(0, len(view), _CHECKED_AT_ONCE):
-            crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKED_AT_ONCE])))
+        for begin in range(0, len(view), _CHECKSUM_STEP):
+            crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKSUM_STEP])))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# The last chunk says where the footer is, and has a number that says what this is; it is in a block
-# of its own, as is the footer. See the fields of its protos in the table.
-_BLOCK = 1 << 16
+# The last chunk has the position of the footer, and a magic number; each is in a block of its own.
+# These are the field numbers of their protos.
+_BLOCK_SIZE = 1 << 16
 _ARRAY_RECORD = 0x71930E704FDAE05E
 _FOOTER_POSITION, _MAGIC = 1, 2
 _CHUNK_POSITION, _CHUNK_COUNT = 1, 3
@@ -401,15 +401,15 @@ class _ArrayRecordFile(RecordFile):
     def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
         """Returns the begins of the chunks of records, and the cumulative numbers of records."""
         size = reader.size()
-        reader.seek_numeric(max(size - _BLOCK, 0))
+        reader.seek_numeric(max(size - _BLOCK_SIZE, 0))
         end = _numbers(reader.read_record() or b"")
-        if size % _BLOCK or end.get(_MAGIC) != _ARRAY_RECORD:
+        if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD:
             raise self._damaged("the end of the file is missing: it was cut off")
         reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
-        reader.read_record()  # About the file as a whole.
+        reader.read_record()  # Metadata of the file.
         begins, counts = [], []
         while (record := reader.read_record()) is not None and reader.last_pos.chunk_begin < (
-            size - _BLOCK
+            size - _BLOCK_SIZE
         ):
             chunk = _numbers(record)
             begins.append(chunk.get(_CHUNK_POSITION, 0))

@@ -30,7 +30,7 @@ __all__ = [
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _SIZES = {FIXED64: 8, FIXED32: 4}
-_LONGEST_VARINT = 10
+_MAX_VARINT_BYTES = 10
 
 
 class WireError(ValueError):
@@ -96,7 +96,7 @@ def decode_varints(data: Buffer) -> np.ndarray:
         raise WireError("a number does not end")
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
-    if sizes.max() > _LONGEST_VARINT:
+    if sizes.max() > _MAX_VARINT_BYTES:
         raise WireError("a number is longer than 64 bits")
     values = np.zeros(len(ends), np.uint64)
     for index in range(int(sizes.max())):

@@ -1,4 +1,4 @@
-"""Writes complete datasets with the order and the number of shards of TFDS."""
+"""The order of examples, number of shards and JSON files of complete TFDS datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 __all__ = ["check_word", "describe", "info_of", "num_shards", "order_of", "shard_ends"]
 
 # TFDS uses multiples of this number of shards, and powers of two below it.
-_USUAL = 1024
+_MULTIPLE = 1024
 
 
 def order_of(split: str, key: str) -> bytes:
@@ -27,26 +27,28 @@ def order_of(split: str, key: str) -> bytes:
 
 
 def num_shards(
-    num_bytes: int, num_examples: int, least_size: int = 64 << 20, most_size: int = 1 << 30
+    num_bytes: int, num_examples: int, min_size: int = 64 << 20, max_size: int = 1 << 30
 ) -> int:
     """Returns the number of shards that TFDS writes for examples of a given size.
 
     Args:
       num_bytes: The size of the examples.
       num_examples: The number of examples.
-      least_size: The minimum size of a shard, if possible.
-      most_size: The maximum size of a shard, if possible.
+      min_size: The minimum size of a shard, if possible.
+      max_size: The maximum size of a shard, if possible.
 
     >>> num_shards(1 << 30, 500), num_shards(1 << 30, 5), num_shards(1, 5)
     (16, 4, 1)
     """
     size = num_bytes + num_examples * (HEADER.size + FOOTER.size)
-    fewest, largest = size // most_size, size // least_size
-    if fewest > _USUAL:
+    fewest, largest = size // max_size, size // min_size
+    if fewest > _MULTIPLE:
         return next(
-            n for n in range(2 * _USUAL, fewest + 2 * _USUAL, _USUAL) if fewest <= n <= num_examples
+            n
+            for n in range(2 * _MULTIPLE, fewest + 2 * _MULTIPLE, _MULTIPLE)
+            if fewest <= n <= num_examples
         )
-    powers = (_USUAL >> power for power in range(10))
+    powers = (_MULTIPLE >> power for power in range(10))
     return next((n for n in powers if fewest <= n <= largest and n <= num_examples), 1)
 
 

@@ -20,7 +20,7 @@ from tfds_files.example_encoder import (
     Fields,
     Lists,
     Path,
-    become_png,
+    are_encoded_as_png,
     bytes_lists,
     cut_rows,
     each_row,
@@ -68,7 +68,7 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
         return cls(tfds.features.FeaturesDict.from_json(features), png_level=png_level)
 
     def _encode_others_than_columns(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
-        if become_png(feature_at(self.features, path), rows):
+        if are_encoded_as_png(feature_at(self.features, path), rows):
             return self._encode_images(path, rows, splits)
         return _encode_by_tfds(self._of_tfds, path, rows, splits)
 

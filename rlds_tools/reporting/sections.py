@@ -266,7 +266,7 @@ def _panel(title: str, *content: str | None) -> Markup:
 
 
 def _returns_over_lengths(table: Any) -> Markup:
-    terminal, has_reward = table.terminal, np.isfinite(table.reward)
+    terminal, has_reward = table.is_terminal, np.isfinite(table.reward)
     groups = [
         (name, table.length[rows].astype(float), table.reward[rows])
         for name, rows in (

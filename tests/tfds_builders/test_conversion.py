@@ -153,7 +153,7 @@ def test_both_splits_are_converted_and_resumed(raw, tmp_path):
 
 
 def test_an_index_of_each_shard_is_beside_it(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, [])
         convert_to(tmp_path, source, download_config=config(num_shards=3))
@@ -255,7 +255,7 @@ def remote(monkeypatch):
     "options", [{}, pytest.param(ON_BEAM, marks=pytest.mark.slow)], ids=["serial", "beam"]
 )
 def test_a_conversion_to_an_object_store_is_resumed(raw, tmp_path, remote, monkeypatch, options):
-    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)  # Indexes stay here.
+    monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)  # Indexes stay here.
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
     download_config = config(num_shards=2, **options)

@@ -413,8 +413,8 @@ def test_how_much_is_read_at_once(tmp_path, monkeypatch):
     assert list(map(len, runs)) == [8, 8, 8, 6]
     runs.clear()
     record(tmp_path / "long", episodes=3, first=100)
-    size_of_step = streaming._OVERHEAD + 8 + 2 * 4 + 8 + 8 + 3
-    monkeypatch.setattr(streaming, "_MAX_BYTES", 250 * size_of_step)
+    size_of_step = streaming._STEP_OVERHEAD_BYTES + 8 + 2 * 4 + 8 + 8 + 3
+    monkeypatch.setattr(streaming, "_MAX_GROUP_BYTES", 250 * size_of_step)
     assert in_turn(episodes_from_logs(tmp_path)) == [*range(33)]
     assert 200 < max(map(sum, runs)) <= 250
     assert sum(map(len, runs)) < 33  # The rest was read by itself.

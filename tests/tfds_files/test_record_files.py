@@ -18,7 +18,7 @@ from tfds_files import (
     UnsupportedFileError,
     open_record_file,
 )
-from tfds_files.record_files import sound_records, write_records
+from tfds_files.record_files import valid_records, write_records
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = [b"", b"a", b"x" * 70_000, bytes(range(256)), b"", b"end"]

@@ -386,7 +386,7 @@ def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
     os.utime(shard, ns=(1, 1))  # As in a copy of the dataset.
     tfds_files.open_indexes(split)
     assert built == SHARDS * 2
-    records = list(tfds_files.record_files.sound_records(shard))
+    records = list(tfds_files.record_files.valid_records(shard))
     write_records(shard, "tfrecord", reversed(records))
     assert [i.num_elements.tolist() for i in tfds_files.open_indexes(split)] == [
         [0, 2],
@@ -397,7 +397,7 @@ def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
 
 
 def test_writers_save_indexes_if_they_can(folder, built, monkeypatch):
-    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)
     split = make_dataset(folder)
     assert [len(index) for index in tfds_files.open_indexes(split)] == [2, 2, 1]
     with tfds_files.append_to(folder, FEATURES, "it") as writer:

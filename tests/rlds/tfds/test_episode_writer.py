@@ -194,7 +194,7 @@ def are_indexed(directory):
 
 
 def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexing, "_LEAST_SIZE", 0)
+    monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)
     for begin in (0, 10, 20):
         write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
         assert are_indexed(tmp_path)
