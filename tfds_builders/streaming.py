@@ -409,10 +409,10 @@ class _Groups:
         num_fitting = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
         while len(episodes) < num_fitting:
-            places = [
+            locations = [
                 self._location_of(int(index)) for index in indices[len(episodes) : num_fitting]
             ]
-            split, begin = places[0]
+            split, begin = locations[0]
             end = begin
             while locations[end - begin : end - begin + 1] == [(split, end)]:
                 end += 1

@@ -15,7 +15,7 @@ from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["CrafterFamily"]
 
-_OBSERVED = 64
+_IMAGE_SIDE = 64
 _KEYS = {
     "move_left": "ArrowLeft",
     "move_right": "ArrowRight",
@@ -46,7 +46,7 @@ class _World(Simulated):
 
     def __init__(self, world: Any, side: int) -> None:
         self.world, self._side = world, side
-        picture = specs.BoundedArray((_OBSERVED, _OBSERVED, 3), np.uint8, 0, 255, "image")
+        picture = specs.BoundedArray((_IMAGE_SIDE, _IMAGE_SIDE, 3), np.uint8, 0, 255, "image")
         super().__init__(picture, specs.DiscreteArray(len(world.action_names)))
 
     @override
@@ -98,7 +98,7 @@ class CrafterFamily(Family):
         if length < 1 or not 64 <= size <= 1024:
             raise ValueError(f"length is {length} and size {size}, expected 1 and 64 to 1024")
         world = self.package("crafter").Env(
-            size=(_OBSERVED, _OBSERVED), reward=id == "CrafterReward", length=length
+            size=(_IMAGE_SIDE, _IMAGE_SIDE), reward=id == "CrafterReward", length=length
         )
         environment, names = _World(world, size), list(world.action_names)
         maps = key_map(

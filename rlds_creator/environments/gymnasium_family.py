@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # What Gymnasium's own environments need beside it, by the modules that they are in.
-_NEEDS = {
+_DEPENDENCIES = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.classic_control": "pygame",
     "gymnasium.envs.mujoco": "mujoco",
@@ -33,7 +33,7 @@ _NEEDS = {
     "gymnasium.envs.toy_text": "pygame",
 }
 # These have families of their own.
-_OTHERS = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
+_OTHER_FAMILIES = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
 
 _ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")
 
@@ -180,7 +180,7 @@ class GymnasiumFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self.package("gymnasium")
-        return registered(lambda module: not _is_in(module, _OTHERS))
+        return registered(lambda module: not _is_in(module, _OTHER_FAMILIES))
 
     def make(
         self,
@@ -285,7 +285,7 @@ def _is_in(module: str, packages: Sequence[str]) -> bool:
 
 
 def _can_import(module: str) -> bool:
-    needs = [need for package, need in _NEEDS.items() if _is_in(module, [package])]
+    needs = [need for package, need in _DEPENDENCIES.items() if _is_in(module, [package])]
     return all(importlib.util.find_spec(name) for name in (module.partition(".")[0], *needs))
 
 

@@ -28,11 +28,11 @@ WAIT = "Period"
 """The key that does nothing, so that you can wait where each step takes an input."""
 
 # The value from which an axis or a trigger counts as a held key.
-_THRESHOLD = 0.5
-# Larger bounds count as none: many spaces have the greatest number of their type as bound.
-_FAR = 1e9
+_HELD_THRESHOLD = 0.5
+# Larger bounds are ignored: many spaces use the largest number of their dtype.
+_MAX_BOUND = 1e9
 # The controls of gamepads that stand for keys, where a table has only keys.
-_AS_KEYS = {
+_PAD_KEYS = {
     "Axis0-": "ArrowLeft",
     "Axis0+": "ArrowRight",
     "Axis1-": "ArrowUp",
@@ -69,7 +69,7 @@ _KEYS = (
 
 
 class KeyMap(abc.ABC):
-    """Makes actions of inputs.
+    """Maps inputs to actions.
 
     Attributes:
       controls: The effects of the inputs.
@@ -81,10 +81,10 @@ class KeyMap(abc.ABC):
 
     @abc.abstractmethod
     def action(self, inputs: Inputs) -> Any:
-        """Returns the action of inputs; None if none of them has to do with it."""
+        """Returns the action of inputs; None if no input belongs to it."""
 
     def describe(self, action: Any) -> str:
-        """Returns an action in words, or in numbers."""
+        """Describes an action in words or numbers."""
         return np.array2string(np.asarray(action), precision=2, suppress_small=True, separator=" ")
 
 
@@ -210,7 +210,7 @@ class Choices(KeyMap):
         """Returns the held keys, the newest last, by their names in the table."""
         held: dict[str, None] = {}
         for name, value in inputs.held.items():
-            if abs(value) >= _THRESHOLD:
+            if abs(value) >= _HELD_THRESHOLD:
                 if _AXIS.fullmatch(name):
                     name += "-" if value < 0 else "+"
                 held[self._as_named(name)] = None
@@ -220,7 +220,7 @@ class Choices(KeyMap):
         return held
 
     def _as_named(self, name: str) -> str:
-        return name if name in self._named else _AS_KEYS.get(name, name)
+        return name if name in self._named else _PAD_KEYS.get(name, name)
 
     def _number(self, keys: str, given: Any) -> int:
         if isinstance(given, str):
@@ -240,7 +240,7 @@ class Choices(KeyMap):
             names = inputs.setdefault(int(action), [])
             names.append("+".join(sorted(keys)))
             names += (
-                name for name, key in _AS_KEYS.items() if {key} == keys and name not in self._named
+                name for name, key in _PAD_KEYS.items() if {key} == keys and name not in self._named
             )
         for action, names in inputs.items():
             yield Control(names, self.describe(action))
@@ -280,7 +280,7 @@ class Axes(KeyMap):
         has_pointer: bool = False,
     ) -> None:
         self._spec = spec
-        self._idle, self._least, self._greatest = _reach(spec, idle)
+        self._idle, self._least, self._greatest = _ranges(spec, idle)
         self._names = list(names) or [f"number {element + 1}" for element in range(self._idle.size)]
         self._words = words or {}
         self._has_pointer = has_pointer and self._idle.size > 0
@@ -317,7 +317,9 @@ class Axes(KeyMap):
         spec = self._spec
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
-            action = np.clip(np.rint(action), max(limits.min, -_FAR), min(limits.max, _FAR))
+            action = np.clip(
+                np.rint(action), max(limits.min, -_MAX_BOUND), min(limits.max, _MAX_BOUND)
+            )
         result = action.reshape(spec.shape).astype(spec.dtype)
         if isinstance(spec, specs.BoundedArray):  # The type may have rounded a bound.
             result = np.asarray(np.clip(result, spec.minimum, spec.maximum), spec.dtype)
@@ -341,7 +343,7 @@ class Axes(KeyMap):
             numbers = np.array(given, np.float64).ravel()
         except (ValueError, TypeError):
             numbers = np.array([np.nan])
-        if numbers.size != size or not (np.abs(numbers) <= _FAR).all():
+        if numbers.size != size or not (np.abs(numbers) <= _MAX_BOUND).all():
             raise ValueError(f"the key {name!r} cannot do {given!r:.100}, only {size} numbers")
         return numbers
 
@@ -557,7 +559,7 @@ class _Pool:
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
         """Returns the directions of keys, sticks and a SpaceMouse for as many numbers as it can."""
-        idle, least, greatest = _reach(spec, idle)
+        idle, least, greatest = _ranges(spec, idle)
         strengths = np.array(strength, np.float64)
         is_right = ((strengths > 0) & (strengths <= 1)).all()
         if not is_right or strengths.size not in (1, idle.size):
@@ -598,10 +600,10 @@ def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
         np.broadcast_to(np.asarray(bound, np.float64), spec.shape).ravel()
         for bound in (least, greatest)
     )
-    return np.where(low < -_FAR, -np.inf, low), np.where(high > _FAR, np.inf, high)
+    return np.where(low < -_MAX_BOUND, -np.inf, low), np.where(high > _MAX_BOUND, np.inf, high)
 
 
-def _reach(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _ranges(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the idle, the least and the greatest value of each element of an action."""
     low, high = _bounds(spec)
     idle = np.clip(np.zeros(low.size) if idle is None else np.ravel(idle), low, high)

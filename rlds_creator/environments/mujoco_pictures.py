@@ -25,7 +25,7 @@ __all__ = [
 FREE = "free"
 """The camera that is of no model: it shows all."""
 
-_LEAST_SIDE, _MOST_SIDE = 16, 1920
+_MIN_SIDE, _MAX_SIDE = 16, 1920
 
 
 def draw_without_display() -> None:
@@ -45,8 +45,8 @@ def check_size(width: int, height: int) -> None:
       ValueError: A side is too short or too long.
     """
     for side in (width, height):
-        if not _LEAST_SIDE <= side <= _MOST_SIDE:
-            raise ValueError(f"got {side} pixels, expected {_LEAST_SIDE} to {_MOST_SIDE} a side")
+        if not _MIN_SIDE <= side <= _MAX_SIDE:
+            raise ValueError(f"got {side} pixels, expected {_MIN_SIDE} to {_MAX_SIDE} a side")
 
 
 def actuator_names(model: Any, shape: tuple[int, ...]) -> list[str]:

@@ -22,7 +22,7 @@ from rlds_creator.environments.playable import Control, Family, Inputs
 __all__ = ["NetHackFamily", "NetHackPlayable", "Typed"]
 
 # What keys type that have no character of their own.
-_NAMED = {
+_KEY_TEXTS = {
     "ArrowUp": "k",
     "ArrowDown": "j",
     "ArrowLeft": "h",
@@ -47,7 +47,7 @@ _COLORS = np.array(
 )
 _MODIFIERS = ("ControlLeft", "ControlRight", "AltLeft", "MetaLeft", "MetaRight")
 _SCALE = 2
-_MOST_WAITING = 100
+_MAX_TYPED = 100
 
 
 class Typed(Choices):
@@ -71,7 +71,7 @@ class Typed(Choices):
         numbers: dict[str, int] = {}
         for number, code in enumerate(codes):
             numbers.setdefault(chr(code), number)
-        table = {name: numbers[typed] for name, typed in _NAMED.items() if typed in numbers}
+        table = {name: numbers[typed] for name, typed in _KEY_TEXTS.items() if typed in numbers}
         for typed, number in numbers.items():
             letter, modifier = chr(ord(typed) % 128), "AltLeft"
             if ord(typed) < 32:
@@ -86,7 +86,7 @@ class Typed(Choices):
             for typed, number in numbers.items()
             if typed.isprintable() and typed.isascii()
         }
-        self._waiting: deque[str] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[str] = deque(maxlen=_MAX_TYPED)
         self.controls = [
             *self.controls,
             *(Control([typed], meanings[number]) for typed, number in self._typed.items()),

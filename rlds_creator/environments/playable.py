@@ -93,7 +93,7 @@ class Playable(abc.ABC):
 
     @abc.abstractmethod
     def action(self, inputs: Inputs) -> Any:
-        """Returns the action for what a person did; None if that means no action."""
+        """Returns the action of inputs; None for no action."""
 
     @abc.abstractmethod
     def render(self, camera: int = 0, *, is_draft: bool = False) -> np.ndarray:
@@ -109,15 +109,15 @@ class Playable(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot be seeded again")
 
     def info(self) -> Mapping[str, Any]:
-        """Returns what the environment says beside the observation of the last step."""
+        """Returns the info dict of the last step."""
         return {}
 
     def metadata(self) -> Mapping[str, Any]:
-        """Returns what to record about the running episode, such as the versions of packages."""
+        """Returns metadata of the running episode, such as the versions of packages."""
         return {}
 
     def describe(self, action: Any) -> str:
-        """Returns an action in words, or in numbers, for the player to see."""
+        """Describes an action in words or numbers, for the player."""
         return np.array2string(np.asarray(action), precision=2, separator=" ")
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def identifiers(self) -> Sequence[str]:
-        """Returns what can be made here. Nothing else can: people on the network choose.
+        """Returns the identifiers of the allowed environments, as users on the network choose.
 
         Raises:
           ImportError: It is not installed.

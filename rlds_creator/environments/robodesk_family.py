@@ -76,7 +76,7 @@ _VIEW = {
     "elevation": -60.0,
     "lookat": np.array([0.0, 0.535, 1.1]),
 }
-_MOST_STEPS = 1_000_000
+_MAX_STEPS = 1_000_000
 
 
 class _Desk(Simulated):
@@ -172,7 +172,7 @@ class RoboDeskFamily(Family):
           ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         check_size(image_size, image_size)
-        if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MOST_STEPS):
+        if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MAX_STEPS):
             raise ValueError("expected action_repeat from 1 to 100, and episode_length from 1")
         desk = _Desk(
             self._package().RoboDesk(

@@ -56,7 +56,7 @@ _WORDS = {
 }
 # Collision shapes are not drawn.
 _GROUPS = {0: False, 1: True}
-_MOST_STEPS = 1_000_000
+_MAX_STEPS = 1_000_000
 
 
 class _Arm(Simulated):
@@ -149,7 +149,7 @@ class RobosuiteFamily(Family):
         package = self._package()
         if robot not in package.ALL_ROBOTS:
             raise ValueError(f"no robot {robot!r:.100}; {suggest_names(robot, package.ALL_ROBOTS)}")
-        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MOST_STEPS):
+        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MAX_STEPS):
             raise ValueError("expected control_freq from 1 to 500, and horizon from 1")
         robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot
         with contextlib.redirect_stdout(sys.stderr):
@@ -161,7 +161,7 @@ class RobosuiteFamily(Family):
                 use_camera_obs=False,
                 reward_shaping=reward_shaping,
                 control_freq=control_freq,
-                horizon=_MOST_STEPS,
+                horizon=_MAX_STEPS,
                 ignore_done=True,
                 hard_reset=False,
             )

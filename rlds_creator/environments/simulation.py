@@ -1,4 +1,4 @@
-"""Environments of packages that have an interface of their own, as those of dm_env."""
+"""Adapter of packages with their own interface to dm_env, for RLDS Creator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Simulated", "SimulatedPlayable"]
 
 
 class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is untyped.
-    """An environment of a package.
+    """An environment of a package, as a dm_env environment.
 
     Attributes:
       next_seed: The seed of the next episode; None if there is none.

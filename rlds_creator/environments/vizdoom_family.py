@@ -22,9 +22,9 @@ __all__ = ["VizdoomFamily"]
 # Importing it registers them.
 _MODULE = "vizdoom.gymnasium_wrapper"
 # By how much a stick that is pushed to its end turns in a frame.
-_DEGREES = 5.0
+_MAX_TURN_DEGREES = 5.0
 # Levels of Doom itself need files that are not free; other names are duplicates.
-_LEFT_OUT = re.compile(r"VizdoomDoom(2MAP|E)\d|.*-MultiBinary-")
+_EXCLUDED_IDS = re.compile(r"VizdoomDoom(2MAP|E)\d|.*-MultiBinary-")
 _KEYS = {
     "MOVE_FORWARD": ("ArrowUp", "KeyW"),
     "MOVE_BACKWARD": ("ArrowDown", "KeyS"),
@@ -55,7 +55,7 @@ class VizdoomFamily(Family):
     def identifiers(self) -> Sequence[str]:
         self.package(_MODULE)
         ids = registered(lambda module: module.startswith("vizdoom"))
-        return [id for id in ids if not _LEFT_OUT.match(id)]
+        return [id for id in ids if not _EXCLUDED_IDS.match(id)]
 
     def make(self, *, id: str, keys: Mapping[str, Any], frame_skip: int = 1) -> GymnasiumPlayable:
         """See `Family`.
@@ -79,7 +79,7 @@ class VizdoomFamily(Family):
         has_turns = {"TURN_LEFT", "TURN_LEFT_RIGHT_DELTA"} & {*buttons}
         table: dict[str, Any] = {}
         for button in buttons:
-            part: Any = {_in_words(button): _DEGREES if button in deltas else 1}
+            part: Any = {_in_words(button): _MAX_TURN_DEGREES if button in deltas else 1}
             if deltas:
                 part = {"continuous" if button in deltas else "binary": part}
             for key in _KEYS.get(button, ()):

@@ -24,17 +24,17 @@ from typing import Any
 
 __all__ = ["main"]
 
-# In seconds.
-_PATIENCE = 30.0
+# The time for a clean exit before the process is killed.
+_STOP_TIMEOUT_S = 30.0
 
 
 def main() -> int:
-    """Does the job; returns the exit code."""
-    _step_back()
+    """Runs the export job; returns the exit code."""
+    _lower_priority()
     signal.signal(signal.SIGTERM, _stop)
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_wait_for_the_end, daemon=True).start()
-    # What libraries print must not come between the lines.
+    threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
+    # Output of libraries must not mix with the protocol lines.
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -56,20 +56,20 @@ def main() -> int:
     return int("error" in last)
 
 
-def _step_back() -> None:
-    """Lets all others have the processor and the disk first."""
+def _lower_priority() -> None:
+    """Lowers the CPU and I/O priority of the process."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(19)
     with contextlib.suppress(OSError, AttributeError):  # Linux only; the disk follows it.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def _wait_for_the_end() -> None:
+def _wait_for_end_of_input() -> None:
     # Not sys.stdin: its lock would keep the interpreter from ending.
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_PATIENCE)
+    time.sleep(_STOP_TIMEOUT_S)
     os._exit(1)  # An exception may get lost, such as one that is raised in a destructor.
 
 
@@ -79,7 +79,7 @@ def _stop(*_: object) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """An error without paths."""
+    """Describes an error without paths."""
     from rlds_creator.exporting.recordings import ExportError
 
     if isinstance(error, ExportError | ImportError):

@@ -1,4 +1,4 @@
-"""Exports: recorded episodes become a folder, or a ZIP file, that others can use."""
+"""Exports of recorded episodes to a folder or a ZIP file, in any export format."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Download", "export"]
 
-# How much of the work a ZIP file is.
-_PART_OF_ZIP = 0.2
+# The fraction of the progress for the ZIP file.
+_ZIP_FRACTION = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def export(
         # Other files next to the draft are removed at the end.
         folder = draft.with_name(f"{draft.name}.files") if archive else draft
         folder.mkdir()
-        end = 1 - _PART_OF_ZIP * archive
+        end = 1 - _ZIP_FRACTION * archive
         try:
             data, placements = chosen.write(
                 recipe, folder, file_name, options, lambda done: report(end * done)

@@ -1,4 +1,4 @@
-"""Exports in a process of their own, for a server that must not wait."""
+"""Export jobs in child processes of the server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rlds_tools.converting import dataset_name
 
 __all__ = ["ExportRequest", "run_export"]
 
-# How long a process has to clean up after itself, in seconds.
-_PATIENCE = 5.0
+# The time for a terminated process to clean up.
+_TERMINATE_TIMEOUT_S = 5.0
 # The fields of a request that are arguments of `export`; the others choose the episodes.
 _ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
@@ -94,7 +94,7 @@ async def run_export(
 
 @contextlib.asynccontextmanager
 async def _process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
-    """The output of a process, which is gone in the end."""
+    """Yields a process, which has ended after the context."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -114,7 +114,7 @@ async def _process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
         process.stdin.close()  # Which ends it, see `__main__`.
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _PATIENCE)
+                await asyncio.wait_for(process.wait(), _TERMINATE_TIMEOUT_S)
         finally:  # Also if who waits is cancelled again.
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

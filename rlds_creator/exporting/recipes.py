@@ -128,14 +128,14 @@ class Recipe:
 
 
 def _reason(recording: RecordedEpisode, length: int) -> str:
-    """Why an episode ends."""
+    """Returns the reason of the end of an episode."""
     recorded = str(recording.metadata.get("reason") or "")
     is_cut = length < recording.num_steps
     return "tag" if is_cut else recording.annotations.reason or recorded
 
 
 def _total_reward(recording: RecordedEpisode, length: int) -> float:
-    """The sum of the rewards that an episode keeps."""
+    """Returns the sum of the rewards of the kept steps."""
     recorded = recording.metadata.get("total_reward")
     if recorded is None or length < recording.num_steps:
         return recording.total_reward(length)
@@ -150,10 +150,10 @@ class _Annotated(View):
         leave_out = () if recipe.keep_internal else STEP_FIELDS
         directories = [each.directory for each in recipe.recordings]
         super().__init__(logs(directories, leave_out=leave_out))
-        self._recipe, self._progress, self._begun = recipe, progress, 0
+        self._recipe, self._progress, self._num_begun = recipe, progress, 0
         self._facts = recipe.facts()
         # All facts are known now.
-        self._gone = {known_field(name) for name in self._facts}
+        self._removed = {known_field(name) for name in self._facts}
 
     @property
     @override
@@ -164,7 +164,7 @@ class _Annotated(View):
     @override
     def fields(self) -> Fields:
         fields, facts = super().fields, self._facts.items()
-        recorded = {name: it for name, it in fields.episode.items() if name not in self._gone}
+        recorded = {name: it for name, it in fields.episode.items() if name not in self._removed}
         tags = dict.fromkeys(map(tag_field, self._recipe.labels), Field(np.bool_))
         fact_fields = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
         return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **fact_fields})
@@ -177,9 +177,9 @@ class _Annotated(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        self._begun = max(self._begun, int(rows.episodes.max(initial=0)))
-        self._progress(self._begun / len(self._recipe.recordings))
-        new_values = {path: value for path, value in values.items() if path not in self._gone}
+        self._num_begun = max(self._num_begun, int(rows.episodes.max(initial=0)))
+        self._progress(self._num_begun / len(self._recipe.recordings))
+        new_values = {path: value for path, value in values.items() if path not in self._removed}
         tags = {label: np.zeros(len(rows.steps), np.bool_) for label in self._recipe.labels}
         for episode in np.unique(rows.episodes).tolist():
             mask = rows.episodes == episode

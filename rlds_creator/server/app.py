@@ -23,7 +23,7 @@ from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import Authentication, in_thread
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.starters import starters
-from rlds_creator.server.workers import Interpreters, Patience, Worker
+from rlds_creator.server.workers import Interpreters, Worker, WorkerTimeouts
 from rlds_creator.store import EpisodeQuery, Store, StoreError
 from rlds_tools.results import count
 
@@ -46,7 +46,7 @@ class ServerSettings:
       is_secure: Whether browsers reach it by https only.
       interpreters: The paths of other Pythons for environments, by their names.
       limits: The limits of plays, and of requests.
-      patience: The timeouts of workers.
+      timeouts: The timeouts of workers.
     """
 
     address: str = "http://127.0.0.1:8000"
@@ -55,7 +55,7 @@ class ServerSettings:
     is_secure: bool = False
     interpreters: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limits: Limits = dataclasses.field(default_factory=Limits)
-    patience: Patience = dataclasses.field(default_factory=Patience)
+    timeouts: WorkerTimeouts = dataclasses.field(default_factory=WorkerTimeouts)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ class Creator:
         self.recordings = Recordings(data, store)
         self.recovered = self.recordings.recover()
         everybody = self._everybody() if settings.is_single_user else None
-        make_worker = functools.partial(Worker, patience=settings.patience, inherits=[lock])
+        make_worker = functools.partial(Worker, timeouts=settings.timeouts, inherits=[lock])
         people = Authentication(
             store,
             everybody,

@@ -40,7 +40,7 @@ class Connections:
         return self._counts[address] <= max_of_address and self._counts.total() <= self.in_total
 
     def leave(self, address: str) -> None:
-        """A connection is gone."""
+        """Removes a closed connection from the counts."""
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]

@@ -18,8 +18,8 @@ __all__ = ["DataDirectory"]
 
 logger = logging.getLogger(__name__)
 
-# How long workers of a server that was killed may take to end.
-_SECONDS_TO_END = 20.0
+# The time for workers of a killed server to exit.
+_WORKER_EXIT_TIMEOUT_S = 20.0
 
 
 class DataDirectory:
@@ -68,7 +68,7 @@ class DataDirectory:
 
         Workers of a server that was killed still end their logs. This waits until they are gone.
         """
-        deadline = time.monotonic() + _SECONDS_TO_END
+        deadline = time.monotonic() + _WORKER_EXIT_TIMEOUT_S
         with open(self.path / "workers.lock", "ab") as file:
             while not whole_files.lock(file.fileno(), wait=False):
                 if time.monotonic() > deadline:

@@ -27,18 +27,18 @@ class Bucket:
         self._size = size
         self._rate = per_second
         self._clock = clock
-        self._room = size
+        self._tokens = size
         self._time = clock()
 
     def take(self) -> float:
         """Takes a token and returns 0, or returns the seconds until there is one."""
         now = self._clock()
-        self._room = min(self._size, self._room + (now - self._time) * self._rate)
+        self._tokens = min(self._size, self._tokens + (now - self._time) * self._rate)
         self._time = now
-        if self._room >= 1:
-            self._room -= 1
+        if self._tokens >= 1:
+            self._tokens -= 1
             return 0.0
-        return (1 - self._room) / self._rate
+        return (1 - self._tokens) / self._rate
 
 
 class Buckets:

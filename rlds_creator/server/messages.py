@@ -28,16 +28,16 @@ __all__ = [
 PROTOCOL = 1
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-# JSON has no NaN and no infinity; these bounds keep what is left within reason.
+# The bounds of input values.
 _Value = Annotated[float, msgspec.Meta(ge=-1000, le=1000)]
 _Milliseconds = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
 
 
-class _Said(msgspec.Struct, frozen=True, tag_field="op", forbid_unknown_fields=True):
+class _PageMessage(msgspec.Struct, frozen=True, tag_field="op", forbid_unknown_fields=True):
     pass
 
 
-class Hello(_Said, frozen=True, tag="hello"):
+class Hello(_PageMessage, frozen=True, tag="hello"):
     """The first message.
 
     Attributes:
@@ -48,7 +48,7 @@ class Hello(_Said, frozen=True, tag="hello"):
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that a person did; see `rlds_creator.environments.playable.Inputs`.
+    """An input event of a person; see `rlds_creator.environments.playable.Inputs`.
 
     Attributes:
       t: When, on the clock of the page.
@@ -63,8 +63,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
 
-class Input(_Said, frozen=True, tag="input"):
-    """Events, in their order.
+class Input(_PageMessage, frozen=True, tag="input"):
+    """Input events, in order.
 
     Attributes:
       seq: Counts these messages.
@@ -75,8 +75,8 @@ class Input(_Said, frozen=True, tag="input"):
     events: Annotated[tuple[Event, ...], msgspec.Meta(max_length=100)]
 
 
-class ControlPress(_Said, frozen=True, tag="control"):
-    """A button of the page.
+class ControlPress(_PageMessage, frozen=True, tag="control"):
+    """A press of a button of the page.
 
     Attributes:
       do: The action.
@@ -87,8 +87,8 @@ class ControlPress(_Said, frozen=True, tag="control"):
     value: Literal["completed", "cancelled", "rejected"] | bool | None = None
 
 
-class SettingsChange(_Said, frozen=True, tag="set", omit_defaults=True):
-    """A setting that changes; those that are None stay."""
+class SettingsChange(_PageMessage, frozen=True, tag="set", omit_defaults=True):
+    """Changed settings; None leaves a setting unchanged."""
 
     fps: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
     quality: Literal["draft", "low", "medium", "high"] | None = None
@@ -96,8 +96,8 @@ class SettingsChange(_Said, frozen=True, tag="set", omit_defaults=True):
     controller: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
-class Ack(_Said, frozen=True, tag="ack"):
-    """A picture, and all before it, were shown or left out.
+class Ack(_PageMessage, frozen=True, tag="ack"):
+    """The acknowledgement of a picture, and of all before it.
 
     Attributes:
       frame: The number of the picture.

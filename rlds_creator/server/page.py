@@ -1,7 +1,7 @@
-"""The page of a player, at the server's end of its socket.
+"""The WebSocket connection to a player's page, with backpressure for pictures.
 
-A page that shows pictures more slowly than they come gets fewer, not older ones: at most
-`WINDOW` pictures are under way, and of those that come in the meantime only the newest is kept.
+A page that is slower than the environment gets fewer pictures: at most `WINDOW` are
+unacknowledged, and of later ones only the newest is kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rlds_creator.frames import number_of
 __all__ = ["WINDOW", "Page"]
 
 WINDOW = 2
-# A page that does not take what is said to it is not there any more.
-_MAX_UNSAID = 200
+# The maximum number of queued messages, after which the connection is closed.
+_MAX_QUEUED = 200
 _POLICY_VIOLATED = 1008
 
 
@@ -29,7 +29,7 @@ class Page:
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
-        self._unsaid: deque[dict[str, Any]] = deque()
+        self._queue: deque[dict[str, Any]] = deque()
         self._frame: bytes | None = None
         self._unacked: deque[int] = deque()
         self._full_since: float | None = None
@@ -37,10 +37,10 @@ class Page:
         self._is_closing = False
         self._code = 1000
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Sends a message, after those before it."""
-        if len(self._unsaid) < _MAX_UNSAID:
-            self._unsaid.append(message)
+    def queue(self, message: dict[str, Any]) -> None:
+        """Queues a message to be sent."""
+        if len(self._queue) < _MAX_QUEUED:
+            self._queue.append(message)
         else:
             self._is_closing, self._code = True, _POLICY_VIOLATED
         self._wake.set()
@@ -51,38 +51,38 @@ class Page:
         self._wake.set()
 
     def ack(self, number: int) -> None:
-        """The page has shown a picture."""
+        """Acknowledges that the page has shown a picture."""
         while self._unacked and self._unacked[0] <= number:
             self._unacked.popleft()
             self._full_since = None
         self._wake.set()
 
-    def forget(self) -> None:
-        """The pictures that come next are counted anew."""
+    def reset_frames(self) -> None:
+        """Drops the queued picture and restarts the count of pictures."""
         self._frame = None
         self._unacked.clear()
         self._full_since = None
 
     def bye(self, reason: str) -> None:
-        """Closes the connection; nothing is sent after that."""
+        """Queues a farewell, and closes the connection after it."""
         if not self._is_closing:
             self._frame = None
-            self.say({"op": "bye", "reason": reason})
+            self.queue({"op": "bye", "reason": reason})
             self._is_closing = True
 
     def seconds_without_ack(self, now: float) -> float:
-        """Returns for how long no picture could be sent."""
+        """Returns the seconds since the last acknowledgement, if the window is full."""
         return 0.0 if self._full_since is None else now - self._full_since
 
     async def send(self) -> None:
-        """Sends, until the connection is closed."""
+        """Sends queued messages and pictures until the connection is closed."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             while await self._send_next():
                 pass
 
     async def _send_next(self) -> bool:
-        if self._unsaid:
-            message = self._unsaid.popleft()
+        if self._queue:
+            message = self._queue.popleft()
             await self._websocket.send_text(msgspec.json.encode(message).decode())
         elif self._is_closing:
             await self._websocket.close(self._code)

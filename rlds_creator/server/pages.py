@@ -17,7 +17,7 @@ from rlds_creator.server import errors
 __all__ = ["Pages"]
 
 # Stands in `index.html` for the folder of all other files.
-_PLACE = b"{static}"
+_STATIC_PLACEHOLDER = b"{static}"
 
 _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -42,7 +42,7 @@ class Pages:
             digest.update(b"%d %s %d " % (len(name), name.encode(), len(content)) + content)
         self.hash = digest.hexdigest()[:16]
         page = self._files.pop("index.html", b"")
-        self._page = page.replace(_PLACE, f"/static/{self.hash}".encode())
+        self._page = page.replace(_STATIC_PLACEHOLDER, f"/static/{self.hash}".encode())
         self._small = {
             name: gzip.compress(content, 6, mtime=0) for name, content in self._files.items()
         }

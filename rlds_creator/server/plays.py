@@ -1,4 +1,4 @@
-"""Plays: a person, an environment in a worker, and the page that is connected at the moment."""
+"""Plays of RLDS Creator: a person, an environment in a worker, and the connected page."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = ["Choose", "Limits", "Play", "Plays", "Save", "Turn"]
 logger = logging.getLogger(__name__)
 
 _POLICY_VIOLATED = 1008
-_LIVE = (EpisodeState.PLAYING, EpisodeState.ENDED)
+_LIVE_STATES = (EpisodeState.PLAYING, EpisodeState.ENDED)
 # The states after which the next episode may have another environment; otherwise it is repeated.
-_KEPT = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
+_FINISHED_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +94,12 @@ class Turn:
 
 
 Choose = Callable[[], Awaitable[Turn]]
-"""Says what a person plays next, as the study has it; raises a `ServerError` if nothing."""
+"""Chooses the environment of the next episode; raises a `ServerError` if none is left."""
 
 
 @dataclasses.dataclass(eq=False)
 class Play:
-    """One person who plays, episode after episode.
+    """A play: one person plays an environment, episode after episode.
 
     Where a study chooses among its environments, it does so for each episode. An environment has a
     worker of its own.
@@ -151,7 +151,7 @@ class Play:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, turn: Turn) -> None:
-        """Starts the worker of what is played first, see `Worker.start`."""
+        """Starts the worker of the first environment, see `Worker.start`."""
         await self._start_worker(turn)
         self._do(self._save_all())
 
@@ -177,13 +177,13 @@ class Play:
     # The page.
 
     def attach(self, page: Page) -> None:
-        """Connects a page; the one before is sent away, and its player has to go on here."""
+        """Connects a page; an earlier page of the play is disconnected."""
         if self.page is not None:
             self.page.bye("replaced")
             self._pause_for_page()
         self.page = page
-        self._say_hello(page)
-        self._say_how_far(page)
+        self._send_hello(page)
+        self._send_progress(page)
         if self.is_over:
             page.bye(self._why)
 
@@ -193,27 +193,27 @@ class Play:
         environment = msgspec.to_builtins(self.environment)
         return {"play": self.id, "study": study, "environment": environment}
 
-    def _say_hello(self, page: Page) -> None:
-        page.say({"op": "hello", **self.described(), "person": msgspec.to_builtins(self.person)})
+    def _send_hello(self, page: Page) -> None:
+        page.queue({"op": "hello", **self.described(), "person": msgspec.to_builtins(self.person)})
 
-    def _say_how_far(self, page: Page) -> None:
+    def _send_progress(self, page: Page) -> None:
         for message in (self._ready, self._state, self._error):
             if message is not None:
-                page.say(message)
+                page.queue(message)
         if self._frame is not None:
             page.show(self._frame)
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send_to_page(self, message: dict[str, Any]) -> None:
         if self.page is not None:
-            self.page.say(message)
+            self.page.queue(message)
 
-    def _say_error(self, code: str, text: str) -> None:
-        """Says why it cannot go on, to pages that come later too."""
+    def _send_error(self, code: str, text: str) -> None:
+        """Sends the error that ends the play to the page, or to one that connects later."""
         self._error = {"op": "error", "code": code, "message": text, "fatal": True}
-        self._say(self._error)
+        self._send_to_page(self._error)
 
     def detach(self, page: Page) -> None:
-        """A page is gone. The play waits for it, or for another one of the same person."""
+        """Disconnects a page. The play waits for another page of the same person."""
         if self.page is page:
             self.page = None
             self._away_since = self._loop.time()
@@ -273,7 +273,7 @@ class Play:
             case _:
                 return
         if not self._is_choosing:
-            self._say(message)
+            self._send_to_page(message)
 
     def _take_episode(self, facts: Mapping[str, Any]) -> None:
         of = {"study": self.study.id, "environment": self.environment.id}
@@ -284,7 +284,7 @@ class Play:
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
     def _chooses_after(self, episode: EpisodeRecord) -> bool:
-        return not self.is_chosen and episode.state in _KEPT
+        return not self.is_chosen and episode.state in _FINISHED_STATES
 
     def _gone(self, why: str) -> None:
         if self._is_choosing:
@@ -295,8 +295,8 @@ class Play:
         is_failed = why in ("crashed", "hung")
         if self._error is None and is_failed:
             failure = "stopped" if why == "crashed" else "does not respond"
-            self._say_error(why, f"The environment {failure}.")
-        if self._episode is not None and self._episode.state in _LIVE:
+            self._send_error(why, f"The environment {failure}.")
+        if self._episode is not None and self._episode.state in _LIVE_STATES:
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
             error = self._error["message"] if self._error is not None else ""
             reason = self._episode.reason or ("failed" if is_failed else "user")
@@ -319,31 +319,31 @@ class Play:
         try:
             stored, may_go_on = await self.save(episode, is_cut)
         except Exception as error:
-            # Its log is there: the next start of the server adds it to the database.
+            # The next start of the server adds its log to the database.
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
             self._end("failed", "The episode is recorded, but could not be listed.")
         else:
-            self._say({"op": "episode", "episode": msgspec.to_builtins(stored)})
+            self._send_to_page({"op": "episode", "episode": msgspec.to_builtins(stored)})
             if not may_go_on:
                 self._end("quota")
         if self._chooses_after(episode):
             await self._go_on()
 
     async def _go_on(self) -> None:
-        """Goes on with what the study chooses for the next episode, unless the play ends."""
+        """Starts the next episode in the environment that the study chooses."""
         try:
             turn = None if self._why else await self.choose()
             if turn is not None and turn.environment != self.environment:
                 self.environment = turn.environment
                 if self.page is not None:
-                    self.page.forget()
-                    self._say_hello(self.page)
+                    self.page.reset_frames()
+                    self._send_hello(self.page)
                 await self.worker.stop()
                 await self._start_worker(turn)
                 self._lost = ""
             elif turn is not None and self.page is not None:
-                self._say_how_far(self.page)
+                self._send_progress(self.page)
         except Exception as error:
             if not isinstance(error, ServerError):
                 logger.exception("play %s cannot go on", self.id)
@@ -361,7 +361,7 @@ class Play:
         if not self._why:
             self._why = why
             if message:
-                self._say_error(why, message)
+                self._send_error(why, message)
             self._do(self.worker.stop())
 
     @property
@@ -370,7 +370,7 @@ class Play:
         return bool(self._why) or self.is_over
 
     async def end(self, why: str = "closed") -> None:
-        """Ends it, and waits until all is stored."""
+        """Ends the play, and waits until its episodes are stored."""
         self._end(why)
         await self._over.wait()
 
@@ -397,17 +397,17 @@ class Plays:
 
     def __post_init__(self) -> None:
         self._plays: dict[str, Play] = {}
-        # The locks that are held or waited for.
+        # The locks in use.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
-        """Returns a play of a person; also one that is over, for a while."""
+        """Returns a play of a person; for a while also after its end."""
         play = self._plays.get(play_id)
         return play if play is not None and play.person.id == person.id else None
 
     def of(self, person: Person) -> Play | None:
-        """Returns the play that a person is in the middle of."""
+        """Returns the running play of a person."""
         plays = (play for play in self._plays.values() if play.person.id == person.id)
         return next((play for play in plays if not play.is_over), None)
 
@@ -428,7 +428,7 @@ class Plays:
     async def start(
         self, person: Person, study: Study, choose: Choose, *, agent_id: str, is_chosen: bool
     ) -> Play:
-        """Begins a play; that of the same person before it ends.
+        """Begins a play; an earlier play of the same person ends.
 
         Args:
           person: Who plays.
@@ -456,7 +456,7 @@ class Plays:
         return play
 
     async def serve(self, play: Play | None, websocket: WebSocket) -> None:
-        """Serves the page of a play until it goes.
+        """Serves the page of a play until it disconnects.
 
         Args:
           play: The play; None if there is none, or none any more.
@@ -510,13 +510,13 @@ class Plays:
                 if wrong > limits.wrong_messages:
                     return
                 text = str(error)
-                page.say({"op": "error", "code": "message", "message": text, "fatal": False})
+                page.queue({"op": "error", "code": "message", "message": text, "fatal": False})
                 continue
             if play.page is page:
                 play.take(decoded)
 
     async def run(self) -> None:
-        """Ends what nobody comes back to, until it is cancelled."""
+        """Ends abandoned plays in regular intervals, until it is cancelled."""
         while True:
             await asyncio.sleep(min(0.5, self.limits.until_pause / 4))
             now = asyncio.get_running_loop().time()
@@ -527,7 +527,7 @@ class Plays:
                     play.tick(now, self.limits)
 
     async def end_of(self, *, person: str = "", study: str = "") -> None:
-        """Ends the plays of a person, who may not play any more, or of a study that is gone."""
+        """Ends the plays of a disabled person or of a deleted study."""
         for play in list(self._plays.values()):
             if play.person.id == person or play.study.id == study:
                 await play.end()

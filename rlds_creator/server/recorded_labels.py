@@ -14,7 +14,7 @@ from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import refusals
 from rlds_creator.store import Store
-from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLabel, ShownLayer, shown
+from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLabel, ShownLayer, shown
 
 __all__ = ["RecordedLabels"]
 
@@ -81,7 +81,7 @@ class RecordedLabels(EpisodeLabels):
         return [*visible, *map(self._shown, tags)]
 
     @override
-    def add(self, label: Said) -> ShownLabel:
+    def add(self, label: LabelValue) -> ShownLabel:
         if isinstance(label.value, float) or (label.type == "flag") != (label.value is True):
             raise BadRequestError("Recordings have only tags, a verdict and a success.")
         row = self._store.add_label(

@@ -44,13 +44,13 @@ __all__ = ["Recordings"]
 logger = logging.getLogger(__name__)
 
 _UNFINISHED = (None, EpisodeState.PLAYING, EpisodeState.ENDED)
-_SAID = ("state", "reason", "success", "notes", "is_practice")
-_MOST_OPEN = 16
+_ANNOTATED_FIELDS = ("state", "reason", "success", "notes", "is_practice")
+_MAX_OPEN = 16
 _CACHE_BYTES = 64 << 20
 
 
 class Recordings:
-    """The episodes of a data directory, and their rows in a store. Its methods take their time."""
+    """The episodes of a data directory, and their rows in a store. Methods block on the disk."""
 
     def __init__(self, data: DataDirectory, store: Store) -> None:
         self._data = data
@@ -58,12 +58,12 @@ class Recordings:
         self._writing = threading.Lock()
         self._opening = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._views = functools.lru_cache(_MOST_OPEN)(self._opened)
+        self._views = functools.lru_cache(_MAX_OPEN)(self._opened)
 
-    # What is played.
+    # Episodes of plays.
 
     def save(self, episode: EpisodeRecord, *, is_cut: bool = False) -> tuple[EpisodeRecord, bool]:
-        """Stores an episode as it is now.
+        """Stores the current state of an episode.
 
         Args:
           episode: The episode.
@@ -73,7 +73,7 @@ class Recordings:
           What is stored, and whether the player may make more episodes of the study.
         """
         if is_cut:
-            episode = self._mended(episode)
+            episode = self._with_log_length(episode)
         stored = self._store.save_episode(episode)
         self.annotate(stored.id)
         if stored.state is not EpisodeState.COMPLETED:
@@ -89,7 +89,7 @@ class Recordings:
             environment = self._store.environments(episode.study).get(episode.environment)
             rows = self._store.labels(episode_id, history=True)
             annotations = {
-                **{name: getattr(episode, name) for name in _SAID},
+                **{name: getattr(episode, name) for name in _ANNOTATED_FIELDS},
                 "labels": [self._as_written(row, study.id) for row in rows],
                 "consent": self._store.consent(study.id, episode.person, episode.started),
                 "study": {"id": study.id, "name": study.name},
@@ -101,11 +101,11 @@ class Recordings:
                 write_atomically(directory / ANNOTATIONS_FILE, content + b"\n")
 
     def _as_written(self, row: LabelRow, study: str) -> LabelRow:
-        """A row with the pseudonym of its annotator."""
+        """Returns a label row with the pseudonym of its annotator."""
         agent = row.annotator and self._data.agent_id(row.annotator, study)
         return replace(row, annotator=agent)
 
-    # What is looked at.
+    # Views of episodes.
 
     def view(self, episode_id: str) -> ViewedEpisode:
         """Returns the steps of an episode.
@@ -135,7 +135,7 @@ class Recordings:
         state = f"{os.path.realpath(directory)} {state_of(directory.glob('*.riegeli'))}"
         return self._thumbnails.get(state, lambda: self.view(episode_id).thumbnail())
 
-    # What goes.
+    # Deletion.
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Deletes episodes, as `Store.delete_episodes`, and their logs."""
@@ -168,10 +168,10 @@ class Recordings:
         else:
             (directory / DELETED_FILE).unlink(missing_ok=True)
 
-    # After a restart.
+    # Recovery after a restart.
 
     def recover(self) -> list[EpisodeRecord]:
-        """Brings the store and the logs to agree, after a server that may have been killed.
+        """Reconciles the store with the logs, after a server that may have been killed.
 
         No worker may be left.
 
@@ -206,7 +206,7 @@ class Recordings:
     def _add(
         self, directory: Path, agents: Mapping[str, tuple[str, str]]
     ) -> Iterator[EpisodeRecord]:
-        """Stores the episode of a log that the store does not know, unless it belongs nowhere."""
+        """Stores the episode of a log that is missing in the store, if its study exists."""
         try:
             begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
             log = recover_episode(directory) if begun else None
@@ -253,8 +253,8 @@ class Recordings:
         self.annotate(episode.id)
         yield self._store.episode(episode.id)
 
-    def _mended(self, episode: EpisodeRecord) -> EpisodeRecord:
-        """The episode with as many steps as its log has."""
+    def _with_log_length(self, episode: EpisodeRecord) -> EpisodeRecord:
+        """Returns the episode with the number of steps of its log."""
         try:
             log = recover_episode(self._data.episode(episode.id))
         except Exception as error:  # It is stored as it was known before.

@@ -1,4 +1,4 @@
-"""A port, the process that answers there, and its end."""
+"""The web server process: its port, log messages, and shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlds_creator.server.connections import Connections
 from rlds_creator.server.limits import Bucket
 from rlds_creator.server.security import Application
 
-__all__ = ["AtMost", "address_of", "bound", "serve", "server", "wants_browser"]
+__all__ = ["RateLimitFilter", "address_of", "bound", "serve", "server", "wants_browser"]
 
 # The maximum number of log lines in a minute, as clients can cause them.
 _LOGS_PER_MINUTE = 60
@@ -139,22 +139,22 @@ def serve(
             serving.run(sockets=[listener])
 
 
-class AtMost(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """A log filter that limits the rate of lines; the next line has the number of dropped lines."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._bucket = Bucket(per_minute, per_minute / 60, clock)
-        self._left_out = 0
+        self._num_dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns True if a log line is to be written."""
         if self._bucket.take():
-            self._left_out += 1
+            self._num_dropped += 1
             return False
-        if self._left_out:
-            record.msg, record.args = f"{record.getMessage()} ({self._left_out} left out)", None
-            self._left_out = 0
+        if self._num_dropped:
+            record.msg, record.args = f"{record.getMessage()} ({self._num_dropped} left out)", None
+            self._num_dropped = 0
         return True
 
 
@@ -162,7 +162,7 @@ class AtMost(logging.Filter):
 def _logging(level: int) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(AtMost(_LOGS_PER_MINUTE))
+    handler.addFilter(RateLimitFilter(_LOGS_PER_MINUTE))
     loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio", "rlds_creator")]
     for logger in loggers:
         logger.addHandler(handler)

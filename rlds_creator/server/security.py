@@ -44,9 +44,9 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-_MAX_BODY = 1_000_000
+_MAX_BODY_BYTES = 1_000_000
 _BODY_SECONDS = 30.0
-_CHANGES_NOTHING = {"GET", "HEAD", "OPTIONS"}
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 _POLICY_VIOLATED = 1008
 
 
@@ -119,16 +119,16 @@ class Application:
             await sender.fail(errors.as_server_error(error), receive)
 
     def check(self, scope: Scope) -> None:
-        """Raises a `ServerError` if a request is not let in."""
+        """Raises a `ServerError` if a request is refused."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.has(hosts[0]):
             raise errors.BadRequestError(
                 "Unknown host name. Start the server with `--allowed-host NAME`.", code="host"
             )
-        if scope["type"] == "http" and scope["method"] in _CHANGES_NOTHING:
+        if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
             return
-        # Only browsers send these; what else can be sent from there is sent by the person's will.
+        # Browsers send these headers with cross-site requests.
         origins = headers.getlist("origin")
         site = headers.get("sec-fetch-site", "same-origin")
         is_ours = all(_same_host(origin, hosts[0]) for origin in origins)
@@ -163,15 +163,15 @@ class _Body:
         except TimeoutError:
             raise errors.BadRequestError("The request is incomplete.") from None
         self._size += len(message.get("body", b""))
-        if self._size > _MAX_BODY:
-            raise errors.TooLargeError(f"The request is larger than {_MAX_BODY} bytes.")
+        if self._size > _MAX_BODY_BYTES:
+            raise errors.TooLargeError(f"The request is larger than {_MAX_BODY_BYTES} bytes.")
         if not message.get("more_body"):
             self._deadline = float("inf")  # What follows is that the client goes, at any time.
         return message
 
 
 class _Sender:
-    """Sends an answer with the headers that all have, or an error if it has not begun."""
+    """Sends a response with the common headers, or an error if it has not begun."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope

@@ -1,4 +1,4 @@
-"""The routes by which pages look at episodes and datasets, and label them."""
+"""HTTP routes of the pages that view and label episodes and datasets."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from rlds_creator.server import errors
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import without_folders
 from rlds_creator.viewing import Shelf, ViewedEpisode
-from rlds_creator.viewing.labels import EpisodeLabels, Said, ShownLayer
+from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLayer
 from rlds_ecosystem.model.errors import EnvLoggerError
 
 __all__ = ["dataset_routes", "in_thread", "routes"]
 
 T = TypeVar("T")
 
-# The number of requests that read at a time: they share one disk, and need memory.
-_THREADS = 4
-_MOST_SIDE = 4096
-_LONGEST_NAME = 200
-_MOST_FRAMES = 12
+# The maximum number of reading threads: they share one disk, and need memory.
+_MAX_READ_THREADS = 4
+_MAX_SIDE = 4096
+_MAX_NAME_LENGTH = 200
+_MAX_FRAMES = 12
 # The seconds that browsers cache a thumbnail.
 _THUMBNAIL_SECONDS = 300
-# How long a request may wait for the rewards of a long log.
-_MOST_SECONDS = 5
-# How many steps a second of a video may have.
-_FASTEST = 10_000
+# The maximum wait for the rewards of a long log, in seconds.
+_MAX_WAIT_S = 5
+# The maximum steps per second of a video.
+_MAX_RATE = 10_000
 
 
 class DamagedError(errors.ServerError):
@@ -68,7 +68,7 @@ def routes(
     """
 
     async def outline(request: Request) -> Response:
-        view, seconds = await locate(request), _query(request, "wait", 0, _MOST_SECONDS)
+        view, seconds = await locate(request), _query(request, "wait", 0, _MAX_WAIT_S)
         described = await in_thread(view.outline, *([] if seconds is None else [seconds]))
         return answer({**described, **await more(request)})
 
@@ -78,7 +78,7 @@ def routes(
 
     async def picture(request: Request) -> Response:
         view, number = await locate(request), _number(request, "step")
-        side = _query(request, "side", 1, _MOST_SIDE)
+        side = _query(request, "side", 1, _MAX_SIDE)
         data, kind = await in_thread(view.picture, number, request.path_params["path"], side)
         keep = f"private, max-age={view.cache_seconds}, immutable"
         return Response(data, media_type=kind, headers={"cache-control": keep})
@@ -117,7 +117,7 @@ def routes(
         return answer(await in_thread(_done, episode_labels, _listed, episode_labels))
 
     async def add_label(request: Request) -> Response:
-        episode_labels, label = await _to_label(request), await body(request, Said)
+        episode_labels, label = await _to_label(request), await body(request, LabelValue)
         return answer(await in_thread(_done, episode_labels, episode_labels.add, label))
 
     async def declare(request: Request) -> Response:
@@ -194,13 +194,16 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
         return await in_thread(shelf.view, *_split(request), _number(request, "episode"))
 
     async def small(request: Request) -> tuple[bytes, str] | None:
-        number, frames = _number(request, "episode"), _query(request, "frames", 1, _MOST_FRAMES)
+        number, frames = (
+            _number(request, "episode"),
+            _query(request, "frames", 1, _MAX_FRAMES),
+        )
         return await in_thread(shelf.thumbnail, *_split(request), number, frames or 1)
 
     async def labels_of(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
-        if len(by) > _LONGEST_NAME:
-            raise errors.BadRequestError(f"by: expected at most {_LONGEST_NAME} characters.")
+        if len(by) > _MAX_NAME_LENGTH:
+            raise errors.BadRequestError(f"by: expected at most {_MAX_NAME_LENGTH} characters.")
         return await in_thread(shelf.labels, *_split(request), _number(request, "episode"), by)
 
     async def beside(request: Request) -> Mapping[str, Any]:
@@ -226,14 +229,14 @@ _limiter = RunVar[anyio.CapacityLimiter]("_limiter")
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Calls what reads, in a thread; what it raises becomes an error of the server.
+    """Calls a reading function in a thread; its errors become errors of the server.
 
     No more than a few threads read at a time; others wait.
     """
     try:
         limiter = _limiter.get()
     except LookupError:
-        limiter = anyio.CapacityLimiter(_THREADS)
+        limiter = anyio.CapacityLimiter(_MAX_READ_THREADS)
         _limiter.set(limiter)
     try:
         return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
@@ -259,17 +262,17 @@ def _in_words(error: Exception) -> str:
 
 
 def _choice(request: Request) -> tuple[str, str]:
-    """The condition of a list, and its order."""
+    """Returns the condition and the order of a list from the query."""
     return request.query_params.get("where", "").strip(), request.query_params.get("sort", "")
 
 
 def _split(request: Request) -> tuple[str, str]:
-    """The dataset that a request is about, and the split."""
+    """Returns the dataset and the split of a request."""
     return request.path_params["dataset"], request.path_params["split"]
 
 
 def _number(request: Request, name: str) -> int:
-    """A number of an address."""
+    """Returns a number in the path of a request."""
     text = request.path_params[name]
     if not re.fullmatch(r"[0-9]{1,15}", text):
         raise errors.MissingError(f"There is no {name} {text[:40]!r}.")
@@ -287,11 +290,11 @@ def _query(request: Request, name: str, minimum: int, maximum: int = 10**15) -> 
 
 
 def _rate(request: Request) -> float | None:
-    """The number of steps in a second that a request may have."""
+    """Returns the optional steps per second of a request."""
     text = request.query_params.get("rate")
     if text is None:
         return None
     is_number = re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,20})?", text)
-    if not is_number or not 0 < float(text) <= _FASTEST:
-        raise errors.BadRequestError(f"rate: expected a number up to {_FASTEST:,}.")
+    if not is_number or not 0 < float(text) <= _MAX_RATE:
+        raise errors.BadRequestError(f"rate: expected a number up to {_MAX_RATE:,}.")
     return float(text)

@@ -1,4 +1,4 @@
-"""The processes in which environments live: one for each player.
+"""Worker processes, which run the environments of RLDS Creator: one for each player.
 
 They are started anew and never forked from the server, in a process group of their own: what an
 environment starts ends with it. The server speaks with a worker over a pair of sockets, see
@@ -23,19 +23,19 @@ from typing import Any
 from rlds_creator.server.errors import BadRequestError, ServiceUnavailableError
 from rlds_creator.worker import link
 
-__all__ = ["Interpreters", "Patience", "Worker", "WorkerMaker", "hear_worker"]
+__all__ = ["Interpreters", "Worker", "WorkerMaker", "WorkerTimeouts", "hear_worker"]
 
 logger = logging.getLogger(__name__)
 
-# So much may wait for a worker that does not read; inputs are small.
-_MAX_UNREAD = 1 << 20
-_SECONDS_TO_DESCRIBE = 60.0
+# The maximum size of unread messages to a worker, after which it is killed.
+_MAX_UNREAD_BYTES = 1 << 20
+_DESCRIBE_TIMEOUT_S = 60.0
 # The maximum output of a worker that is kept for the log of a failure.
-_MAX_OUTPUT = 8192
+_MAX_OUTPUT_BYTES = 8192
 
 
 @dataclasses.dataclass(frozen=True)
-class Patience:
+class WorkerTimeouts:
     """The timeouts of a worker, in seconds.
 
     Attributes:
@@ -52,7 +52,7 @@ class Patience:
 
 
 class Interpreters:
-    """The Pythons that workers run in, by the names that studies know them by.
+    """The Python interpreters of workers, by their names in studies.
 
     Attributes:
       names: "" for that of the server, and the others.
@@ -98,7 +98,7 @@ async def _describe(path: str, name: str) -> dict[str, Any]:
             families.update(message["families"])
         return bool(families)
 
-    make = functools.partial(Worker, patience=Patience(to_make=_SECONDS_TO_DESCRIBE))
+    make = functools.partial(Worker, timeouts=WorkerTimeouts(to_make=_DESCRIBE_TIMEOUT_S))
     with contextlib.suppress(ServiceUnavailableError):
         await hear_worker(make, path, {"op": "describe"}, hear)
     if not families:
@@ -116,7 +116,7 @@ async def hear_worker(
     message: Mapping[str, Any],
     hear: Callable[[link.Message], bool],
 ) -> str:
-    """Runs a worker until it has said something; returns why it ended, "" if it has said it.
+    """Runs a worker until it has sent a message; returns the reason of its end, or "".
 
     Args:
       make: Makes the worker.
@@ -150,13 +150,13 @@ class Worker:
       on_message: Is called with each object and each picture that comes.
       on_end: Is called once, when the process is gone, with why: "stopped" if it was asked to,
         "ended" if it went by itself, "crashed", or "hung".
-      patience: The timeouts.
+      timeouts: The timeouts.
       inherits: Descriptors that are open in the process.
     """
 
     on_message: Callable[[link.Message], None]
     on_end: Callable[[str], None]
-    patience: Patience = Patience()
+    timeouts: WorkerTimeouts = WorkerTimeouts()
     inherits: Sequence[int] = ()
 
     def __post_init__(self) -> None:
@@ -203,27 +203,27 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process identifier."""
         return self._process.pid
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Tells the worker something, without waiting for it."""
+        """Sends a message to the worker, without waiting."""
         transport = self._writer.transport
         if transport.is_closing():
             return
-        if transport.get_write_buffer_size() > _MAX_UNREAD:
+        if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self.kill("hung")
             return
         self._writer.write(link.encode(message))
 
     async def stop(self) -> None:
-        """Has the worker end its log and go; kills it if it does not."""
+        """Asks the worker to close its log and exit; kills it after a timeout."""
         if self._task is None:
             return
         if not self._is_stopping:
             self._is_stopping = True
             self.send({"op": "stop"})
-        await asyncio.wait([self._task], timeout=self.patience.to_end)
+        await asyncio.wait([self._task], timeout=self.timeouts.to_end)
         self.kill("hung")
         await asyncio.wait([self._task])
 
@@ -284,10 +284,10 @@ class Worker:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self.patience.between_pings)
+            await asyncio.sleep(self.timeouts.between_pings)
             self.send({"op": "ping"})
-            patience = self.patience.to_answer if self._is_ready else self.patience.to_make
-            if loop.time() - self._heard > patience:
+            timeout = self.timeouts.to_answer if self._is_ready else self.timeouts.to_make
+            if loop.time() - self._heard > timeout:
                 self.kill("hung")
 
     async def _keep_output(self) -> None:
@@ -299,7 +299,7 @@ class Worker:
         )
         with contextlib.closing(transport):
             while part := await reader.read(1 << 16):
-                self._output = (self._output + part)[-_MAX_OUTPUT:]
+                self._output = (self._output + part)[-_MAX_OUTPUT_BYTES:]
 
 
 WorkerMaker = Callable[[Callable[[link.Message], None], Callable[[str], None]], Worker]
@@ -312,6 +312,6 @@ def _kill_group(pid: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # Many players share the cores: libraries that would take all for each of them take one.
+    # Players share the cores, so libraries get one thread in each worker.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**threads, **os.environ}

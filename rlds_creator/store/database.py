@@ -23,9 +23,9 @@ from rlds_creator.store.records import Record, from_row
 
 __all__ = ["Database", "delete", "row_of"]
 
-# What the rows of tables are, for people.
-_WORDS = {"people": "person", "studies": "study", "episodes": "episode"}
-_WORDS |= {"labels": "label", "exports": "download", "invites": "invite"}
+# The nouns for rows of tables in messages.
+_ROW_NOUNS = {"people": "person", "studies": "study", "episodes": "episode"}
+_ROW_NOUNS |= {"labels": "label", "exports": "download", "invites": "invite"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _BUSY_SECONDS = 5.0
@@ -126,7 +126,7 @@ def row_of(
     query = sa.select(table).where(table.c.id == identifier)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise RecordNotFoundError(f"this {_WORDS[table.name]} does not exist")
+        raise RecordNotFoundError(f"this {_ROW_NOUNS[table.name]} does not exist")
     return row
 
 

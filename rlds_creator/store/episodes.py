@@ -1,4 +1,4 @@
-"""Episodes and their labels."""
+"""Database queries of episodes and their labels."""
 
 from __future__ import annotations
 
@@ -30,14 +30,23 @@ from rlds_creator.store.studies import LIVE, is_practice_next
 __all__ = ["EpisodeDatabase"]
 
 # The maximum number of values in a statement; databases have a limit.
-_AT_ONCE = 5_000
+_MAX_STATEMENT_VALUES = 5_000
 _of = tables.labels.c
 _is_tag = sa.and_(_of.type == "flag", _of.holds)
-# The least distance in seconds to the label before, also if the clock goes back.
-_LATER = 1e-6
+# The minimum time between labels of an episode, also if the clock is set back.
+_MIN_INTERVAL_S = 1e-6
 _ANSWERS = {None: None, True: "yes", False: "no"}
 # The fields that the worker does not change: fixed ones, and those of annotators.
-_KEPT = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
+_FIXED = {
+    "id",
+    "study",
+    "environment",
+    "session",
+    "person",
+    "notes",
+    "version",
+    "is_practice",
+}
 
 
 class EpisodeDatabase(Database):
@@ -61,7 +70,7 @@ class EpisodeDatabase(Database):
         if not is_identifier(episode.id):
             raise StoreError("the identifier of the episode is invalid")
         table = tables.episodes
-        changed = {name: value for name, value in values.items() if name not in _KEPT}
+        changed = {name: value for name, value in values.items() if name not in _FIXED}
         with self._writing() as connection:
             change = sa.update(table).where(table.c.id == episode.id).values(changed)
             if not connection.execute(change).rowcount:
@@ -112,7 +121,7 @@ class EpisodeDatabase(Database):
             return list(connection.scalars(ids.order_by(*_order(query.sort))))
 
     def playing(self) -> list[EpisodeRecord]:
-        """Returns the episodes that somebody plays or has yet to judge, the oldest first.
+        """Returns the episodes being played or without a verdict, the oldest first.
 
         After a restart of the server these are the ones that nobody can go on with.
         """
@@ -135,8 +144,8 @@ class EpisodeDatabase(Database):
         sorted_ids = sorted(set(ids))
         deleted: list[str] = []
         with self._writing() as connection:
-            for first in range(0, len(sorted_ids), _AT_ONCE):
-                some = table.c.id.in_(sorted_ids[first : first + _AT_ONCE])
+            for first in range(0, len(sorted_ids), _MAX_STATEMENT_VALUES):
+                some = table.c.id.in_(sorted_ids[first : first + _MAX_STATEMENT_VALUES])
                 query = sa.select(table.c.id, table.c.state).where(some).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
                 if any(row.state in LIVE for row in rows):
@@ -170,7 +179,7 @@ class EpisodeDatabase(Database):
             connection.execute(change.values(notes=notes, version=version + 1))
             rows = _labels(connection, episode_id)
             now = self._after(rows)
-            note = label_row(NOTE, notes, annotator=by, at=now + _LATER)
+            note = label_row(NOTE, notes, annotator=by, at=now + _MIN_INTERVAL_S)
             for old in holding(rows):
                 if old.type == "text" and (old.target != note.target or not notes):
                     _add(connection, episode_id, retraction_of(old, by, now))
@@ -237,7 +246,7 @@ class EpisodeDatabase(Database):
         return new
 
     def retract_label(self, label_id: str, by: str = "") -> str:
-        """Takes a label back; `restore_label` brings it back. Does nothing if it does not hold.
+        """Retracts a label; `restore_label` restores it. Does nothing if it is not active.
 
         Args:
           label_id: The label.
@@ -257,7 +266,7 @@ class EpisodeDatabase(Database):
         return episode
 
     def restore_label(self, label_id: str) -> tuple[str, LabelRow]:
-        """Brings a label back that was taken back, in a row of its own.
+        """Restores a retracted label, by a new row.
 
         Returns:
           The identifier of the episode, and the label; the one that is there if there is one.
@@ -276,7 +285,7 @@ class EpisodeDatabase(Database):
         return episode, new
 
     def replace_labels(self, episode_id: str, rows: Iterable[LabelRow]) -> None:
-        """Gives an episode that is brought back the rows that it had.
+        """Restores the label rows of a recovered episode.
 
         Raises:
           StoreError: One is invalid.
@@ -287,7 +296,7 @@ class EpisodeDatabase(Database):
                 _add(connection, episode_id, row)
 
     def _after(self, rows: Iterable[LabelRow]) -> float:
-        return max(self._clock(), max((row.at for row in rows), default=0.0) + _LATER)
+        return max(self._clock(), max((row.at for row in rows), default=0.0) + _MIN_INTERVAL_S)
 
 
 def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
@@ -401,13 +410,13 @@ def _add_words_of_player(connection: sa.Connection, episode: EpisodeRecord) -> N
     """Adds the verdict and the success of the player at the end of an episode, if changed."""
     rows = _labels(connection, episode.id)
     words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
-    at = max([episode.started + episode.seconds, *(row.at + _LATER for row in rows)])
+    at = max([episode.started + episode.seconds, *(row.at + _MIN_INTERVAL_S for row in rows)])
     for layer, value in words.items():
         stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY)]
         if value is not None and stored_values[-1:] != [value]:
             who = {"annotator": episode.person, "tool": PLAY}
             _add(connection, episode.id, label_row(layer, value, at=at, **who))
-            at += _LATER
+            at += _MIN_INTERVAL_S
 
 
 def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[EpisodeRecord]:

@@ -1,4 +1,4 @@
-"""Studies and their environments, and statistics of their episodes."""
+"""Database queries of studies: environments, consents and statistics."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Studies(Database):
         return has_any and (study.assignment is not Assignment.CHOICE or environment_id not in full)
 
     def agree(self, study_id: str, person_id: str, text: str) -> Consent:
-        """Keeps that a person agrees to the consent of a study.
+        """Stores the consent of a person to the text of a study.
 
         Raises:
           RecordNotFoundError: There is no study of this identifier.
@@ -234,7 +234,7 @@ class Studies(Database):
             return None if row is None else from_row(Consent, row)
 
     def consents(self, study_id: str, *, offset: int = 0, limit: int = 50) -> ConsentPage:
-        """Returns who agreed to which text of a study, the last ones first.
+        """Returns the consents to a study, with their texts, the latest first.
 
         Raises:
           RecordNotFoundError: There is no study of this identifier.
@@ -251,7 +251,7 @@ class Studies(Database):
         return ConsentPage(consents=consents, total=total)
 
     def counts(self, study_ids: Iterable[str], person_id: str = "") -> dict[str, Counts]:
-        """Returns how far studies are, by their identifiers.
+        """Returns the episode counts of studies, by their identifiers.
 
         Args:
           study_ids: The studies.
@@ -328,7 +328,7 @@ def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -
 
 
 def _full(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
-    """The identifiers of the environments whose quota a person has reached."""
+    """Returns the identifiers of the environments whose quota a person has reached."""
     table = tables.episodes
     mine = sa.func.count().filter(table.c.person == person_id)
     query = sa.select(table.c.environment, _num_episodes, mine)

@@ -78,7 +78,7 @@ _KINDS: Mapping[type[inspect.Type], Any] = {
     inspect.IntType: sa.BigInteger,
     inspect.FloatType: sa.Double,
 }
-_SMALL = ("practice", "uses_left", "version")
+_SMALL_INTEGERS = ("practice", "uses_left", "version")
 
 
 def _column(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
@@ -95,7 +95,7 @@ def _columns(record: type[msgspec.Struct], given: set[str]) -> Iterator[sa.Colum
     for field in inspect.type_info(record).fields:  # type: ignore[attr-defined]
         kinds = getattr(field.type, "types", (field.type,))
         needed = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
-        kind = sa.Integer if field.name in _SMALL else _KINDS.get(type(needed[0]), sa.JSON)
+        kind = sa.Integer if field.name in _SMALL_INTEGERS else _KINDS.get(type(needed[0]), sa.JSON)
         if field.name not in given:
             is_key, is_optional = field.name == "id", len(needed) < len(kinds)
             yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)

@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 # Columns that say nothing of the data, or that pages show elsewhere.
-_HIDDEN = ("split", "index", "digest", "error")
-_COMMON = ("steps", "duration", "return", "instruction")
+_HIDDEN_COLUMNS = ("split", "index", "digest", "error")
+_DEFAULT_COLUMNS = ("steps", "duration", "return", "instruction")
 # Names that need no quotes in SQL: no reserved word has an underscore; any word may follow a dot.
-_PLAIN = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*|success|task|seed|action|reward|discount")
-_PART = re.compile(r"[a-z][a-z0-9_]*")
-_MOST_VALUES = 8
+_PLAIN_NAME = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*|success|task|seed|action|reward|discount")
+_NAME_PART = re.compile(r"[a-z][a-z0-9_]*")
+_MAX_CHOICES = 8
 
 
 class Column(NamedTuple):
@@ -69,11 +69,11 @@ def columns_of(labels: Labels, split: str) -> dict[str, Column]:
             for part in (field.type[index].name for index in range(field.type.num_fields)):
                 kind = "flag" if field.name in flags and part != "mean" else "number"
                 columns[f"{name}.{part}"] = Column(kind, (field.name, part))
-        elif field.name not in (*_HIDDEN, *map(known_field, maker.schema.names)):
+        elif field.name not in (*_HIDDEN_COLUMNS, *map(known_field, maker.schema.names)):
             columns[name] = Column(_kind_of(str(field.type)), (field.name,))
     for layer, kind in labels.layers().items():
         kind = kind if kind in ("number", "flag") else "text"
-        columns[f"{LABEL}.{_quoted(layer, _PART)}"] = Column(kind, (LABEL, layer))
+        columns[f"{LABEL}.{_quoted(layer, _NAME_PART)}"] = Column(kind, (LABEL, layer))
         columns[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
     if (audit := audit_of(source, split)) is not None:
         for field in audit.schema.field(AUDIT).type:
@@ -91,7 +91,7 @@ def _kind_of(arrow_type: str) -> str:
     return "flag" if arrow_type == "bool" else "number" if is_number else "text"
 
 
-def _quoted(name: str, plain: re.Pattern[str] = _PLAIN) -> str:
+def _quoted(name: str, plain: re.Pattern[str] = _PLAIN_NAME) -> str:
     return name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
@@ -102,7 +102,7 @@ def defaults(columns: Mapping[str, Column]) -> list[str]:
         for name, (kind, path) in columns.items()
         if kind == "flag" and "success" in path[0].lower() and path[-1] != "min"
     ]
-    return [*_COMMON[:3], *success[:1], *_COMMON[3:]]
+    return [*_DEFAULT_COLUMNS[:3], *success[:1], *_DEFAULT_COLUMNS[3:]]
 
 
 def ranks(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
@@ -171,7 +171,7 @@ def ranges(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> 
         if column.kind == "number":
             examples = [min(values), max(values)] if values else []
         else:
-            examples = [value for value, _ in Counter(values).most_common(_MOST_VALUES)]
+            examples = [value for value, _ in Counter(values).most_common(_MAX_CHOICES)]
         title = " ".join(column.path) if column.path[0] != LABEL else f"label {column.path[1]}"
         shown = [as_json(example) for example in dict.fromkeys(examples)]
         yield {"name": name, "title": title, "kind": column.kind, "examples": shown}

@@ -1,4 +1,4 @@
-"""An episode as the pages show it, in the types of JSON: outline, steps, pictures, curves."""
+"""An episode as pages of `rlds view` show it, as JSON: outline, steps, pictures, curves."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from rlds_ecosystem.model.nests import leaves_at
 __all__ = ["ViewedEpisode"]
 
 # The maximum number of points of all curves of a vector together.
-_MOST_POINTS_OF_ALL = 500_000
+_MAX_TOTAL_POINTS = 500_000
 # The number of pictures from which the range of values is estimated.
-_SAMPLES = 5
+_SCALE_SAMPLES = 5
 # The seconds for which an outline waits for rewards; long logs take longer.
-_SECONDS = 0.3
+_REWARDS_TIMEOUT_S = 0.3
 # The fields of the inputs of a step in recordings of `rlds create`.
 _INPUTS = (KEYS, INPUTS)
 # The longer side of a thumbnail, and that of a picture in a video.
-_THUMBNAIL, _FRAME = 160, 1024
-# The height of pictures that stand side by side.
-_STRIP = 72
-# Videos are at least so high: small pictures lose their colors in H.264.
-_LEAST_HEIGHT = 240
+_THUMBNAIL_SIDE, _FRAME_SIDE = 160, 1024
+# The height of pictures side by side.
+_STRIP_HEIGHT = 72
+# The minimum height of videos: small pictures lose their colors in H.264.
+_MIN_HEIGHT = 240
 # The maximum number of frames of a video, as the server encodes one video at a time.
-_MOST_FRAMES = 36_000
-# Of robots' recordings: the time of a step.
-_STAMP = "timestamp"
+_MAX_FRAMES = 36_000
+# The field of the time of a step, in recordings of robots.
+_TIMESTAMP = "timestamp"
 # The assumed steps per second if unknown, as on the page.
-_RATE = 15.0
+_DEFAULT_RATE = 15.0
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,7 +108,7 @@ class ViewedEpisode:
             return "vector" if curves else "array"
         return "flag" if field.column_dtype.kind == "b" else "number"
 
-    def outline(self, seconds: float = _SECONDS) -> dict[str, Any]:
+    def outline(self, seconds: float = _REWARDS_TIMEOUT_S) -> dict[str, Any]:
         """Returns the metadata and the fields of the episode.
 
         "base" is the address of its data; None for that of the outline. "fields" has the path,
@@ -186,9 +186,9 @@ class ViewedEpisode:
         return [number_or_none(reward) for reward in rewards.tolist()], is_complete
 
     def _times(self) -> list[float] | None:
-        stamp = self.steps.fields.get(_STAMP)
+        stamp = self.steps.fields.get(_TIMESTAMP)
         is_stamped = isinstance(stamp, Field) and stamp.unit == "ns"
-        path, second = (_STAMP, 1e9) if is_stamped and not self._has_number(TIME) else (TIME, 1)
+        path, second = (_TIMESTAMP, 1e9) if is_stamped and not self._has_number(TIME) else (TIME, 1)
         if not self._has_number(path):
             return None
         times = self.steps.numbers(path, 0)[0] / second
@@ -200,7 +200,7 @@ class ViewedEpisode:
 
     def _fps(self) -> float | None:
         if self._has_number(FPS):  # 0 where the player set the pace.
-            rates = map(float, self.steps.samples(FPS, _SAMPLES))
+            rates = map(float, self.steps.samples(FPS, _SCALE_SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
         return rate_in(self.steps.metadata) or rate_in(self.about)
 
@@ -277,11 +277,11 @@ class ViewedEpisode:
         # Colors say more than depths.
         path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)
         if frames == 1:
-            return self.picture(self.num_steps // 2, path, _THUMBNAIL)
+            return self.picture(self.num_steps // 2, path, _THUMBNAIL_SIDE)
         steps = evenly(self.num_steps, frames)
-        images = [self._image(step, path, _THUMBNAIL) for step in steps]
+        images = [self._image(step, path, _THUMBNAIL_SIDE) for step in steps]
         width, height = images[0].size
-        size = min(max(1, round(_STRIP * width / height)), 2 * _STRIP), _STRIP
+        size = min(max(1, round(_STRIP_HEIGHT * width / height)), 2 * _STRIP_HEIGHT), _STRIP_HEIGHT
         film = np.concatenate([_fitted(image, size) for image in images], axis=1)
         return pictures.picture_file(film, "yxc")
 
@@ -300,11 +300,11 @@ class ViewedEpisode:
         """
         if not paths:
             raise KeyError("There are no pictures to make a video of.")
-        if self.num_steps > _MOST_FRAMES:
-            problem = f"{self.num_steps} steps are too many for a video: at most {_MOST_FRAMES}"
+        if self.num_steps > _MAX_FRAMES:
+            problem = f"{self.num_steps} steps are too many for a video: at most {_MAX_FRAMES}"
             raise ValueError(f"{problem}; see `rlds.video` for longer ones")
         sizes: list[tuple[int, int]] = []
-        rate = rate or self._fps() or self._mean_rate() or _RATE
+        rate = rate or self._fps() or self._mean_rate() or _DEFAULT_RATE
         with BrowserVideoWriter(target, rate) as writer:
             for step in range(self.num_steps):
                 images = [self._image(step, path) for path in paths]
@@ -316,7 +316,7 @@ class ViewedEpisode:
         times = self._times()
         return (len(times) - 1) / times[-1] if times and times[-1] > 0 else None
 
-    def _image(self, step: int, path: str, side: int = _FRAME) -> Any:
+    def _image(self, step: int, path: str, side: int = _FRAME_SIDE) -> Any:
         value = self._picture(step, path)
         scale = self._scale_of(path)
         return pictures.picture_image(value, self._layouts[path], scale, side).convert("RGB")
@@ -331,7 +331,7 @@ class ViewedEpisode:
         if not self._is_scaled(path):
             return None
         if path not in self._scales:
-            samples = [np.asarray(value) for value in self.steps.samples(path, _SAMPLES)]
+            samples = [np.asarray(value) for value in self.steps.samples(path, _SCALE_SAMPLES)]
             self._scales[path] = pictures.scale_of(samples)
         return self._scales[path]
 
@@ -350,7 +350,7 @@ class ViewedEpisode:
         field = self.steps.fields[path]
         size = num_curves(field)
         steps = evenly(self.num_steps, self.steps.most_points)
-        max_points = _MOST_POINTS_OF_ALL // size
+        max_points = _MAX_TOTAL_POINTS // size
         steps = [steps[row] for row in evenly(len(steps), max_points)]
         matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))
         names = list(field.names or ([path] if kind != "vector" else ()))
@@ -370,18 +370,18 @@ def _order_of(path: str) -> int:
 
 
 def _sizes_side_by_side(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The widths and heights with which pictures are equally high.
+    """Returns the sizes of pictures side by side, of equal height.
 
     >>> _sizes_side_by_side([(320, 240), (100, 120)]), _sizes_side_by_side([(84, 84)])
     ([(320, 240), (200, 240)], [(252, 252)])
     """
     height = max(height for _, height in sizes)
-    height *= -(-_LEAST_HEIGHT // height)
+    height *= -(-_MIN_HEIGHT // height)
     return [(max(1, round(width * height / own)), height) for width, own in sizes]
 
 
 def _fitted(image: Any, size: tuple[int, int]) -> np.ndarray:
     from PIL import Image
 
-    kind = Image.Resampling.NEAREST if image.height < _LEAST_HEIGHT else Image.Resampling.BILINEAR
+    kind = Image.Resampling.NEAREST if image.height < _MIN_HEIGHT else Image.Resampling.BILINEAR
     return np.asarray(image.resize(size, kind))

@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds.labels import Label, Labels, Layer
 from rlds_creator.model import LabelRow, Name, Text, prepare
 
-__all__ = ["DatasetLabels", "EpisodeLabels", "Said", "ShownLabel", "ShownLayer", "shown"]
+__all__ = ["DatasetLabels", "EpisodeLabels", "LabelValue", "ShownLabel", "ShownLayer", "shown"]
 
 _Value = bool | float | Text
 _Type = Literal["flag", "choice", "text", "number"]
@@ -35,8 +35,8 @@ class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The value of a label of an episode, or of the steps from the first to the last one."""
+class LabelValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a label, of an episode or of a range of steps."""
 
     layer: Name
     type: _Type
@@ -51,17 +51,16 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return None if last is None else last + 1
 
 
-class ShownLabel(Said, frozen=True, kw_only=True):
+class ShownLabel(LabelValue, frozen=True, kw_only=True):
     """A label.
 
     Attributes:
-      id: Names it.
-      author: Who said it.
-      created: When, in seconds since 1970.
-      is_mine: Whether who asks said it.
-      may_remove: Whether who asks may take it back.
-      decides: Whether it is the last word of several people, by which the episode counts; None
-        where nobody decides.
+      id: The identifier.
+      author: The annotator.
+      created: The time, in seconds since 1970.
+      is_mine: Whether the user is the annotator.
+      may_remove: Whether the user may retract it.
+      decides: Whether it is the deciding label of several annotators; None without a decision.
     """
 
     id: str
@@ -72,7 +71,7 @@ class ShownLabel(Said, frozen=True, kw_only=True):
     decides: bool | None = None
 
 
-prepare(ShownLayer, Said, ShownLabel)
+prepare(ShownLayer, LabelValue, ShownLabel)
 
 
 def shown(row: Label | LabelRow, **more: Any) -> ShownLabel:
@@ -94,7 +93,7 @@ def shown(row: Label | LabelRow, **more: Any) -> ShownLabel:
 
 
 class EpisodeLabels(abc.ABC):
-    """The labels of an episode, for somebody who looks at it.
+    """The labels of an episode, as a user sees them.
 
     Attributes:
       adds: Further labels: in another "layer", which is declared first; by another "tag".
@@ -119,16 +118,16 @@ class EpisodeLabels(abc.ABC):
         """Returns the labels of the episode."""
 
     @abc.abstractmethod
-    def add(self, label: Said) -> ShownLabel:
+    def add(self, label: LabelValue) -> ShownLabel:
         """Adds a label; it replaces the label of the same person for the same steps."""
 
     @abc.abstractmethod
     def retract(self, label: str) -> None:
-        """Takes a label back."""
+        """Retracts a label."""
 
     @abc.abstractmethod
     def restore(self, label: str) -> ShownLabel:
-        """Brings a label back that was taken back."""
+        """Restores a retracted label."""
 
     def declare(self, layer: ShownLayer) -> None:
         """Declares a layer."""
@@ -136,7 +135,7 @@ class EpisodeLabels(abc.ABC):
 
 
 class DatasetLabels(EpisodeLabels):
-    """The labels of an episode of any data, which are beside it.
+    """The labels of an episode of any dataset, in its sidecar.
 
     Args:
       labels: The labels of all episodes.
@@ -173,7 +172,7 @@ class DatasetLabels(EpisodeLabels):
         )
 
     @override
-    def add(self, label: Said) -> ShownLabel:
+    def add(self, label: LabelValue) -> ShownLabel:
         where = self._episode, label.value, label.first, label.end
         tool = "rlds view"
         row = self._labels.add(label.layer, *where, by=self._by, type=label.type, tool=tool)

@@ -31,7 +31,7 @@ __all__ = ["LogSteps"]
 _Keys: TypeAlias = tuple[Any, ...]
 _LeafKeys: TypeAlias = dict[str, _Keys]
 # The number of records that are searched for fields.
-_MOST_TRIED = 20
+_MAX_SEARCHED_RECORDS = 20
 
 
 class LogSteps(EpisodeSteps):
@@ -81,7 +81,7 @@ class LogSteps(EpisodeSteps):
         examples: list[StepData] = []
         damage: EnvLoggerError | None = None
         first = dict.fromkeys((0, 1, self.num_steps - 1))
-        for number in [*first, *evenly(self.num_steps, _MOST_TRIED)]:
+        for number in [*first, *evenly(self.num_steps, _MAX_SEARCHED_RECORDS)]:
             if number >= self.num_steps or (examples and number not in first):
                 continue
             try:

@@ -22,15 +22,15 @@ __all__ = [
     "scale_of",
 ]
 
-# The least side of an array that counts as a picture, with channels and without; an array without
-# channels may be a matrix.
-_LEAST_SIDE, _LEAST_SIDE_OF_MATRIX = 8, 24
+# The minimum side of pictures, with channels and without; a smaller array without channels may be a
+# matrix.
+_MIN_SIDE, _MIN_GREY_SIDE = 8, 24
 _CHANNELS = (1, 3, 4)
-_MOST_FRAMES = 32
-# Pictures of no more pixels are sent without loss.
-_SMALL = 256 * 256
+_MAX_FRAMES = 32
+# The maximum number of pixels of a picture that is sent without loss.
+_MAX_LOSSLESS_PIXELS = 256 * 256
 _QUALITY = 88
-_MOST_PIXELS = 1 << 26
+_MAX_PIXELS = 1 << 26
 
 
 def layout_of(field: Any) -> str | None:
@@ -64,12 +64,12 @@ _AXES = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
 
 def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
     sizes = dict(zip(axes, shape))
-    least = _LEAST_SIDE if "c" in axes and dtype.kind in "buf" else _LEAST_SIDE_OF_MATRIX
+    least = _MIN_SIDE if "c" in axes and dtype.kind in "buf" else _MIN_GREY_SIDE
     if dtype.kind == "b":
-        least = _LEAST_SIDE
+        least = _MIN_SIDE
     if "c" in axes and sizes["c"] not in _CHANNELS:
         return False
-    if "n" in axes and not 1 < (sizes["n"] or 0) <= _MOST_FRAMES:
+    if "n" in axes and not 1 < (sizes["n"] or 0) <= _MAX_FRAMES:
         return False
     return all(side is None or side >= least for side in (sizes["y"], sizes["x"]))
 
@@ -87,7 +87,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
-    """Returns how the values of pictures become brightness; None if they are that already.
+    """Returns the brightness scale of pictures; None if no scaling is needed.
 
     Floats from 0 to 1 keep black and white where they are, and so do those from 0 to 255. Other
     numbers, such as depths, go from the least one to the largest.
@@ -115,7 +115,7 @@ def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
 
 
 def _frames(array: np.ndarray, layout: str) -> list[np.ndarray]:
-    """The frames of a value, of shape `[height, width, channels]`."""
+    """Returns the frames of a value, of shape `[height, width, channels]`."""
     axes = layout[: array.ndim]
     if "c" not in axes:
         array, axes = array[..., np.newaxis], f"{axes}c"
@@ -133,7 +133,7 @@ def _is_opacity(channel: np.ndarray) -> bool:
 
 
 def _as_bytes(array: np.ndarray, scale: Scale | None) -> np.ndarray:
-    """Brightness from 0 to 255."""
+    """Scales values to brightness from 0 to 255."""
     if array.dtype == np.uint8:
         return array
     if array.dtype == np.bool_:
@@ -156,7 +156,7 @@ _MAGIC = (
 
 
 def media_type_of(data: Any) -> str | None:
-    r"""Returns what kind of file a browser shows as a picture; None if a value is none.
+    r"""Returns the media type of an image file; None for other values.
 
     >>> media_type_of(b"\xff\xd8\xff\xe0"), media_type_of(b"left")
     ('image/jpeg', None)
@@ -180,7 +180,7 @@ def picture_file(
     if kind is not None and side is None:
         return value, kind
     picture, file = picture_image(value, layout, scale, side), io.BytesIO()
-    if picture.width * picture.height <= _SMALL or picture.mode == "RGBA":
+    if picture.width * picture.height <= _MAX_LOSSLESS_PIXELS or picture.mode == "RGBA":
         picture.save(file, "PNG", compress_level=1)
         return file.getvalue(), "image/png"
     picture.save(file, "JPEG", quality=_QUALITY)
@@ -206,7 +206,7 @@ def picture_image(
     array = np.asarray(value)
     if array.size == 0:
         raise ValueError(f"a picture without pixels, of shape {array.shape}")
-    if array.size > _MOST_PIXELS * 4:
+    if array.size > _MAX_PIXELS * 4:
         raise ValueError(f"a picture of shape {array.shape} is too large to be shown")
     from PIL import Image
 

@@ -67,9 +67,9 @@ __all__ = ["Shelf", "neighbours"]
 
 # The size of the cache of all datasets together.
 _CACHE_BYTES = 128 << 20
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 # The rows that are kept of episodes read without the table, and the rows with example values.
-_MOST_ROWS, _EXAMPLES = 2_000, 1_000
+_MAX_CACHED_ROWS, _EXAMPLE_ROWS = 2_000, 1_000
 # The seconds for which a listing reads lengths of episodes; the remaining lengths are unknown.
 _LISTING_SECONDS = 0.5
 # The seconds for which a listing reads rows of episodes; a later listing continues.
@@ -109,7 +109,7 @@ class Shelf:
         may_label: bool = True,
     ) -> None:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
-        chosen = _Choice(options or {}, split, where)
+        chosen = _OpenArguments(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
         datasets = [it for path in paths for it in _scan(os.fspath(path), format, chosen.options)]
         if not datasets:
@@ -117,7 +117,7 @@ class Shelf:
         self._datasets: dict[str, _Dataset] = {}
         for path, its_format in dict.fromkeys(datasets):
             name = _name(path)
-            kind = _Logs if its_format == "envlogger" and chosen == _Choice() else _Source
+            kind = _Logs if its_format == "envlogger" and chosen == _OpenArguments() else _Source
             dataset = kind(_identifier(name, path), name, path, its_format, cache, chosen)
             self._datasets[dataset.id] = dataset
         if len(self._datasets) == 1:  # Errors of a single dataset are raised at once.
@@ -164,8 +164,8 @@ class Shelf:
         described = {"id": current.opened, "columns": [], "is_complete": True}
         try:
             numbers, total = current.numbers(split, where, sort), current.count(split)
-        except _TableInProgressError as making:
-            return {**described, "episodes": [], "total": None, "making": making.progress}
+        except _TableInProgressError as task:
+            return {**described, "episodes": [], "total": None, "making": task.progress}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(numbers) if where or sort else total
         end = offset + limit
@@ -262,7 +262,7 @@ class Shelf:
         return current
 
     def _current(self, id: str) -> _Dataset:
-        """A dataset, opened again if its files were changed: who has the old one keeps that."""
+        """Returns a dataset, opened again if its files have changed."""
         with self._lock:
             try:
                 self._datasets[id].check()
@@ -331,15 +331,15 @@ def _identifier(name: str, path: str) -> str:
 
 
 class _TableInProgressError(Exception):
-    """A table of episodes is not there yet."""
+    """The table of episodes is still being computed."""
 
     def __init__(self, how_far: Mapping[str, int | None]) -> None:
         super().__init__(how_far)
         self.progress = how_far
 
 
-class _Making:
-    """A table of episodes that a thread of its own computes."""
+class _TableTask:
+    """The background computation of a table of episodes."""
 
     def __init__(self, episodes: sources.Episodes) -> None:
         self.progress: Mapping[str, int | None] = {"done": 0, "total": None}
@@ -348,15 +348,15 @@ class _Making:
 
     def _make(self, episodes: sources.Episodes) -> None:
         try:
-            self.future.set_result(episodes.table(progress=self._note))
+            self.future.set_result(episodes.table(progress=self._set_progress))
         except BaseException as error:
             self.future.set_exception(error)
 
-    def _note(self, done: int, total: int | None) -> None:
+    def _set_progress(self, done: int, total: int | None) -> None:
         self.progress = {"done": done, "total": total}
 
 
-class _Choice(NamedTuple):
+class _OpenArguments(NamedTuple):
     """The options, the split and the condition by which datasets are opened; see `Shelf`."""
 
     options: Mapping[str, Any] = MappingProxyType({})
@@ -368,7 +368,7 @@ class _Dataset:
     """A dataset of a shelf."""
 
     def __init__(
-        self, id: str, name: str, path: str, format: str, cache: Cache, chosen: _Choice
+        self, id: str, name: str, path: str, format: str, cache: Cache, chosen: _OpenArguments
     ) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
         self.opened = f"{id}@{secrets.token_hex(4)}"  # Unique for each opening of the dataset.
@@ -378,8 +378,8 @@ class _Dataset:
         self.splits: Sequence[str] = ()
         self._is_open = False
         self._lock = threading.RLock()
-        self._makings: dict[str, _Making] = {}
-        self._views = functools.lru_cache(_MOST_OPEN)(self._viewed)
+        self._table_tasks: dict[str, _TableTask] = {}
+        self._views = functools.lru_cache(_MAX_OPEN)(self._viewed)
         self._labels = functools.cache(lambda split: Labels(self.episodes(split)))
         self._columns = functools.lru_cache(1)(
             lambda split, state: columns_of(self.labels(split), split)
@@ -439,7 +439,7 @@ class _Dataset:
         )
 
     def numbers(self, split: str, where: str, sort: str = "", at_least: int = 0) -> Sequence[int]:
-        """The numbers of the episodes for which a condition holds; of all if it is empty.
+        """Returns the numbers of the episodes that match a condition; of all if it is empty.
 
         Where nobody knows how many there are, there are at least so many.
 
@@ -479,25 +479,25 @@ class _Dataset:
         return order(numbers, cells, falls=sort != name)
 
     def columns(self, split: str) -> dict[str, Column]:
-        """The columns of the table of episodes, by their names in conditions."""
+        """Returns the columns of the table of episodes, by their names in conditions."""
         return self._columns(split, self._beside(split))
 
     def _beside(self, split: str) -> tuple[Any, ...]:
-        """A state that changes with each label and each audit."""
+        """Returns the state of the sidecars, which changes with each label and each audit."""
         audits = [file for file in self._audit_files(split) if file.is_file()]
         return self.labels(split).state(), state_of(audits)
 
     def rows(self, split: str) -> list[dict[str, Any]]:
-        """The table rows of the episodes that were read, for examples of values."""
+        """Returns the table rows of the read episodes, for examples of values."""
         if (table := self._labelled_table(split)) is not None:
-            rows: list[dict[str, Any]] = table.slice(0, _EXAMPLES).to_pylist()
+            rows: list[dict[str, Any]] = table.slice(0, _EXAMPLE_ROWS).to_pylist()
             return rows
-        return self._labelled(split, [*self._read.values()][:_EXAMPLES])
+        return self._labelled(split, [*self._read.values()][:_EXAMPLE_ROWS])
 
     def _labelled_table(self, split: str) -> Any:
-        """The table of episodes with their labels; None if it is not complete."""
-        making = self._makings.get(split)
-        is_made = making is not None and making.future.done() and not making.future.exception()
+        """Returns the table of episodes with their labels; None if it is not complete."""
+        task = self._table_tasks.get(split)
+        is_made = task is not None and task.future.done() and not task.future.exception()
         if not (is_made or self._has_table(split)):
             return None
         state = self._beside(split)
@@ -509,7 +509,7 @@ class _Dataset:
     def _rows(
         self, split: str, numbers: Sequence[int], deadline: float
     ) -> tuple[Sequence[dict[str, Any] | None], bool]:
-        """The rows of episodes, None for unread ones; and True if no row is missing."""
+        """Returns the rows of episodes, None for unread ones; and True if no row is missing."""
         if (table := self._labelled_table(split)) is not None:
             return table.take(numbers).to_pylist(), True
         source = self.labels(split).episodes.source
@@ -520,7 +520,7 @@ class _Dataset:
                 break
             if (split, number) not in self._read:
                 self._read[split, number] = table_row(source, split, number)
-        while len(self._read) > _MOST_ROWS:
+        while len(self._read) > _MAX_CACHED_ROWS:
             del self._read[next(iter(self._read))]
         there = [number for number in numbers if (split, number) in self._read]
         rows = self._labelled(split, [self._read[split, number] for number in there])
@@ -540,13 +540,13 @@ class _Dataset:
 
     def _table(self, split: str) -> EpisodeTable:
         with self._lock:
-            if split not in self._makings or self._makings[split].future.done():
-                self._makings[split] = _Making(self.episodes(split))
-            making = self._makings[split]
+            if split not in self._table_tasks or self._table_tasks[split].future.done():
+                self._table_tasks[split] = _TableTask(self.episodes(split))
+            task = self._table_tasks[split]
         try:
-            return making.future.result(_TABLE_SECONDS)
+            return task.future.result(_TABLE_SECONDS)
         except concurrent.futures.TimeoutError:
-            raise _TableInProgressError(making.progress) from None
+            raise _TableInProgressError(task.progress) from None
 
     def listing(self, split: str, numbers: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """A page of episodes with their values, if these are known soon; see `Shelf.listing`."""
@@ -587,12 +587,12 @@ class _Dataset:
         return listed
 
     def labels(self, split: str) -> Labels:
-        """The labels of the episodes of a split."""
+        """Returns the labels of the episodes of a split."""
         with self._lock:
             return self._labels(split)
 
     def address(self, split: str, index: int) -> str:
-        """The page of an episode."""
+        """Returns the address of the page of an episode."""
         return f"/datasets/{self.id}/{split}/{index}"
 
     def _open(self) -> None:
@@ -614,11 +614,11 @@ class _Dataset:
         return number
 
     def episodes(self, split: str) -> sources.Episodes:
-        """The episodes of a split, which have a table."""
+        """Returns the episodes of a split."""
         raise NotImplementedError
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
-        """The steps of an episode."""
+        """Returns the steps of an episode."""
         raise NotImplementedError
 
     def state(self, split: str, index: int) -> str:
@@ -626,7 +626,7 @@ class _Dataset:
         raise NotImplementedError
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
-        """The number of steps of an episode, if that is cheap."""
+        """Returns the number of steps of an episode, if known without reading it."""
         raise NotImplementedError
 
 
@@ -647,7 +647,7 @@ class _Logs(_Dataset):
         if damage is not None and not counts:
             raise damage
         self._ends = list(itertools.accumulate(counts))
-        self._files = Files(self.path, *self._paths[:_MOST_OPEN], may_grow=True)
+        self._files = Files(self.path, *self._paths[:_MAX_OPEN], may_grow=True)
         self.splits = ["train"]
         self.description = "Episodes recorded with EnvLogger."
         if damage is not None:
@@ -691,7 +691,7 @@ class _Logs(_Dataset):
 
 
 class _Source(_Dataset):
-    """Anything else that can be opened."""
+    """A dataset of any other format."""
 
     def _open(self) -> None:
         options, split, where = self.chosen

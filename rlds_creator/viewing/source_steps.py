@@ -28,17 +28,17 @@ from rlds_ecosystem.model.nests import at, leaves_at
 
 __all__ = ["SourceSteps", "Tables"]
 
-_MOST_OPEN = 8
-# The checksum of a larger episode takes too long to compare, and the episode too much memory.
-_MOST_CHECKED = 32 << 20
+_MAX_OPEN = 8
+# The maximum size of an episode whose checksum is verified; larger ones take too long.
+_MAX_CHECKED_BYTES = 32 << 20
 # Values of fewer bytes are read as whole columns; larger values in blocks of this many bytes.
-_SMALL, _BLOCK = 4096, 4 << 20
+_SMALL_BYTES, _BLOCK_BYTES = 4096, 4 << 20
 # A table, and the number of an episode in it.
 _Row: TypeAlias = tuple[feeds.Table, int] | None
 
 
 class Tables:
-    """TFRecord files of TFDS, opened to be read in place when one of their episodes is looked at.
+    """TFRecord files of TFDS, opened for reading in place when one of their episodes is viewed.
 
     Args:
       source: A dataset, or a view of some.
@@ -46,7 +46,7 @@ class Tables:
 
     def __init__(self, source: AnySource) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._open = functools.lru_cache(_MOST_OPEN)(_table)
+        self._open = functools.lru_cache(_MAX_OPEN)(_table)
 
     @classmethod
     def of(cls, source: AnySource) -> Tables | None:
@@ -105,7 +105,7 @@ class SourceSteps(EpisodeSteps):
             self.has_last_action = not episode.final_observation_known
             if in_place is None:
                 self.num_steps = len(episode) or len(episodes.episode(index))  # It has no flags.
-        small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL)
+        small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL_BYTES)
         self._small = [path for path in small if path not in self._direct]
 
     def _find_about(self, table: feeds.Table, row: int) -> bool:
@@ -114,7 +114,7 @@ class SourceSteps(EpisodeSteps):
         storage, outlines = table.storage, table.outlines
         self._direct = {p for p in self.fields if p in table.fields and storage.is_random(p)}
         self.num_steps = int(outlines.num_steps[row])
-        if sum(map(storage.bytes_of_step, storage.fields)) * self.num_steps <= _MOST_CHECKED:
+        if sum(map(storage.bytes_of_step, storage.fields)) * self.num_steps <= _MAX_CHECKED_BYTES:
             return False
         paths = self._episodes.source.fields.episode
         columns = {path: storage.metadata_column(path) for path in paths}
@@ -148,32 +148,32 @@ class SourceSteps(EpisodeSteps):
     def _value(self, path: str, step: int) -> Any:
         if path in self._small:
             return self._columns()[path][step]
-        length = max(1, min(64, _BLOCK // max(_size_of(self.fields[path]), 1)))
+        length = max(1, min(64, _BLOCK_BYTES // max(_size_of(self.fields[path]), 1)))
         begin = step // length * length
         key = (*self._key, path, begin)
         block = self._cache.get(key, lambda: self._block(path, begin, begin + length))
         return _rows(block[path], step - begin)
 
     def _columns(self) -> Mapping[str, Any]:
-        """The columns of small fields."""
+        """Returns the columns of small fields."""
         columns: Mapping[str, Any] = self._cache.get(self._key, lambda: self._read(self._small))
         return columns
 
     def _block(self, path: str, begin: int, end: int) -> dict[str, Any]:
-        """Some rows of a column of large values."""
+        """Returns some rows of a column of large values."""
         source = self._episodes.source
         if isinstance(source, Source) and source.can.reads_rows:
             marks = [known_field(path)] if self._has_mark(path) else []
             return self._read([path, *marks], begin, end)
         # The whole episode is read in any case; it is cached if it fits.
         column = self._cache.get((*self._key, path), lambda: self._read([path]))[path]
-        return {path: _own(_rows(column, slice(begin, end)))}
+        return {path: _copied(_rows(column, slice(begin, end)))}
 
     def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
-        """Columns by their paths, which share no memory with others."""
+        """Returns copies of columns, by path."""
         if isinstance(self.fields[paths[0]], Field):
             columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
-            return {path: _own(at(columns, path)) for path in paths}
+            return {path: _copied(at(columns, path)) for path in paths}
         steps = self._episodes.episode(self._index).steps  # Only the stored values are known.
         return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
 
@@ -189,15 +189,15 @@ class SourceSteps(EpisodeSteps):
 
 
 def _size_of(field: Any) -> int:
-    """The approximate bytes of a value; 0 for a text, as texts are read as whole columns."""
+    """Returns the approximate bytes of a value; 0 for text, which is read as a whole column."""
     if not isinstance(field, Field) or field.encoding:
         return 1 << 14
     size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize
     return 0 if field.is_text else size
 
 
-def _own(column: Any) -> Any:
-    """A column that keeps nothing else in memory."""
+def _copied(column: Any) -> Any:
+    """Returns a copy of a column, so that a larger buffer is freed."""
     is_view = isinstance(column, np.ndarray) and column.base is not None
     return column.copy() if is_view else column
 

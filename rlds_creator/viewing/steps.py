@@ -23,7 +23,7 @@ MOST_POINTS = 5_000
 """The maximum number of points of a curve."""
 
 # A vector with more elements has no curves, as they would be unreadable.
-_MOST_CURVES = 512
+_MAX_CURVES = 512
 
 
 def num_curves(field: Any) -> int:
@@ -31,7 +31,7 @@ def num_curves(field: Any) -> int:
     if not isinstance(field, Field) or field.column_dtype.kind not in "biuf":
         return 0
     size = math.prod(size or 0 for size in field.shape)
-    return size if len(field.shape) <= 1 and size <= _MOST_CURVES else 0
+    return size if len(field.shape) <= 1 and size <= _MAX_CURVES else 0
 
 
 class EpisodeSteps(abc.ABC):

@@ -14,9 +14,9 @@ from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["Thumbnails", "state_of"]
 
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 # The number of new thumbnails after which the size of the cache is checked.
-_OFTEN = 200
+_CHECK_PERIOD = 200
 # The version of thumbnails in the cache.
 _VERSION = 1
 
@@ -25,11 +25,11 @@ class Thumbnails:
     """Thumbnails in the cache of this user, of all data, up to a number of bytes.
 
     Args:
-      most_bytes: When there are more, those go that nobody has looked at for longest.
+      max_bytes: When there are more, those go that nobody has looked at for longest.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes, self._new = most_bytes, 0
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes, self._new = max_bytes, 0
         self._folder = cache_folder("thumbnails", f"version {_VERSION}")
 
     def get(
@@ -58,14 +58,14 @@ class Thumbnails:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, data, durable=False)
         self._new += 1
-        if self._new % _OFTEN != 1:
+        if self._new % _CHECK_PERIOD != 1:
             return
         files = sorted(
             ((stat := each.stat()).st_mtime, stat.st_size, each) for each in file.parent.iterdir()
         )
         total = sum(size for _, size, _ in files)
         for _, size, path in files:
-            if total <= self._most_bytes:
+            if total <= self._max_bytes:
                 break
             os.unlink(path)
             total -= size

@@ -1,4 +1,4 @@
-"""Values as JSON that every browser reads: no NaN, no integers that lose digits, nothing large."""
+"""Step values as JSON for browsers: without NaN and large integers, and of limited size."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import tfds_files
 
 __all__ = ["as_json", "number_or_none"]
 
-# How many elements an array has that is given as a whole, and of how many a summary has the first.
-_MOST_ELEMENTS, _FIRST_ELEMENTS = 128, 32
-_MOST_CHARACTERS, _MOST_BYTES = 20_000, 32
-# What is nested deeper than any page shows, and lists and dicts with more entries, are cut off.
-_MOST_DEPTH, _MOST_ENTRIES = 20, 1_000
-# Up to here, a number of JavaScript is exact.
-_SAFE = 2**53
+# The maximum elements of an array in full, and the number of first elements in a summary.
+_MAX_ELEMENTS, _FIRST_ELEMENTS = 128, 32
+_MAX_CHARACTERS, _MAX_BYTES = 20_000, 32
+# The limits of nesting, and of entries of lists and dicts; the rest is left out.
+_MAX_DEPTH, _MAX_ENTRIES = 20, 1_000
+# The largest exact integer in JavaScript.
+_MAX_SAFE_INTEGER = 2**53
 
 
 def as_json(value: Any) -> Any:
@@ -38,7 +38,7 @@ def as_json(value: Any) -> Any:
 
 def _as_json(value: Any, depth: int) -> Any:
     if isinstance(value, np.ndarray) and value.ndim:
-        if value.size > _MOST_ELEMENTS:
+        if value.size > _MAX_ELEMENTS:
             return _summary(value, depth)
         return [_as_json(item, depth + 1) for item in value]
     if isinstance(value, np.ndarray | np.generic):
@@ -46,7 +46,7 @@ def _as_json(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= _SAFE else str(value)
+        return value if abs(value) <= _MAX_SAFE_INTEGER else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
     if isinstance(value, bytes):
@@ -54,7 +54,7 @@ def _as_json(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, tfds_files.RaggedColumn):
-        value = [value[number] for number in range(min(len(value), _MOST_ENTRIES + 1))]
+        value = [value[number] for number in range(min(len(value), _MAX_ENTRIES + 1))]
     if isinstance(value, Mapping | list | tuple):
         return _nest(value, depth)
     return _text(str(value))  # Complex numbers and other types.
@@ -64,26 +64,26 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def _nest(value: Any, depth: int) -> Any:
-    if depth >= _MOST_DEPTH:
+    if depth >= _MAX_DEPTH:
         return "…"
     if isinstance(value, Mapping):
-        items = list(value.items())[:_MOST_ENTRIES]
+        items = list(value.items())[:_MAX_ENTRIES]
         return {_text(str(key)): _as_json(item, depth + 1) for key, item in items}
-    shown = [_as_json(item, depth + 1) for item in value[:_MOST_ENTRIES]]
-    return shown if len(value) <= _MOST_ENTRIES else [*shown, "…"]
+    shown = [_as_json(item, depth + 1) for item in value[:_MAX_ENTRIES]]
+    return shown if len(value) <= _MAX_ENTRIES else [*shown, "…"]
 
 
 def _text(text: str) -> str:
     if not text.isascii():  # A half of a surrogate pair is no text in any encoding.
         text = text.encode(errors="replace").decode()
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def _bytes(value: bytes) -> Any:
     try:
         return _text(value.decode())
     except UnicodeDecodeError:
-        return {"bytes": len(value), "first": value[:_MOST_BYTES].hex()}
+        return {"bytes": len(value), "first": value[:_MAX_BYTES].hex()}
 
 
 def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
 
 
 def number_or_none(number: float) -> float | None:
-    """Returns a number of a curve; None where there is none.
+    """Returns a number of a curve; None for NaN and infinities.
 
     >>> number_or_none(0.1), number_or_none(float("inf"))
     (0.1, None)

@@ -15,14 +15,14 @@ __all__ = ["EVERYTHING", "InputQueue"]
 # The name of an event that releases everything.
 EVERYTHING = "*"
 
-# An axis leaves its middle there, and is back a bit below, so that it does not flicker in between.
+# Hysteresis of gamepad axes: the value at which an axis is held, and that at which it is released.
 _DEAD_ZONE = 0.1
-_BACK_ZONE = 0.08
+_RELEASE_ZONE = 0.08
 
 _AXIS = re.compile(r"(Axis|Space)\d+")
 _POSITION = re.compile(r"Pointer[XY]")
 
-# Nobody has more fingers, nor presses more keys between two steps.
+# The maximum number of held inputs, and of events between two steps.
 _MAX_HELD = 64
 _MAX_EVENTS = 1000
 
@@ -70,7 +70,7 @@ class InputQueue:
         before = self._down.get(name, 0.0)
         if _AXIS.fullmatch(name):
             value = max(-1.0, min(value, 1.0))
-            if abs(value) < (_BACK_ZONE if before else _DEAD_ZONE):
+            if abs(value) < (_RELEASE_ZONE if before else _DEAD_ZONE):
                 value = 0.0
         if not value and not _POSITION.fullmatch(name):
             self._down.pop(name, None)
@@ -112,12 +112,12 @@ class InputQueue:
         return inputs
 
     def take_events(self) -> list[list[Any]]:
-        """Returns the events as they came, `[t_ms, name, value, key]` each, and forgets them."""
+        """Returns and clears the raw events, `[t_ms, name, value, key]` each."""
         events = list(self._events)
         self._events.clear()
         return events
 
     def clear(self) -> None:
-        """Forgets all inputs that are not held now, such as keys pressed in a pause."""
+        """Clears all inputs that are not held now, such as keys pressed in a pause."""
         self.take()
         self._events.clear()

@@ -42,7 +42,7 @@ MAX_PAYLOAD_SIZE = 16 << 20
 _HEADER = struct.Struct("<Ic")
 _JSON, _PICTURE = b"J", b"F"
 
-# So many messages wait for the worker; then the server has to.
+# The maximum number of messages in the queue of the worker; then the server waits.
 _MAX_QUEUED = 1000
 
 # The seconds that a worker has to close its log after the end of the server, and to accept a
@@ -114,7 +114,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class Link:
-    """The worker's end.
+    """The worker's end of the socket pair.
 
     A thread receives and queues, nothing else: the environment is touched by the main thread alone.
     When the server is gone, the worker has a few seconds to end; then the thread ends it, for the

@@ -1,4 +1,4 @@
-"""Plays: inputs come, steps are taken and recorded, pictures go."""
+"""The game loop of a worker: takes inputs, steps the environment, records, sends pictures."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = ["Player", "serve"]
 
 _MAX_SEED = 2**31
 
-# What is held repeats its step after this time, in seconds: a tap makes one step.
-_REPEAT_DELAY = 0.25
+# A held key repeats its step after this delay; a tap makes one step.
+_REPEAT_DELAY_S = 0.25
 
-# So many messages are taken between two steps at most.
-_MAX_MESSAGES = 100
+# The maximum number of messages handled between two steps.
+_MAX_MESSAGES_PER_STEP = 100
 
-_MAX_WAIT = 60.0
-_MOST_NAMES = 256
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAX_WAIT_S = 60.0
+_MAX_NAMES = 256
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -82,7 +82,7 @@ class _Episode:
       started: When its first step was recorded.
       reason: Why it ended.
       success: The success, as the player judges it.
-      gaps: After which steps the player was away, and for how many seconds.
+      gaps: The pauses of the player: the step before, and the seconds.
     """
 
     number: int
@@ -100,7 +100,7 @@ class _Episode:
 
 
 def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
-    """Plays until the server stops it or is gone; returns the exit status.
+    """Runs a play until the server stops it or disconnects; returns the exit status.
 
     Args:
       link: The link to the server; it is closed.
@@ -140,7 +140,7 @@ def _await_start(link: Link) -> dict[str, Any] | None:
 
 
 class Player:
-    """The play of one person.
+    """The game loop of one person.
 
     Only the thread that makes it may call it: it touches the environment.
 
@@ -174,7 +174,7 @@ class Player:
         self._inputs = InputQueue()
         self._applied_input = 0
         self._num_frames = 0
-        self._due = math.inf  # When to take the next step that no input makes.
+        self._next_step_time = math.inf  # When to take the next step that no input makes.
         self._paused_at: float | None = None
         self._quality, self._camera, self._controller = "medium", 0, ""
         self._is_settled = True  # True if the outcome of the episode is reported.
@@ -214,11 +214,11 @@ class Player:
         """Plays until the server stops it, or the player was away for too long."""
         try:
             while self._play.state is not State.CLOSED:
-                if not self._obey_all():
+                if not self._handle_messages():
                     return
                 if self._play.tick(self._clock()):
                     self._away()
-                if self._clock() >= self._due:
+                if self._clock() >= self._next_step_time:
                     self._take_due_step()
         except _FailedError as e:
             self._fail(e)
@@ -233,23 +233,23 @@ class Player:
             with contextlib.suppress(_FailedError), _environment_code():
                 self._playable.close()
 
-    # What the server asks for.
+    # Messages of the server.
 
-    def _obey_all(self) -> bool:
+    def _handle_messages(self) -> bool:
         """Waits for a message or the time of the next step; False if it is time to stop."""
         now = self._clock()
-        seconds = min(self._due, self._play.deadline(now)) - now
-        for _ in range(_MAX_MESSAGES):
-            message = self._link.receive(max(0.0, min(seconds, _MAX_WAIT)))
+        seconds = min(self._next_step_time, self._play.deadline(now)) - now
+        for _ in range(_MAX_MESSAGES_PER_STEP):
+            message = self._link.receive(max(0.0, min(seconds, _MAX_WAIT_S)))
             if message is None:
                 break
             if message["op"] == "stop":
                 return False
-            self._obey(message)
+            self._handle_message(message)
             seconds = 0.0
         return True
 
-    def _obey(self, message: Mapping[str, Any]) -> None:
+    def _handle_message(self, message: Mapping[str, Any]) -> None:
         try:
             match message["op"]:
                 case "input":
@@ -287,9 +287,9 @@ class Player:
     def _repeat_later(self, now: float, has_stepped: bool) -> None:
         is_running = self._play.state is State.RUNNING
         if not (self._playable.repeats and self._inputs.is_held and is_running):
-            self._due = math.inf
+            self._next_step_time = math.inf
         elif has_stepped:
-            self._due = now + max(_REPEAT_DELAY, 1 / self._fps)
+            self._next_step_time = now + max(_REPEAT_DELAY_S, 1 / self._fps)
 
     def _control(self, message: Mapping[str, Any]) -> None:
         now = self._clock()
@@ -333,7 +333,7 @@ class Player:
 
     def _paused(self, now: float) -> None:
         self._paused_at = now
-        self._due = math.inf
+        self._next_step_time = math.inf
         self._send_state()
 
     def _resumed(self, now: float) -> None:
@@ -342,7 +342,7 @@ class Player:
             self._episode.gaps.append((last, round(now - self._paused_at, 3)))
             self._paused_at = None
         self._inputs.clear()
-        self._due = now if self._is_async else math.inf
+        self._next_step_time = now if self._is_async else math.inf
         self._send_state()
 
     def _away(self) -> None:
@@ -356,8 +356,8 @@ class Player:
     def _set(self, message: Mapping[str, Any]) -> None:
         if "fps" in message:
             self._fps = float(message["fps"])
-            if self._due < math.inf:
-                self._due = min(self._due, self._clock() + 1 / self._fps)
+            if self._next_step_time < math.inf:
+                self._next_step_time = min(self._next_step_time, self._clock() + 1 / self._fps)
         quality, camera = message.get("quality", self._quality), message.get("camera", self._camera)
         if quality not in self._qualities():
             raise RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
@@ -403,7 +403,7 @@ class Player:
         self._send_state()
 
     def _step_by_press(self) -> bool:
-        """Takes the step that a press asks for, the first one of an episode too."""
+        """Takes the step of a key press; the first press also begins the episode."""
         if self._play.state not in (State.READY, State.RUNNING):
             return False
         inputs = self._inputs.take_now()
@@ -423,9 +423,9 @@ class Player:
             if action is None and self._is_async:
                 action = self._playable.idle_action
         now, period = self._clock(), 1 / self._fps
-        self._due += period
-        if self._due <= now:  # Missed steps are skipped.
-            self._due = now + period
+        self._next_step_time += period
+        if self._next_step_time <= now:  # Missed steps are skipped.
+            self._next_step_time = now + period
         if action is not None:
             self._step(inputs, action)
 
@@ -515,7 +515,7 @@ class Player:
     def _end(self, why: str) -> None:
         """Ends the episode, which then waits for the verdict of the player."""
         self._play.end(self._clock(), why)
-        self._due = math.inf
+        self._next_step_time = math.inf
         self._episode.reason = why
         self._close_log()
         self._send_episode("ended")
@@ -526,7 +526,7 @@ class Player:
         if self._is_settled:
             return
         self._is_settled = True
-        self._due = math.inf
+        self._next_step_time = math.inf
         if self._play.state in (State.RUNNING, State.PAUSED):
             self._play.end(self._clock(), self._episode.reason or "user")
         try:
@@ -551,7 +551,7 @@ class Player:
             self._settle("failed", str(error))
         self._send_state("ended", "failed")
 
-    # What the server hears.
+    # Messages to the server.
 
     def _send_ready(self) -> None:
         controls = [*map(dataclasses.asdict, self._playable.controls)]
@@ -615,7 +615,7 @@ def _recording() -> Iterator[None]:
     except EnvLoggerError as e:
         failure, cause = "the recording failed", e.__cause__
         while cause is not None:
-            if isinstance(cause, OSError) and cause.errno in _FULL:
+            if isinstance(cause, OSError) and cause.errno in _DISK_FULL_ERRORS:
                 failure = "the disk of the server is full"
             cause = cause.__cause__
         raise _FailedError(f"{failure}; the steps until then are kept", e) from e
@@ -625,12 +625,12 @@ def names_of_actions(playable: Playable) -> dict[str, Any]:
     """Returns the names of discrete actions, for the metadata of the recording."""
     spec = playable.environment.action_spec()
     has_names = type(playable).describe is not Playable.describe
-    if not (isinstance(spec, specs.DiscreteArray) and has_names and spec.num_values <= _MOST_NAMES):
+    if not (isinstance(spec, specs.DiscreteArray) and has_names and spec.num_values <= _MAX_NAMES):
         return {}
     return {"actions": [playable.describe(spec.dtype.type(n)) for n in range(spec.num_values)]}
 
 
 def _float32(reward: Any) -> float:
-    """A reward, or a sum of rewards, as a picture message takes it."""
+    """Clips a reward, or a sum of rewards, to float32."""
     number = total(reward)
     return number if not abs(number) > _FLOAT32_MAX else math.copysign(_FLOAT32_MAX, number)

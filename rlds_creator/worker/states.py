@@ -83,7 +83,7 @@ class PlayStates:
         self.played_seconds = 0.0
 
     def resume(self, now: float) -> bool:
-        """Runs, or goes on; whether that is a change."""
+        """Starts or resumes the play; returns True if the state changes."""
         if self.state is State.RUNNING:
             return False
         if self.state not in (State.READY, State.PAUSED):
@@ -92,14 +92,14 @@ class PlayStates:
         return True
 
     def pause(self, now: float, why: str = "user") -> bool:
-        """Stands still; whether that is a change."""
+        """Pauses the play; returns True if the state changes."""
         if self.state is not State.RUNNING:
             return False
         self._go(State.PAUSED, why, now)
         return True
 
     def end(self, now: float, why: str) -> None:
-        """The episode is over."""
+        """Ends the episode."""
         if self.state not in (State.RUNNING, State.PAUSED):
             raise RefusedError("no episode is running")
         self._go(State.ENDED, why, now)
@@ -125,7 +125,7 @@ class PlayStates:
         self._is_held = is_held
 
     def tick(self, now: float) -> bool:
-        """Pauses the play, or closes it, when it is time; whether that is a change."""
+        """Pauses or closes an inactive play; returns True if the state changes."""
         if now < self.deadline(now):
             return False
         if self.state is State.RUNNING and self._is_async:
@@ -134,7 +134,7 @@ class PlayStates:
         return True
 
     def deadline(self, now: float) -> float:
-        """When `tick` is to be called at the latest."""
+        """Returns the time of the next call of `tick`."""
         if self.state in (State.NEW, State.CLOSED):
             return math.inf
         if self.state is State.RUNNING and self._is_held:

@@ -1,4 +1,4 @@
-"""Downloads: exports that are made in the background, and their files."""
+"""API of downloads: background exports and their files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ __all__ = ["ExportRoutes"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_OF_A_PERSON = 50
-_UNDER_WAY = (ExportState.QUEUED, ExportState.RUNNING)
+_MAX_PER_PERSON = 50
+_RUNNING_STATES = (ExportState.QUEUED, ExportState.RUNNING)
 
 
 class ExportRoutes(Routes):
@@ -72,13 +72,13 @@ class ExportRoutes(Routes):
         return {"formats": shown}
 
     async def all(self, request: Request, person: Person) -> Any:
-        """The downloads of who asks."""
+        """Returns the downloads of the user."""
         exports = await in_thread(self.store.exports, person.id)
-        return {"exports": [self._as_it_is(one) for one in exports]}
+        return {"exports": [self._with_progress(one) for one in exports]}
 
     async def one(self, request: Request, person: Person) -> Any:
-        """A download."""
-        return self._as_it_is(await self._own(request, person))
+        """Returns a download."""
+        return self._with_progress(await self._own(request, person))
 
     async def _own(self, request: Request, person: Person) -> ExportRecord:
         export = await in_thread(self.store.export, request.path_params["id"])
@@ -86,8 +86,8 @@ class ExportRoutes(Routes):
             raise MissingError("This download does not exist. It may have been deleted.")
         return export
 
-    def _as_it_is(self, export: ExportRecord) -> ExportRecord:
-        """A download with the progress of its running job."""
+    def _with_progress(self, export: ExportRecord) -> ExportRecord:
+        """Returns a download with the progress of its running job."""
         progress = self._progress.get(export.id)
         if progress is None or export.state is not ExportState.QUEUED:
             return export
@@ -95,39 +95,39 @@ class ExportRoutes(Routes):
 
     async def begin(self, request: Request, person: Person) -> Any:
         """Begins an export."""
-        wish = await body(request, ExportRequest)
-        ids = await in_thread(self._chosen, person, wish)
-        if len(await in_thread(self.store.exports, person.id)) >= _MOST_OF_A_PERSON:
+        wanted = await body(request, ExportRequest)
+        ids = await in_thread(self._chosen, person, wanted)
+        if len(await in_thread(self.store.exports, person.id)) >= _MAX_PER_PERSON:
             raise TooManyError("You have too many downloads. Delete some of them first.")
-        export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(wish))
-        self._jobs[export.id] = asyncio.create_task(self._run(export.id, wish, ids))
+        export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(wanted))
+        self._jobs[export.id] = asyncio.create_task(self._run(export.id, wanted, ids))
         self._watchers[export.id] = asyncio.create_task(self._watch(export.id))
         return export
 
-    async def _run(self, identifier: str, wish: ExportRequest, ids: list[str]) -> Download:
+    async def _run(self, identifier: str, wanted: ExportRequest, ids: list[str]) -> Download:
         async with self._turn:
             report = functools.partial(self._progress.__setitem__, identifier)
             report(0.0)
             directories = [self.data.episode(one) for one in ids]
-            return await run_export(wish, directories, self.data.export(identifier), report)
+            return await run_export(wanted, directories, self.data.export(identifier), report)
 
-    def _chosen(self, person: Person, wish: ExportRequest) -> list[str]:
+    def _chosen(self, person: Person, wanted: ExportRequest) -> list[str]:
         """Returns the identifiers of the episodes that a request exports, in their order."""
-        if wish.format not in FORMATS:
-            raise BadRequestError(f"Unknown format {wish.format!r:.80}.")
-        if (wish.episodes is None) == (wish.filter is None):
+        if wanted.format not in FORMATS:
+            raise BadRequestError(f"Unknown format {wanted.format!r:.80}.")
+        if (wanted.episodes is None) == (wanted.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
-        episode_query = seen_by(person, convert(wish.filter or {}, EpisodeQuery, strict=False))
+        episode_query = seen_by(person, convert(wanted.filter or {}, EpisodeQuery, strict=False))
         visible_ids = self.store.episode_ids(episode_query)
         playing = {episode.id for episode in self.store.playing()}
-        if not set(visible_ids).issuperset(wish.episodes or ()):
+        if not set(visible_ids).issuperset(wanted.episodes or ()):
             raise MissingError("One of these episodes was deleted. Load the list again.")
-        if not playing.isdisjoint(wish.episodes or ()):
+        if not playing.isdisjoint(wanted.episodes or ()):
             raise ConflictError("One of these episodes is still being played.", code="playing")
-        if not wish.practice and episode_query.is_practice is None:
+        if not wanted.practice and episode_query.is_practice is None:
             episode_query = msgspec.structs.replace(episode_query, is_practice=False)
         exportable_ids = {*self.store.episode_ids(episode_query)} - playing
-        ids = [*dict.fromkeys(visible_ids if wish.episodes is None else wish.episodes)]
+        ids = [*dict.fromkeys(visible_ids if wanted.episodes is None else wanted.episodes)]
         ids = [one for one in ids if one in exportable_ids]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
@@ -160,7 +160,7 @@ class ExportRoutes(Routes):
         return {"state": ExportState.FAILED, "error": error}
 
     async def drop(self, request: Request, person: Person) -> Any:
-        """Cancels an export that is under way; deletes one that is not."""
+        """Cancels a running export; deletes a finished one."""
         export = await self._own(request, person)
         watcher = self._watchers.get(export.id)
         if watcher is not None:
@@ -178,7 +178,7 @@ class ExportRoutes(Routes):
         return files[0]
 
     async def file(self, request: Request, person: Person) -> Any:
-        """The file; part of it, if the browser goes on with a download."""
+        """Returns the file, or a range of it to resume a download."""
         export = await self._own(request, person)
         if export.state is not ExportState.DONE:
             raise ConflictError("This download is not ready yet.", code="not_ready")
@@ -186,7 +186,7 @@ class ExportRoutes(Routes):
         return FileResponse(path, media_type="application/zip", filename=path.name)
 
     async def end_all(self) -> None:
-        """Cancels what is under way."""
+        """Cancels all running exports."""
         for job in self._jobs.values():
             job.cancel()
         await asyncio.gather(*self._watchers.values())
@@ -196,7 +196,7 @@ class ExportRoutes(Routes):
         export_ids = set()
         for export in self.store.exports():
             export_ids.add(export.id)
-            if export.state in _UNDER_WAY:
+            if export.state in _RUNNING_STATES:
                 error = "The server was stopped."
                 self.store.update_export(export.id, state=ExportState.FAILED, error=error)
                 shutil.rmtree(self.data.export(export.id), ignore_errors=True)

@@ -24,7 +24,7 @@ __all__ = ["PlayRoutes"]
 _Id = Annotated[str, msgspec.Meta(max_length=64)]
 
 
-class _Wish(msgspec.Struct, forbid_unknown_fields=True):
+class _PlayRequest(msgspec.Struct, forbid_unknown_fields=True):
     study: _Id
     environment: _Id | None = None
 
@@ -42,8 +42,8 @@ class PlayRoutes(Routes):
 
     async def begin(self, request: Request, person: Person) -> Any:
         """Begins to play, or goes on with what the person plays already."""
-        wish = await body(request, _Wish)
-        study = await seen_study(self.store, person, wish.study)
+        wanted = await body(request, _PlayRequest)
+        study = await seen_study(self.store, person, wanted.study)
         if study.state is not StudyState.ENABLED and not may(person, May.MANAGE):
             raise ForbiddenError("This study is not enabled. Ask its owner.", code="not_enabled")
         counts = await in_thread(self.store.counts, [study.id], person.id)
@@ -52,20 +52,20 @@ class PlayRoutes(Routes):
             raise ForbiddenError(text, code="consent")
         async with self.plays.turn(person):
             play = self.plays.of(person)
-            if play is None or not _is_wished(play, study, wish.environment):
-                play = await self._begin(person, study, wish.environment)
+            if play is None or not _is_requested(play, study, wanted.environment):
+                play = await self._begin(person, study, wanted.environment)
         return play.described()
 
-    async def _begin(self, person: Person, study: Study, wished: str | None) -> Play:
+    async def _begin(self, person: Person, study: Study, requested: str | None) -> Play:
         self.plays.check_room(person)
-        wished = wished or None
+        requested = requested or None
         is_assigned = study.assignment is not Assignment.CHOICE and len(study.environments) > 1
-        if wished and is_assigned and not may(person, May.MANAGE):
+        if requested and is_assigned and not may(person, May.MANAGE):
             raise BadRequestError("This study chooses the environment for you.")
 
         async def choose() -> Turn:
             environment = await in_thread(
-                self.store.choose_environment, study.id, person.id, wished
+                self.store.choose_environment, study.id, person.id, requested
             )
             return Turn(
                 environment,
@@ -75,7 +75,7 @@ class PlayRoutes(Routes):
 
         agent_id = self.data.agent_id(person.id, study.id)
         return await self.plays.start(
-            person, study, choose, agent_id=agent_id, is_chosen=wished is not None
+            person, study, choose, agent_id=agent_id, is_chosen=requested is not None
         )
 
     async def _next_seed(
@@ -102,7 +102,7 @@ class PlayRoutes(Routes):
         await self.plays.serve(play, websocket)
 
 
-def _is_wished(play: Play, study: Study, environment: str | None) -> bool:
+def _is_requested(play: Play, study: Study, environment: str | None) -> bool:
     """True if a play has the requested environment, which was not edited since."""
     return (
         not play.is_ending

@@ -11,7 +11,7 @@ from creator_server import Served, drawn, poll
 
 import envlogger
 from rlds_creator.server.plays import Limits
-from rlds_creator.server.workers import Patience
+from rlds_creator.server.workers import WorkerTimeouts
 
 
 def log_of(served, episode):
@@ -148,8 +148,8 @@ def test_somebody_looks_and_does_nothing(tmp_path) -> None:
     [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
 )
 def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
-    patience = Patience(to_answer=2.0, between_pings=0.1)
-    with Served(tmp_path, patience=patience) as served:
+    timeouts = WorkerTimeouts(to_answer=2.0, between_pings=0.1)
+    with Served(tmp_path, timeouts=timeouts) as served:
         study = served.study(drawn(trouble=trouble))  # In the third step.
         with served.player(served.play(study)) as player:
             player.until_step(0)

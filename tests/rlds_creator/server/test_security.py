@@ -13,7 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from rlds_creator.server import errors
 from rlds_creator.server.pages import Pages
-from rlds_creator.server.running import AtMost
+from rlds_creator.server.running import RateLimitFilter
 from rlds_creator.server.security import Application, Hosts
 
 
@@ -140,7 +140,7 @@ def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
 
 def test_a_log_stays_short_whatever_comes() -> None:
     now = 0.0
-    at_most = AtMost(60, clock=lambda: now)
+    at_most = RateLimitFilter(60, clock=lambda: now)
 
     def written(number):
         records = [logging.makeLogRecord({"msg": "wrong %d", "args": (i,)}) for i in range(number)]

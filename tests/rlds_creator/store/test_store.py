@@ -400,7 +400,7 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
 def test_delete_episodes_deletes_all_or_none(
     store: Store, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episodes, "_AT_ONCE", 3)
+    monkeypatch.setattr(episodes, "_MAX_STATEMENT_VALUES", 3)
     live = [play(state=state) for state in (EpisodeState.PLAYING, EpisodeState.ENDED)]
     first, second, third = (play().id for _ in range(3))
     tag = store.add_label(first, "good")

@@ -308,7 +308,7 @@ def long(tmp_path_factory):
 def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
     path, columns = long
     monkeypatch.setattr(steps, "MOST_POINTS", 50)
-    monkeypatch.setattr(episode_view, "_MOST_POINTS_OF_ALL", 60)
+    monkeypatch.setattr(episode_view, "_MAX_TOTAL_POINTS", 60)
     view = view_of(path / kind)
     for name, column, most in [
         ("reward", columns["reward"], 50 if kind == "tfds" else 20),

@@ -18,7 +18,7 @@ from rlds.editing import Delete, Split
 from rlds.sources.episode_table import store_audit
 from rlds_creator.viewing import Shelf
 from rlds_creator.viewing.cache import Cache
-from rlds_creator.viewing.labels import Said
+from rlds_creator.viewing.labels import LabelValue
 from tests.support import tiny_datasets
 
 
@@ -88,7 +88,7 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
 
     # A page of before keeps to the old episode, or gets an error; nothing is labelled by it.
     assert shown.step(0)["values"]["observation"] == 1
-    said = Said(layer="slip", type="flag", value=True)
+    said = LabelValue(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
         old_labels.add(said)
     for ask in (shelf.view, shelf.beside, lambda *place: shelf.labels(*place, "ann")):

@@ -268,7 +268,7 @@ def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
     record(tmp_path / "run")
     assert asked() == first
     # Those that nobody looks at go; a cache that cannot be written is no hindrance.
-    kept = Thumbnails(most_bytes=len(first) + 10)
+    kept = Thumbnails(max_bytes=len(first) + 10)
     assert kept.get("new", lambda: (b"x" * 20, "")) == (b"x" * 20, "")
     assert [one.stat().st_size for one in file.parent.iterdir()] == [20]
     assert kept.get("none", lambda: None) is kept.get("none", pytest.fail) is None
