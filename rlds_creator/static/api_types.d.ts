@@ -184,7 +184,7 @@ export interface PersonStatistics {
 export type Role = "annotator" | "owner" | "participant" | "viewer";
 
 /** The value of a label of an episode, or of the steps from the first to the last one. */
-export interface Said {
+export interface LabelValue {
   layer: string;
   type: "choice" | "flag" | "number" | "text";
   value: boolean | number | string;

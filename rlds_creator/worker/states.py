@@ -115,7 +115,7 @@ class PlayStates:
             raise RefusedError("no episode to discard")
 
     def touch(self, now: float, *, is_held: bool) -> None:
-        """The player did something.
+        """Restarts the timeout of inactivity, after an input.
 
         Args:
           now: The time.

@@ -10,7 +10,7 @@ import { GoTo, Thumbnail, WhereBox, isNumbered, useColumns, useListing } from ".
 import { useStored } from "../view/panes.js";
 
 /** @import { Dataset, DatasetEpisode, EpisodeColumn, Listing } from "../answers.js" */
-/** @import { Said } from "../view/labels.js" */
+/** @import { LabelValue } from "../view/labels.js" */
 
 const LIMIT = 50;
 /** Pictures of an episode in the table. */
@@ -211,7 +211,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
             cell: (/** @type {DatasetEpisode} */ { labels }) => html`<span class="chips">
               ${labels.map(({ layer, value, disagree }) => {
                 const title = layers[layer] || layer;
-                /** @type {Said} */
+                /** @type {LabelValue} */
                 const said = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
                 return html`<${Chip} key=${layer} tone=${disagree ? "odd" : toneOf(said)}>
                   ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(said)}

@@ -39,7 +39,7 @@ import { Values } from "../view/values.js";
 
 /** @import { Outline } from "../answers.js" */
 /** @import { EpisodeData } from "../view/episode.js" */
-/** @import { Key, Layer, Said } from "../view/labels.js" */
+/** @import { Key, Layer, LabelValue } from "../view/labels.js" */
 
 /** The height of a plot with its head; and what all else takes of the window, unless a person chooses. */
 const PLOT_HEIGHT = 226;
@@ -152,7 +152,7 @@ function Replay({
   const [showsKeys, setShowsKeys] = useState(false);
   const { scope, range, setScope, setRange, target } = useTarget();
   /** The label that waits for the name of who labels. */
-  const unsigned = useRef(/** @type {Said | null} */ (null));
+  const unsigned = useRef(/** @type {LabelValue | null} */ (null));
   const sign = () => {
     if (unsigned.current) store.add(unsigned.current);
     unsigned.current = null;

@@ -12,7 +12,7 @@ import { useStored } from "./panes.js";
 /**
  * @typedef {Omit<ShownLayer, "title"> & {title?: string}} Layer
  * @typedef {ShownLayer["type"]} Type
- * @typedef {Pick<ShownLabel, "layer" | "type" | "first" | "last"> & {value: any, title?: string}} Said
+ * @typedef {Pick<ShownLabel, "layer" | "type" | "first" | "last"> & {value: any, title?: string}} LabelValue
  * @typedef {ShownLabel & {title?: string}} Label
  * @typedef {{layer: Layer, value: any, code: string}} Key What a key says; it asks for the value if that is undefined.
  * @typedef {{first: number, last: number}} Range
@@ -33,7 +33,7 @@ export function placeOf({ first, last }) {
 /** @param {any} value */
 export const titleOf = (value) => EPISODE_STATES[value]?.[0] ?? String(value);
 
-/** @param {Said} label */
+/** @param {LabelValue} label */
 export function textOf({ layer, title, type, value }) {
   const name = title || layer;
   if (type === "flag") return value ? name : `not ${name}`;
@@ -43,7 +43,7 @@ export function textOf({ layer, title, type, value }) {
 const GOOD = /^(good|success|succeeded|successful|completed|accepted|correct|ok|pass|passed|yes)$/i;
 const BAD = /^(bad|failure|failed|fail|rejected|wrong|no|unusable|broken)$/i;
 
-/** Whether a label is good or bad news. @param {Said} label @returns {"good" | "bad" | "plain"} */
+/** Whether a label is good or bad news. @param {LabelValue} label @returns {"good" | "bad" | "plain"} */
 export function toneOf({ layer, type, value }) {
   const word = type === "flag" ? layer : String(value);
   const isGood = GOOD.test(word);
@@ -54,7 +54,7 @@ export function toneOf({ layer, type, value }) {
 /** What has a colour of its own. @param {{layer: string, type: Type, value: any}} label */
 const colorKey = ({ layer, type, value }) => (type === "choice" ? `${layer}: ${value}` : layer);
 
-/** @param {Said} one @param {Said} other */
+/** @param {LabelValue} one @param {LabelValue} other */
 export const isSame = (one, other) =>
   one.layer === other.layer && one.type === other.type && one.first === other.first && one.last === other.last;
 
@@ -170,9 +170,9 @@ export function useLabels(base, by, onChange) {
       await reload();
     });
   };
-  const say = (/** @type {Said} */ { layer, type, value, first, last: end }) =>
+  const say = (/** @type {LabelValue} */ { layer, type, value, first, last: end }) =>
     post(path("labels"), { layer, type, value, first, last: end });
-  const add = (/** @type {Said} */ said) =>
+  const add = (/** @type {LabelValue} */ said) =>
     doing(`“${textOf(said)}”, ${placeOf(said)}`, async () => {
       const { labels, adds } = now.current.state;
       // Of tags there is one for all people; of other labels, one for each of them.
@@ -200,7 +200,7 @@ export function useLabels(base, by, onChange) {
     ];
     return new Map([...new Set(names)].map((name, index) => [name, COLORS[(index + 1) % COLORS.length]]));
   }, [keys, state.labels]);
-  const colorOf = (/** @type {Said} */ label) => {
+  const colorOf = (/** @type {LabelValue} */ label) => {
     const tone = toneOf(label);
     // A verdict between good and bad has the color of neither.
     if (tone === "plain" && EPISODE_STATES[label.value]) return "--quiet";
