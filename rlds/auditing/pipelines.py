@@ -64,5 +64,5 @@ class _Noting:
         if result_file.exists():
             return pickle.loads(result_file.read_bytes())
         result = self.work(task)
-        write_at_once(result_file, pickle.dumps(result), durable=False)
+        write_atomically(result_file, pickle.dumps(result), durable=False)
         return result
