@@ -37,7 +37,7 @@ ANSWERS: tuple[type, ...] = (
 # Pages may leave out the fields of these that have a default.
 REQUESTS: tuple[type, ...] = (
     ExportRequest,
-    labels.Said,
+    labels.LabelValue,
     messages.Hello,
     messages.Input,
     messages.Ack,
