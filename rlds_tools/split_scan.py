@@ -52,7 +52,7 @@ _MAX_SHORT_STEPS, _MIN_STEPS_TO_JUDGE = 2, 10
 # Zero first actions are reported if at least this share of the episodes has them, and at most that
 # share of the other actions is zero.
 _MIN_ZERO_FIRST_SHARE, _MAX_ZERO_OTHER_SHARE = 0.9, 0.1
-# A row of `Survey.table`.
+# A row of `SplitScan.table`.
 _EPISODE_DTYPE = np.dtype(
     [
         *(("index", np.int64), ("length", np.int64), ("reward", np.float64)),

@@ -1,6 +1,6 @@
 /** The records that the server and the pages exchange. Written by tools/api_types.py. */
 
-/** A picture, and all before it, were shown or left out. */
+/** The acknowledgement of a picture, and of all before it. */
 export interface Ack {
   op: "ack";
   frame: number;
@@ -21,7 +21,7 @@ export interface ConsentPage {
   total: number;
 }
 
-/** A button of the page. */
+/** A press of a button of the page. */
 export interface ControlPress {
   op: "control";
   do: "confirm" | "end" | "pause" | "resume" | "retry" | "success";
@@ -89,7 +89,7 @@ export interface EpisodeRecord {
 /** The state of an episode. */
 export type EpisodeState = "abandoned" | "cancelled" | "completed" | "ended" | "failed" | "playing" | "rejected";
 
-/** Something that a person did; see `rlds_creator.environments.playable.Inputs`. */
+/** An input event of a person; see `rlds_creator.environments.playable.Inputs`. */
 export interface Event {
   t: number;
   name: string;
@@ -130,7 +130,7 @@ export interface Hello {
   protocol: number;
 }
 
-/** Events, in their order. */
+/** Input events, in order. */
 export interface Input {
   op: "input";
   seq: number;
@@ -147,6 +147,15 @@ export interface Invite {
   expires: number;
   uses_left: number;
   study: string;
+}
+
+/** The value of a label, of an episode or of a range of steps. */
+export interface LabelValue {
+  layer: string;
+  type: "choice" | "flag" | "number" | "text";
+  value: boolean | number | string;
+  first?: number | null;
+  last?: number | null;
 }
 
 /** The timing of an environment: a step for each input, or steps in real time. */
@@ -183,16 +192,7 @@ export interface PersonStatistics {
 /** The role of a person, with its permissions; see `rlds_creator.server.permissions`. */
 export type Role = "annotator" | "owner" | "participant" | "viewer";
 
-/** The value of a label of an episode, or of the steps from the first to the last one. */
-export interface LabelValue {
-  layer: string;
-  type: "choice" | "flag" | "number" | "text";
-  value: boolean | number | string;
-  first?: number | null;
-  last?: number | null;
-}
-
-/** A setting that changes; those that are None stay. */
+/** Changed settings; None leaves a setting unchanged. */
 export interface SettingsChange {
   op: "set";
   fps?: number | null;
