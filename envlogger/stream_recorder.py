@@ -294,7 +294,7 @@ class StreamRecorder(Closing):
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
         self._wake = threading.Event()
-        self._is_of_parent, self._closed = False, False
+        self._is_inherited, self._closed = False, False
         self._thread = threading.Thread(target=self._run, name="envlogger-streams", daemon=True)
         self._thread.start()
         lifetime.close_at_exit(self)
@@ -463,7 +463,7 @@ class StreamRecorder(Closing):
 
     def disown(self) -> None:
         """Called in a forked process, which must not write to the file of its parent."""
-        self._closed = self._is_of_parent = True
+        self._closed = self._is_inherited = True
 
     def _check(self) -> None:
         if self._reserve.cause is not None:
@@ -472,7 +472,7 @@ class StreamRecorder(Closing):
             self._write()
         if self._failure or self._reserve.cause:
             self._raise()
-        if self._is_of_parent:
+        if self._is_inherited:
             raise UsageError("this recorder belongs to the process that forked this one")
         if self._closed:
             raise UsageError("this recorder is closed; make a new one to record more")

@@ -23,7 +23,7 @@ _MAX_NAMED = 10
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A fault.
+    """A finding: a fault of a dataset, with the affected episodes.
 
     Attributes:
       check: The name of the check that found it, one of `rlds.auditing.CHECKS`.

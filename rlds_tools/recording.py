@@ -232,7 +232,7 @@ class _Session:
         from envlogger.callbacks import EpisodeStatistics
 
         self._env, self._act = env, act
-        self._of_episode = {"agent_id": policy, "seed": seed}
+        self._episode_metadata = {"agent_id": policy, "seed": seed}
         self._statistics = EpisodeStatistics()
         self._latest: dict[str, Any] = {}
         self._is_running = False
@@ -252,7 +252,11 @@ class _Session:
             return None
         self._latest = statistics
         # Not how long it took: the same seed records the same values.
-        return {**self._of_episode, "return": statistics["return"], "length": statistics["length"]}
+        return {
+            **self._episode_metadata,
+            "return": statistics["return"],
+            "length": statistics["length"],
+        }
 
     def play(
         self, recorder: EnvLogger, episodes: int | None, steps: int | None, bars: Progress

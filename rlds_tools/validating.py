@@ -122,7 +122,7 @@ def validate(
     """Checks datasets in any format, without TensorFlow.
 
     Errors are broken rules of RLDS (`rlds.validation.validate` lists them), and data that cannot be
-    read. Warnings are what is probably a mistake: cameras that are black, of one color or frozen,
+    read. Warnings are probable mistakes: cameras that are black, of one color or frozen,
     elements of observations and actions that never change or are at a limit in 10 % of the steps,
     NaN, episodes that are there twice or have two steps at most, empty instructions,
     `is_terminal` that is never true, and actions whose numbers are not what is declared of them.

@@ -204,7 +204,7 @@ class _Order:
 def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.Dataset:
     features = features_of(source.source)
     converted = _ConvertedEpisodes(source, features)
-    spec = _Spec(
+    spec = _EpisodeSpec(
         features[rlds.STEPS].feature.get_tensor_spec(),
         {name: child.get_tensor_spec() for name, child in features.items() if name != rlds.STEPS},
     )
@@ -290,8 +290,8 @@ class _ConvertedEpisodes:
         return np.stack(images)
 
 
-class _Spec:
-    """The spec of episodes.
+class _EpisodeSpec:
+    """The TensorFlow spec of episodes, and their conversion from and to flat leaves.
 
     Args:
       steps: The spec of a step.
@@ -340,7 +340,7 @@ class _Groups:
       size: The number of episodes in a group.
     """
 
-    def __init__(self, episodes: Episodes, spec: _Spec) -> None:
+    def __init__(self, episodes: Episodes, spec: _EpisodeSpec) -> None:
         assert episodes.source.can.run is not None
         self._run, self._location_of, self._spec = (
             episodes.source.can.run,

@@ -46,7 +46,7 @@ class BackendWriter(Closing, abc.ABC):
         self._in_episode = False
         self._first_step_pending = False
         self._pending_episode_metadata: Any = None
-        self._is_of_parent = False
+        self._is_inherited = False
         self._closed = False
         lifetime.close_at_exit(self)
 
@@ -168,7 +168,7 @@ class BackendWriter(Closing, abc.ABC):
         return self._metadata
 
     def _check_open(self) -> None:
-        if self._is_of_parent:
+        if self._is_inherited:
             raise UsageError(
                 f"this {type(self).__name__} belongs to the process that forked this one; make a "
                 "new one here"
@@ -178,7 +178,7 @@ class BackendWriter(Closing, abc.ABC):
 
     def disown(self) -> None:
         """Called in a forked process, which must not write to the files of its parent."""
-        self._closed = self._is_of_parent = True
+        self._closed = self._is_inherited = True
 
     def __del__(self) -> None:
         if not self._closed:

@@ -225,7 +225,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
         Raises:
           StorageError: The rest cannot be written, and no call has reported it yet.
         """
-        if self._is_of_parent:
+        if self._is_inherited:
             return
         self._closed = True
         try:

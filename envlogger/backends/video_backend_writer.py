@@ -210,7 +210,7 @@ class VideoBackendWriter(BackendWriter):
         if self._closed:
             return
         self._closed = True
-        if self._is_of_parent:
+        if self._is_inherited:
             return
         self._start_queue.put(None)
         self._starter.join()

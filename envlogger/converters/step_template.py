@@ -507,14 +507,14 @@ class _Parser:
             raise ValueError(f"field {number} at byte {begin} is cut off")
         return content, content + size
 
-    def _all_of(self, begin: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-        """The contents of a repeated field that takes all bytes up to `end`."""
+    def _repeated_fields(self, begin: int, end: int, number: int) -> Iterator[tuple[int, int]]:
+        """Yields the contents of a repeated field that takes all bytes up to `end`."""
         while begin < end:
             content, begin = self._length_delimited(begin, end, number)
             yield content, begin
 
-    def _only(self, begin: int, end: int, number: int) -> tuple[int, int]:
-        """The content of a field that takes all bytes."""
+    def _single_field(self, begin: int, end: int, number: int) -> tuple[int, int]:
+        """Returns the content of a field that takes all bytes."""
         content, content_end = self._length_delimited(begin, end, number)
         if content_end != end:
             raise ValueError(f"more than field {number} at byte {begin}")
@@ -527,7 +527,7 @@ class _Parser:
         if begin == end:
             return _Constant(None)
         number = self._record[begin] >> 3
-        begin, end = self._only(begin, end, number)
+        begin, end = self._single_field(begin, end, number)
         if number == Data.DATUM_FIELD_NUMBER:
             return self._datum(begin, end)
         if number == Data.DICT_FIELD_NUMBER:
@@ -535,7 +535,7 @@ class _Parser:
         kinds = {Data.ARRAY_FIELD_NUMBER: list, Data.TUPLE_FIELD_NUMBER: tuple}
         if number not in kinds:
             raise ValueError(f"field {number} at byte {begin}")
-        items = self._all_of(begin, end, Data.Tuple.VALUES_FIELD_NUMBER)
+        items = self._repeated_fields(begin, end, Data.Tuple.VALUES_FIELD_NUMBER)
         return _Container(kinds[number], [self._data(*item) for item in items], [])
 
     def _dict(self, begin: int, end: int) -> _Container:
@@ -545,14 +545,14 @@ class _Parser:
             entry, begin = self._length_delimited(begin, end, Data.Dict.VALUES_FIELD_NUMBER)
             key, key_end = self._length_delimited(entry, begin, 1)
             keys.append(self._record[key:key_end].decode())
-            children.append(self._data(*self._only(key_end, begin, 2)))
+            children.append(self._data(*self._single_field(key_end, begin, 2)))
         if begin < end:
-            items = self._only(begin, end, Data.Dict.KVS_FIELD_NUMBER)
-            for item in self._all_of(*items, Data.Array.VALUES_FIELD_NUMBER):
-                pair = self._only(*item, Data.TUPLE_FIELD_NUMBER)
+            items = self._single_field(begin, end, Data.Dict.KVS_FIELD_NUMBER)
+            for item in self._repeated_fields(*items, Data.Array.VALUES_FIELD_NUMBER):
+                pair = self._single_field(*item, Data.TUPLE_FIELD_NUMBER)
                 key, key_end = self._length_delimited(*pair, Data.Tuple.VALUES_FIELD_NUMBER)
                 keys.append(codec.decode(Data.FromString(self._record[key:key_end])))
-                value = self._only(key_end, pair[1], Data.Tuple.VALUES_FIELD_NUMBER)
+                value = self._single_field(key_end, pair[1], Data.Tuple.VALUES_FIELD_NUMBER)
                 children.append(self._data(*value))
         try:
             is_unique = len(set(keys)) == len(keys)
@@ -574,14 +574,14 @@ class _Parser:
             if datum.values.ListFields():
                 raise ValueError("values in an unusual place")
             return _Constant(codec.decode_datum(datum))
-        content, end = self._only(values, end, Datum.VALUES_FIELD_NUMBER)
+        content, end = self._single_field(values, end, Datum.VALUES_FIELD_NUMBER)
         if content == end:
             return _Constant(None)
         return self._values(content, end, shape)
 
     def _values(self, begin: int, end: int, shape: tuple[int, ...]) -> _Node:
         number = self._record[begin] >> 3
-        begin, end = self._only(begin, end, number)
+        begin, end = self._single_field(begin, end, number)
         descriptor = Datum.Values.DESCRIPTOR.fields_by_number.get(number)
         if descriptor is None or (min(shape, default=0) < 0 and shape != (SCALAR_DIM_SIZE,)):
             raise ValueError(f"values in field {number}, shape {shape}")

@@ -51,7 +51,7 @@ _MAX_TYPED = 100
 
 
 class Typed(Choices):
-    """An action that is one of several characters. What is typed faster than it steps waits.
+    """An action that is one of several characters. Keys typed faster than steps are queued.
 
     Args:
       spec: The spec of the action.

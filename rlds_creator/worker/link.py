@@ -36,7 +36,7 @@ __all__ = [
 Message = dict[str, Any] | bytes
 
 HEADER_SIZE = 5
-# A larger picture is none that a page could show in time.
+# The limit of messages: a page could not show larger pictures in time.
 MAX_PAYLOAD_SIZE = 16 << 20
 
 _HEADER = struct.Struct("<Ic")
