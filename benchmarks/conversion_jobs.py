@@ -251,13 +251,13 @@ def grow(data: Path, size: int, *, to: str) -> Work:
 
     from rlds_ecosystem.files import processes
 
-    real, sizes = processes._done_here, iter([min(size, WARM)])
+    real, sizes = processes._run_in_this_process, iter([min(size, WARM)])
 
     def work(folder: Path) -> tuple[int, dict[str, float]]:
         tasks: dict[str, list[float]] = {}
         watch = _Disk(folder)
 
-        def done_here(work: Any, *arguments: Any) -> Any:
+        def run_here(work: Any, *arguments: Any) -> Any:
             watch.look()
             begin = time.process_time()
             result = real(work, *arguments)
@@ -265,7 +265,7 @@ def grow(data: Path, size: int, *, to: str) -> Work:
             return result
 
         number, begin = next(sizes, size), time.process_time()
-        with mock.patch.object(processes, "_done_here", done_here):
+        with mock.patch.object(processes, "_run_in_this_process", run_here):
             make(generated.GeneratedSource(number), to, folder, -1)
         total = time.process_time() - begin - watch.seconds
         phases = Counter[str]()

@@ -102,7 +102,7 @@ def test_a_writer_that_fails_to_close_does_not_keep_others_from_closing(tmp_path
         class Broken:
             def close(self): raise ValueError("of the broken one")
         logger, broken = begin(), Broken()
-        lifetime.watch(broken)
+        lifetime.close_at_exit(broken)
     """
     assert "of the broken one" in run(tmp_path, code).stderr
     assert lengths(tmp_path) == [10]

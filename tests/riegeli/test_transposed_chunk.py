@@ -446,7 +446,7 @@ def encode_until_no_longer(parts):
 
 
 def test_skipped_fields_count_as_progress(monkeypatch):
-    monkeypatch.setattr("riegeli._pure.machine._FREE_STEPS", 0)
+    monkeypatch.setattr("riegeli._pure.machine._MIN_STEP_LIMIT", 0)
     # Hundreds of states follow each other without a transition, and write nothing.
     record = b"".join(field(n, 0, b"\7") for n in range(1, 200))
     parts = parts_of([record] * 100)

@@ -81,10 +81,10 @@ def test_intact_records_of_a_torn_file_are_read(tmp_path):
     ends = [18, 34, 53]
     for size in range(len(data) + 1):
         (tmp_path / "torn").write_bytes(data[:size])
-        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= size for e in ends)]
+        assert list(valid_records(tmp_path / "torn")) == records[: sum(e <= size for e in ends)]
     for offset in range(len(data)):
         (tmp_path / "torn").write_bytes(data[:offset] + b"!" + data[offset + 1 :])
-        assert list(sound_records(tmp_path / "torn")) == records[: sum(e <= offset for e in ends)]
+        assert list(valid_records(tmp_path / "torn")) == records[: sum(e <= offset for e in ends)]
 
 
 def test_files_without_records_can_be_opened(tmp_path):

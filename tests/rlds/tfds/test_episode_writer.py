@@ -578,14 +578,14 @@ def test_a_kill_while_a_shard_gets_its_format_loses_no_episode(tmp_path, monkeyp
     writer = EpisodeWriter(tmp_path, CONFIG, **options)
     writer.add_episode(episode(0))
     with monkeypatch.context() as patch:
-        patch.setattr(growing.GrowingDataset, "_adopt_numbered", fail)
+        patch.setattr(growing.GrowingDataset, "_publish_numbered", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
     assert [name for name in files(tmp_path) if name.endswith(".whole")]
     writer = EpisodeWriter(tmp_path / "other", CONFIG, **options)
     writer.add_episode(episode(0))
     with monkeypatch.context() as patch:
-        patch.setattr(growing.GrowingDataset, "_adopt", fail)
+        patch.setattr(growing.GrowingDataset, "_publish", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
     for directory in (tmp_path, tmp_path / "other"):

@@ -41,7 +41,7 @@ def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
         st.tuples(st.sampled_from(["all", "one", "none"]), st.booleans()), min_size=60, max_size=120
     ),
 )
-def test_what_is_accepted_is_flushed_within_the_interval(seconds_per_job, flush, rounds):
+def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, rounds):
     """Whether as much as may wait is handed over, before and during a round, or little."""
     clock, limits = make(flush_interval=1.0)
     waiting, unflushed = [], []  # When they were accepted.
@@ -115,9 +115,9 @@ def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
 def test_a_thread_that_rests_a_third_of_the_time_has_time():
     clock, limits = make(flush_interval=None)
     is_idle = []
-    for rest in (0.0055, 0.0045, 0.0055):
+    for pause in (0.0055, 0.0045, 0.0055):
         for _ in range(500):
-            clock.now += rest
+            clock.now += pause
             do_round(clock, limits, seconds=0.01)
         is_idle.append(limits.is_idle(0, 0))
     assert is_idle == [True, False, True]
