@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds.conversion.beam import check_shared_folder, run_in_pipeline, suppress_errors
-from rlds_ecosystem.files.whole_files import draft_of, write_at_once
+from rlds_ecosystem.files.whole_files import draft_of, write_atomically
 
 __all__ = ["done_in_pipeline"]
 

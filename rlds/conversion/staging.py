@@ -275,7 +275,7 @@ class Staging:
             )
         self._has_begun = True
         joined.unlink(missing_ok=True)
-        write_at_once(job_file, json.dumps(self._job).encode())
+        write_atomically(job_file, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Killed workers leave drafts.
             if is_exclusive and draft.suffix != ".json":
                 shutil.rmtree(draft, ignore_errors=True)

@@ -44,7 +44,7 @@ def augment(image: np.ndarray, options: Mapping[str, Any], randoms: np.ndarray) 
     for name, numbers in zip(options[_ORDER], randoms, strict=True):
         change = CHANGES.get(name)
         if change is None:
-            raise ValueError(f"no augmentation {name!r}; {what_there_is(name, CHANGES)}")
+            raise ValueError(f"no augmentation {name!r}; {suggest_names(name, CHANGES)}")
         camera_options = options.get(name, ())
         try:
             if isinstance(camera_options, Mapping):

@@ -124,7 +124,7 @@ def materialise(
         shard_episodes=max_episodes_per_shard,
         png_level=png_level,
     )
-    with made_at_once(directory) as draft:
+    with atomic_target(directory) as draft:
         drafts = draft.parent  # Unfinished parts are removed with it.
         write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
         for written_split in tfds_files.open_folder(draft).values():

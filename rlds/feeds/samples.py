@@ -821,7 +821,7 @@ class GoalSamples(_DerivedSamples):
         for name in (*goals.fields, *([goals.own] if goals.own else [])):
             if root_of(name) != rlds.OBSERVATION or not _paths_in(stored, name):
                 observed = [path for path in stored if root_of(path) == rlds.OBSERVATION]
-                known = fields_there_are(name, observed, step_aliases(self.table.episodes.source))
+                known = suggest_fields(name, observed, step_aliases(self.table.episodes.source))
                 raise KeyError(f"no field {name!r} of observations; {known}")
         paths = [path for name in goals.fields for path in _paths_in(stored, name)]
         own_paths = paths
@@ -836,7 +836,7 @@ class GoalSamples(_DerivedSamples):
                 )
         self._paths = list(zip(paths, own_paths))
         if reward_fn is not None and not _paths_in(samples.spec, rlds.REWARD):
-            known = fields_there_are(rlds.REWARD, samples.spec)
+            known = suggest_fields(rlds.REWARD, samples.spec)
             raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {known}")
 
     @override
@@ -920,7 +920,7 @@ class NormalizedSamples(_DerivedSamples):
         names = normalization.names_of(fields, statistics)
         sample_names = {normalized_as(path) for path in samples.spec}
         if missing := sorted(names - sample_names) if fields is not None else []:
-            known = fields_there_are(missing[0], samples.spec)
+            known = suggest_fields(missing[0], samples.spec)
             raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {known}")
         self._names = names & sample_names
         self._normalized(samples.columns(_NO_SAMPLES))  # Checks dtypes and shapes.

@@ -139,7 +139,7 @@ class UniformFields(View):
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
         for path in [p for it in self._parts.values() for p in it if p is not None]:
             if path not in stored:
-                raise KeyError(f"no field {path!r}; {fields_there_are(path, stored)}")
+                raise KeyError(f"no field {path!r}; {suggest_fields(path, stored)}")
         # Masks are constant over steps, except for texts.
         self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}

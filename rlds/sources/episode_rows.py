@@ -90,7 +90,7 @@ class RowMaker:
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
         # Paths of the mask fields (whether an episode has a value), by field path.
         marks = {path: known_field(path) for path in episode}
-        self._masks = {p: mark for p, mark in marks.items() if is_mark(episode.get(mark))}
+        self._masks = {p: mark for p, mark in marks.items() if is_known_mask(episode.get(mark))}
         stamp = steps.get(_TIMESTAMP)
         self._has_timestamps = isinstance(stamp, Field) and stamp.unit == "ns"
         self.columns = {

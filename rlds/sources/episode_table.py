@@ -415,7 +415,7 @@ class _TableWriter:
                 continue
             table = next(new)
             if keeps_rows and len(tasks) > 1:
-                write_at_once(file, _as_bytes(table), durable=False)
+                write_atomically(file, _as_bytes(table), durable=False)
             yield table
 
     def _write(self, tables: Iterator[Any]) -> None:

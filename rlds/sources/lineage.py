@@ -293,7 +293,7 @@ def write_lineage(
     # One entry a line, for human readers.
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
     # Lone surrogates, of file names that are no UTF-8, become JSON escapes.
-    write_at_once(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
+    write_atomically(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
 
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class FramesSource(View):
 
     def _begin(self) -> None:
         # The most recently read clips, and the indexes of more clips.
-        self._clips, self._indexes = LastUsed(_READER_CACHE_BYTES), LastUsed(_INDEX_CACHE_BYTES)
+        self._clips, self._indexes = LruCache(_READER_CACHE_BYTES), LruCache(_INDEX_CACHE_BYTES)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: v for name, v in vars(self).items() if not isinstance(v, LruCache)}

@@ -425,7 +425,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _begin(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
         """Writes the journal of an episode: files that come or go, and the count of episodes."""
         log = _with_kind(folder, RUNNING).name
-        write_at_once(self._own / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode())
+        write_atomically(
+            self._own / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode()
+        )
 
     def _take_back(self) -> Path:
         """Takes the last episode out of the dataset again; returns its log."""
