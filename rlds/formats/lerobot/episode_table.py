@@ -153,7 +153,7 @@ class EpisodeMetadata:
         self._cached: tuple[str, int, dict[str, Any]] | None = None  # The rows that were read last.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None, "_known": None}  # They are open.
+        return {**self.__dict__, "_rows": None, "_cached": None}  # They are open.
 
     def row(self, position: int) -> EpisodeRow:
         """Returns the index, length and file locations of an episode.

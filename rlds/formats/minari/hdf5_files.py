@@ -58,7 +58,7 @@ class Hdf5Storage(EpisodeStorage):
         self._cached: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": {}}
+        return {**self.__dict__, "_cached": {}}
 
     @override
     def opened(self) -> Hdf5File:
