@@ -527,7 +527,7 @@ CHECKS: Sequence[DataCheck] = (
         "world models: frames were written twice",
         "3 % of the rows, and twice the 90 % quantile of the other episodes",
         _repeated,
-        ("gap", "spike", "jitter"),
+        ("gap", "spike", "jitter", "lag"),
     ),
     DataCheck(
         "gap",

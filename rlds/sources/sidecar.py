@@ -380,9 +380,9 @@ class Sidecar:
           ValueError: The values do not match, or are damaged.
         """
         row = self.packed_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
-        num_steps, _, begin, end, is_known, is_terminal, truncated, complete = row[EPISODES]
+        num_steps, _, begin, end, final_known, is_terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
-        derived_flags = self.derived_flags(int(num_steps), bool(is_known), bool(is_terminal))
+        derived_flags = self.derived_flags(int(num_steps), bool(final_known), bool(is_terminal))
         for name, column in derived_flags.items():
             if len(other := row[FLAGS + name][0]) not in (0, num_steps):
                 raise ValueError(f"{name}: {len(other)} values, expected {num_steps}")
@@ -398,7 +398,7 @@ class Sidecar:
             origin=Origin(as_text(row[FILE][0]), int(begin), int(end)),
             truncated=bool(truncated),
             complete=bool(complete),
-            final_observation_known=bool(is_known),
+            final_observation_known=bool(final_known),
             metadata=nest(self._episode_values(row, values or {})),
         )
 
@@ -871,7 +871,7 @@ class _FolderStreams:
 
 
 def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> StoredSidecar | None:
-    """Returns the sidecar that an earlier release wrote to a folder; None without one."""
+    """Returns the sidecar of a dataset folder in the form of an earlier release, if it has one."""
     check_link(directory)
     if digest is not None:
         raise _lost_error(folder, "it is missing", digest)

@@ -31,7 +31,7 @@ __all__ = ["EpisodeDatabase"]
 
 # The maximum number of values in a statement; databases have a limit.
 _MAX_STATEMENT_VALUES = 5_000
-_of = tables.labels.c
+_of = tables.labels.c  # The columns of labels, for queries.
 _is_tag = sa.and_(_of.type == "flag", _of.holds)
 # The minimum time between labels of an episode, also if the clock is set back.
 _MIN_INTERVAL_S = 1e-6

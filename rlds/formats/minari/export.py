@@ -466,7 +466,7 @@ def _holds(leaf: LeafSpace, field: Field) -> bool:
     """Whether a space has the dtype and shape of a field."""
     if leaf.kind == "Text" or field.is_text:
         return leaf.field.is_text == field.is_text
-    shape = leaf.jpeg.shape if leaf.is_image and field.encoding else leaf.shape
+    shape = leaf.jpeg_field.shape if leaf.is_image and field.encoding else leaf.shape
     return (leaf.field.dtype, shape) == (field.column_dtype, field.shape)
 
 

@@ -157,7 +157,7 @@ class Hdf5Storage(EpisodeStorage):
         # If all images have as many bytes, they are the rows of a matrix.
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         if self._is_image(path) and (array.kind == "ragged" or is_matrix):
-            return self._spaces.leaves[path].jpeg
+            return self._spaces.leaves[path].jpeg_field
         if array.kind == "numbers":
             return Field(array.dtype, array.shape[1:])
         return Field(str if array.kind == "text" else bytes, array.shape[1:])

@@ -45,7 +45,7 @@ class LeafSpace:
         return tuple(size or 0 for size in self.field.shape)
 
     @property
-    def jpeg(self) -> Field:
+    def jpeg_field(self) -> Field:
         """The field of images kept as JPEG files; grey images have one channel."""
         height, width, *channels = self.shape
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")

@@ -126,7 +126,7 @@ class TableStorage(EpisodeStorage):
         if types.is_string(array.type) or types.is_large_string(array.type):
             return StoredColumn(Field(str), objects(array.to_pylist()))
         if types.is_binary(array.type) or types.is_large_binary(array.type):
-            field = leaf.jpeg if leaf is not None and leaf.is_image else Field(bytes)
+            field = leaf.jpeg_field if leaf is not None and leaf.is_image else Field(bytes)
             return StoredColumn(field, objects(array.to_pylist()))
         if types.is_fixed_size_list(array.type) and _is_number(array.type.value_type):
             size, num_rows = array.type.list_size, len(array)

@@ -145,9 +145,9 @@ class EpisodeEncoder:
         for row, (episode, example) in enumerate(zip(episodes, examples, strict=True)):
             rows = slice(begin, begin + lengths[row])
             begin = rows.stop
-            of_steps = steps if len(episodes) == 1 else _taken(steps, rows)
-            fitted = dataclasses.replace(episode, steps=of_steps, metadata=_taken(metadata, row))
-            encoded.append(Encoded(fitted, example))
+            of_steps = steps if len(episodes) == 1 else _rows_of(steps, rows)
+            matched = dataclasses.replace(episode, steps=of_steps, metadata=_rows_of(metadata, row))
+            encoded.append(Encoded(matched, example))
         return encoded
 
     def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _without(nest: Mapping[str, Any], paths: Mapping[str, Any], prefix: str = ""
     }
 
 
-def _taken(columns: Any, rows: Any) -> Any:
+def _rows_of(columns: Any, rows: Any) -> Any:
     return map_columns(operator.itemgetter(rows), columns)
 
 

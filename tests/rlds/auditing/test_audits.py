@@ -80,6 +80,13 @@ def test_a_fault_of_most_episodes_is_one_fact(tmp_path):
     assert len(report.facts) == 1
 
 
+def test_repeated_rows_are_not_called_late_as_well(tmp_path):
+    planted = audited_data.planted("arm", 3)
+    [faulty] = [number for number, kind in planted.faults.items() if kind == "rows repeated"]
+    findings = audit(write(tmp_path / "arm", planted.episodes), jobs=1).findings
+    assert [it.check for it in findings if it.episode == faulty] == ["repeated"]
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.005])
 def test_one_row_late_is_found_in_slow_motion_at_a_high_rate(noise, tmp_path):
     rng, rows = np.random.default_rng(1), 1000
