@@ -189,7 +189,7 @@ def _draw(samples, goals):
         assert ((low <= drawn_goals) & (drawn_goals < high)).all()  # Ours may be there, too.
         return drawn_goals
 
-    samples._drawn = as_the_loader
+    samples._sample_goals = as_the_loader
 
 
 def _check_column(name, column, expected):
