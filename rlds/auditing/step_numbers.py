@@ -118,8 +118,8 @@ class StepNumbers:
         self._add_declared(episodes)
         self._instruction = _instruction_of(self._source)
         of_episodes = leaves_at(as_fields(self._source.fields.episode), None)
-        self._texts = [path for path, field in of_episodes if _is_text(field)]
-        self._texts += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
+        self._text_paths = [path for path, field in of_episodes if _is_text(field)]
+        self._text_paths += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._assessed_states = np.arange(len(all_names))
         stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
@@ -156,7 +156,7 @@ class StepNumbers:
         """
         paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
         paths += [f"{rlds.STEPS}/{path}" for path in self.task_columns]
-        episode = reading.read(self._source, split, index, [*paths, *self._texts], rows)
+        episode = reading.read(self._source, split, index, [*paths, *self._text_paths], rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
             _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_indices)
@@ -175,7 +175,7 @@ class StepNumbers:
         of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
         of_episode = dict(leaves_at(episode.metadata, None))
         values = {**of_episode, **of_steps}
-        texts = {path: _texts(values[path]) for path in self._texts if path in values}
+        texts = {path: _distinct_texts(values[path]) for path in self._text_paths if path in values}
         instructions = texts.get(self._instruction)
         task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
@@ -243,7 +243,7 @@ def _has_tasks(field: object) -> bool:
     return isinstance(field, Field) and field.table == TASKS and not field.shape
 
 
-def _texts(value: Any) -> list[str]:
+def _distinct_texts(value: Any) -> list[str]:
     """The different texts of a field, in the order of the steps; bytes that are no UTF-8, too."""
     values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value]
     return list(dict.fromkeys(as_text(each, "replace") for each in values))

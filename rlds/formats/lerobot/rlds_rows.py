@@ -60,6 +60,7 @@ from rlds.sources.restored import RestoredSource
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
 from rlds.sources.source import Place, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
+from rlds.sources.texts import as_text
 from rlds.sources.view import stored_at, stored_names
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
@@ -387,9 +388,9 @@ class RldsRows:
             return [""] * num_rows
         steps = dict(leaves_at(episode.steps, None))
         if self._task in steps:
-            return [_text(value) for value in steps[self._task][:num_rows].tolist()]
+            return [as_text(value, "replace") for value in steps[self._task][:num_rows].tolist()]
         metadata = dict(leaves_at(episode.metadata, None))
-        return [_text(metadata[self._task])] * num_rows
+        return [as_text(metadata[self._task], "replace")] * num_rows
 
     def _check_times(self, num_rows: int, where: str) -> None:
         fps = self._fps
@@ -419,11 +420,6 @@ def _numbered_tasks(
 
 def _is_text(field: Any) -> bool:
     return isinstance(field, Field) and field.is_text and not field.shape and not field.encoding
-
-
-def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.ndarray) else value
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _images(values: np.ndarray) -> Any:
