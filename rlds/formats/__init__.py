@@ -1,1 +1,1 @@
-"""Raw formats: a folder for each, with how it is read and how it is written."""
+"""Raw formats: a folder for each format, with its reader and its export."""

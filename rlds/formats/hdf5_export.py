@@ -1,4 +1,4 @@
-"""Exports with an HDF5 group for each episode, by the layout table of a format.
+"""Exports to HDF5 files with a group for each episode.
 
 Staged episodes are copied into the final file without decoding their chunks. Only the names of
 their groups and the attributes with counts change.
@@ -28,19 +28,19 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
-__all__ = ["Hdf5EpisodesExport", "PartFiles", "copy_row"]
+__all__ = ["Hdf5EpisodesExport", "StagedFiles", "copy_row"]
 
 # Fields of steps that are derived on reading.
 _DERIVED_FIELDS = (*rlds.STEP_FLAGS, rlds.DISCOUNT)
 
 
-class PartFiles(contextlib.ExitStack):
-    """The HDF5 files of staged parts; one is open at a time."""
+class StagedFiles(contextlib.ExitStack):
+    """The HDF5 files of staged datasets; one is open at a time."""
 
     _source: Source | None = None
 
-    def at(self, source: Source) -> Hdf5File:
-        """Returns the open file of a part."""
+    def open(self, source: Source) -> Hdf5File:
+        """Returns the open file of a staged dataset."""
         if source is not self._source:
             self.close()
             paths = [os.fspath(path) for path in source.inputs()]
@@ -49,21 +49,21 @@ class PartFiles(contextlib.ExitStack):
         return self._file
 
     def copy(self, source: Source, names: Mapping[str, str], to: Any) -> None:
-        """Copies groups or arrays of a part to an `h5py.File`.
+        """Copies groups or arrays of a staged dataset to an `h5py.File`.
 
         Args:
-          source: The part.
-          names: The new names, by the names in the part.
-          to: The file.
+          source: The staged dataset.
+          names: The new names, by the names in the staged dataset.
+          to: The target file.
         """
         h5py = import_extra("h5py")
-        with self.at(source).read() as file:
+        with self.open(source).read() as file:
             for name, new in names.items():
                 h5py.h5o.copy(file.id, name.encode(), to.id, new.encode())
 
 
 def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
-    """Copies the sidecar row of an episode from a staged part; returns the episode.
+    """Copies the sidecar row of a staged episode; returns the episode.
 
     The returned steps have only their flags.
     """
@@ -74,10 +74,10 @@ def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
 
 
 class Hdf5EpisodesExport(Export):
-    """Writes numeric and image fields of steps to HDF5; all else is in the sidecar.
+    """Writes numeric and image fields of steps to HDF5, and all other fields to the sidecar.
 
-    PNG files become arrays. Attributes of episodes that came from the format are written, too, for
-    other readers.
+    PNG images become arrays. For other readers, attributes of episodes that came from the format
+    are written, too.
 
     Attributes:
       table: The layout of the groups.
@@ -86,8 +86,8 @@ class Hdf5EpisodesExport(Export):
       metadata: The metadata of the dataset, if its episodes came from the format.
       array_paths: The paths of the arrays of fields of steps, by field.
       sidecar: The sidecar.
-      names: The names of places in placements; see `sidecar_placements`.
-      reasons: Special reasons why fields of steps are in the sidecar, by path.
+      names: The target names in placements; see `sidecar_placements`.
+      reasons: The reasons why fields of steps are in the sidecar, by path.
     """
 
     table: ClassVar[Hdf5Table]
@@ -114,7 +114,7 @@ class Hdf5EpisodesExport(Export):
         self.sidecar = Sidecar.of(episodes, read, with_final, arrays=self.pngs)
 
     def find_array_paths(self) -> dict[str, str]:
-        """Returns the fields of steps that the format holds, with the paths of their arrays."""
+        """Returns the paths of arrays, by the fields of steps that the format can hold."""
         array_paths = {path: self.table.array_path(path) for path in self.steps if self.holds(path)}
         return {
             path: array
@@ -123,7 +123,7 @@ class Hdf5EpisodesExport(Export):
         }
 
     def holds(self, path: str) -> bool:
-        """Whether a field of the steps has numbers of one shape, or images of one shape."""
+        """Returns True if a field of steps has numbers or images of a fixed shape."""
         field = self.steps.get(path)
         if (
             not isinstance(field, Field)
@@ -149,10 +149,7 @@ class Hdf5EpisodesExport(Export):
         return {array: rows[path] for path, array in self.array_paths.items()}
 
     def write_values(self, group: Any, episode: SourceEpisode) -> None:
-        """Writes the attributes and the per-episode arrays of an episode to its group.
-
-        They are in the sidecar, too.
-        """
+        """Writes attributes and per-episode arrays, which are in the sidecar, too, to a group."""
         values = dict(leaves_at(episode.metadata, None))
         for name in self.metadata.get(ATTRIBUTE_NAMES, ()):
             if name in values:

@@ -1,7 +1,7 @@
 """The sidecar of HDF5 files: attributes of groups in the group `rlds`.
 
-The sidecar is in the file, as files are often copied without their folder. It is in attributes, as
-readers of some formats treat every array of a file as data.
+The sidecar is inside the file because files are often copied without their folder. It is stored in
+attributes because readers of some formats treat every array of a file as data.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rlds.sources.sidecar import (
 __all__ = [
     "SIDECAR_GROUP",
     "hdf5_sidecar_writer",
+    "read_array",
     "read_hdf5_sidecar",
-    "read_numbers",
     "sidecar_digest",
+    "write_array",
     "write_digest",
-    "write_numbers",
 ]
 
 # The groups of the streams of columns.
@@ -45,74 +45,74 @@ _NUM_CACHED_BLOCKS = 64
 
 def hdf5_sidecar_writer(file: Any, sidecar: Sidecar) -> SidecarWriter:
     """Returns the writer of a sidecar in an `h5py.File`; close it before the file."""
-    numbers: Counter[str] = Counter()
+    values: Counter[str] = Counter()
 
     def append(stream: str, data: bytes) -> None:
-        _put(file, f"{_COLUMNS}/{stream}", numbers[stream], np.frombuffer(data, np.uint8))
-        numbers[stream] += 1
+        _write_block(file, f"{_COLUMNS}/{stream}", values[stream], np.frombuffer(data, np.uint8))
+        values[stream] += 1
 
     def finish(text: str) -> None:
-        write_numbers(file, SIDECAR_TEXT, np.frombuffer(text.encode(), np.uint8))
+        write_array(file, SIDECAR_TEXT, np.frombuffer(text.encode(), np.uint8))
 
     return SidecarWriter(sidecar, append, finish, block=_BLOCK_BYTES)
 
 
-def write_numbers(file: Any, name: str, numbers: np.ndarray) -> None:
-    """Writes numbers to attributes, for `read_numbers`."""
-    size = _BLOCK_BYTES // numbers.itemsize
-    for block, begin in enumerate(range(0, len(numbers), size)):
-        _put(file, name, block, numbers[begin : begin + size])
+def write_array(file: Any, name: str, values: np.ndarray) -> None:
+    """Writes an array to attributes, for `read_array`."""
+    size = _BLOCK_BYTES // values.itemsize
+    for block, begin in enumerate(range(0, len(values), size)):
+        _write_block(file, name, block, values[begin : begin + size])
 
 
 def write_digest(file: Any, sidecar: Sidecar) -> None:
-    """Writes the digest of the sidecar next to an `h5py.File` to it."""
+    """Writes the digest of a sidecar in another file to an `h5py.File`."""
     file.create_group(SIDECAR_GROUP).attrs[_DIGEST] = sidecar.digest
 
 
 def sidecar_digest(hdf5: Hdf5File) -> Any:
-    """Returns the digest of the sidecar of a file; None if there is none."""
+    """Returns the digest of the sidecar of a file; None without a sidecar."""
     with hdf5.read(field=SIDECAR_GROUP) as file:
         has_sidecar = hdf5.has(file, SIDECAR_GROUP)
         return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if has_sidecar else None
 
 
-def _put(file: Any, name: str, number: int, numbers: np.ndarray) -> None:
-    file.create_group(f"{name}/{number}").attrs[_BLOCK] = numbers
+def _write_block(file: Any, name: str, index: int, values: np.ndarray) -> None:
+    file.create_group(f"{name}/{index}").attrs[_BLOCK] = values
 
 
 def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
-    """Returns the sidecar of a file, if it has one.
+    """Returns the sidecar of a file; None without a sidecar.
 
     Raises:
-      SourceError: It is damaged.
+      SourceError: The sidecar is damaged.
     """
     with hdf5.read() as file:
         if not hdf5.has(file, SIDECAR_GROUP) or not hdf5.has(file, SIDECAR_TEXT):
             return None
-        text = read_numbers(hdf5, file, SIDECAR_TEXT)
+        text = read_array(hdf5, file, SIDECAR_TEXT)
         if not hdf5.has(file, SIDECAR_ENDS):
             return StoredSidecar.from_text(text.tobytes(), hdf5.path, _Blocks(hdf5).stream)
-        ends = read_numbers(hdf5, file, SIDECAR_ENDS)
+        ends = read_array(hdf5, file, SIDECAR_ENDS)
         is_array_of_bytes = is_array(_member(hdf5, file, SIDECAR_BYTES))
     read = hdf5.rows if is_array_of_bytes else _Blocks(hdf5).read
     return PackedSidecar.in_arrays(hdf5.path, text, ends, functools.partial(read, SIDECAR_BYTES))
 
 
-def read_numbers(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
-    """Returns all numbers of an array of the group `rlds`, or of the attributes in its place.
+def read_array(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
+    """Reads an array of the group `rlds`, from a dataset or from the attributes of a group.
 
     Raises:
-      SourceError: There are none, or they are damaged.
+      SourceError: The array is missing or damaged.
     """
     item = _member(hdf5, file, name)
     if is_array(item):
         return np.asarray(item[()])
-    blocks = [_block(hdf5, item, name, number) for number in range(len(item))]
+    blocks = [_block(hdf5, item, name, index) for index in range(len(item))]
     return np.concatenate(blocks or [np.zeros(0, np.int64)])
 
 
 class _Blocks:
-    """Reads bytes of attributes, and keeps the last blocks of them; can be pickled."""
+    """A reader of blocks of bytes in attributes, with a cache; can be pickled."""
 
     def __init__(self, hdf5: Hdf5File) -> None:
         self._hdf5 = hdf5
@@ -125,27 +125,27 @@ class _Blocks:
     def read(self, path: str, begin: int, end: int) -> np.ndarray:
         """Returns the bytes from `begin` to `end`."""
         first = begin // _BLOCK_BYTES
-        blocks = [self._block(path, number) for number in range(first, -(-end // _BLOCK_BYTES))]
+        blocks = [self._block(path, index) for index in range(first, -(-end // _BLOCK_BYTES))]
         first *= _BLOCK_BYTES
         return np.concatenate(blocks or [np.zeros(0, np.uint8)])[begin - first : end - first]
 
-    def _read_block(self, path: str, number: int) -> np.ndarray:
+    def _read_block(self, path: str, index: int) -> np.ndarray:
         with self._hdf5.read(field=path) as file:
-            return _block(self._hdf5, _member(self._hdf5, file, path), path, number)
+            return _block(self._hdf5, _member(self._hdf5, file, path), path, index)
 
     def __reduce__(self) -> Any:
         return type(self), (self._hdf5,)
 
 
-def _block(hdf5: Hdf5File, group: Any, name: str, number: int) -> np.ndarray:
-    block = hdf5.member(group, str(number), f"{name}/{number}").attrs[_BLOCK]
+def _block(hdf5: Hdf5File, group: Any, name: str, index: int) -> np.ndarray:
+    block = hdf5.member(group, str(index), f"{name}/{index}").attrs[_BLOCK]
     if not isinstance(block, np.ndarray) or block.dtype.kind not in "iu":
-        raise hdf5.error("expected a block of integers", f"{name}/{number}")
+        raise hdf5.error("expected a block of integers", f"{name}/{index}")
     return block
 
 
 def _member(hdf5: Hdf5File, file: Any, path: str) -> Any:
-    """Returns the group or dataset at a path without links."""
+    """Returns the group or dataset at a path; follows no links."""
     item = file
     for name in path.split("/"):
         item = hdf5.member(item, name, path)

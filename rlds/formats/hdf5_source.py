@@ -1,4 +1,4 @@
-"""Base class of formats with an HDF5 group for each episode, by a layout table."""
+"""Base class of formats with an HDF5 group for each episode, described by a layout table."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 INSTRUCTION = "language_instruction"
-# The field of an episode with the attributes that are no fields of their own, in JSON: those of
-# arrays, and those that the first episode lacks. See `rlds.raw_files.hdf5_values`.
+# The field of an episode with attributes in JSON that have no separate field: attributes of arrays,
+# and attributes that the first episode lacks. See `rlds.raw_files.hdf5_values`.
 OTHER_ATTRIBUTES = "other_attributes"
 # The metadata key of the fields of an episode that are attributes.
 ATTRIBUTE_NAMES = "attribute_names"
@@ -72,15 +72,15 @@ class Channels:
 class Hdf5Table:
     """The layout of groups that are episodes: the arrays of steps, actions and episode fields.
 
-    Other arrays with a row for each action become fields of the steps, too, with their own names.
-    All else becomes fields of the episode.
+    Further arrays with a row for each action become fields of the steps, too, with their own names.
+    All other arrays become fields of the episode.
 
     Attributes:
-      steps: The fields of steps by the paths of arrays, or of groups whose arrays are their parts.
+      steps: The fields of steps, by the paths of arrays or groups; a group is a nested field.
       actions: The array, or the group of arrays, with a row for each transition.
       with_final: Arrays of `steps` that have a row for the final observation, too.
-      episode: Arrays that are fields of the episode, whatever rows they have.
-      derived: Arrays that follow from others, and are not read.
+      episode: Arrays that are fields of the episode, independent of their number of rows.
+      derived: Arrays that are computed from other arrays, and are not read.
       terminal: The array whose last row marks a terminal state.
       channels: The channels of arrays, by the ends of their paths.
     """
@@ -95,24 +95,24 @@ class Hdf5Table:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """The paths of fields of steps, by the other names of arrays and groups."""
+        """The paths of fields of steps, by their names in the file if they differ."""
         steps = self.steps.items()
         return {root: f"{rlds.STEPS}/{path}" for root, path in steps if path != root}
 
     def field_path(self, path: str) -> str:
-        """Returns the path of the field of the steps that an array becomes."""
+        """Returns the path of the field of steps of an array."""
         root = root_of(path)
         return self.steps.get(root, root) + path.removeprefix(root)
 
     def array_path(self, field_path: str) -> str:
-        """Returns the path of the array that a field of the steps is written to."""
+        """Returns the path of the array of a field of steps."""
         for root, field in self.steps.items():
             if field_path == field or field_path.startswith(f"{field}/"):
                 return root + field_path.removeprefix(field)
         return field_path
 
-    def described(self, path: str, field: Field) -> Field:
-        """Returns the field of an array with the meaning of its channels, if it has as many."""
+    def describe(self, path: str, field: Field) -> Field:
+        """Returns the field of an array with the table's channels, if their number fits."""
         for end, channels in self.channels.items():
             if f"/{path}".endswith(f"/{end}"):
                 is_unlike = channels.names and field.shape[-1:] != (len(channels.names),)
@@ -125,9 +125,9 @@ class StepArray(NamedTuple):
     """An array with a row for each step.
 
     Attributes:
-      path: The path of the field of a step.
-      field: The type of its values.
-      has_final: Whether it has a row for the final observation, too.
+      path: The path of the field of steps.
+      field: The type of a row.
+      has_final: True if the array has a row for the final observation, too.
     """
 
     path: str
@@ -139,9 +139,9 @@ class Hdf5Episode(NamedTuple):
     """The location of an episode.
 
     Attributes:
-      key: Its key.
-      file: Its HDF5 file.
-      location: Its file, and its group if the file has several: the `file` of its `Origin`.
+      key: The key of the episode.
+      file: The HDF5 file.
+      location: The `file` of the `Origin`: the HDF5 file, with the group if it has several.
     """
 
     key: str
@@ -150,16 +150,16 @@ class Hdf5Episode(NamedTuple):
 
 
 class Hdf5EpisodesSource(Source):
-    """Episodes in groups of HDF5 files: the first that can be read decides what all of them have.
+    """Episodes in groups of HDF5 files, with the fields of the first readable episode.
 
-    Derived classes call `_set_episodes` when they are made.
+    Derived classes call `_set_episodes` in `__init__`.
 
     Attributes:
       table: The layout of the groups.
-      colour: The order of channels in images, "rgb" or "bgr", if it is known.
-      has_instruction: Whether the steps have a `language_instruction`.
-      keeps_attributes: Whether episodes have `OTHER_ATTRIBUTES`.
-      video: Whether videos are "packets", in fields of the episode, or "frames" of the steps.
+      colour: The order of channels in images: "rgb" or "bgr", or "" if unknown.
+      has_instruction: True if the steps have a `language_instruction`.
+      keeps_attributes: True if episodes have `OTHER_ATTRIBUTES`.
+      video: The form of videos: "packets", in fields of the episode, or "frames" of the steps.
     """
 
     table: Hdf5Table
@@ -173,7 +173,7 @@ class Hdf5EpisodesSource(Source):
         return Hdf5File(episode.file)
 
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
-        """Returns the group of an episode in the open file: the file itself, by default."""
+        """Returns the group of an episode in the open file; by default, the root group."""
         return EpisodeGroup(hdf5, file)
 
     @contextlib.contextmanager
@@ -192,17 +192,17 @@ class Hdf5EpisodesSource(Source):
         path = next((path for path in group.arrays if root_of(path) == actions), actions)
         return group.num_rows(path) or 0
 
-    def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
-        """Whether an array has a row for each step."""
+    def _has_step_rows(self, path: str, group: EpisodeGroup, count: int) -> bool:
+        """Returns True if an array has a row for each step."""
         if path in self.table.episode:
             return False
         rows = group.num_rows(path)
         if root_of(path) in self.table.steps:
             return bool(rows)
-        return rows == number or (bool(self.table.with_final) and rows == number + 1)
+        return rows == count or (bool(self.table.with_final) and rows == count + 1)
 
     def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
-        """Whether an episode is complete."""
+        """Returns True if an episode is complete."""
         return True
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
@@ -230,7 +230,7 @@ class Hdf5EpisodesSource(Source):
           episodes: The episodes of each split.
 
         Raises:
-          SourceError: None can be read.
+          SourceError: No episode can be read.
         """
         self._episodes, self.splits = episodes, list(episodes)
         damage: SourceError | None = None
@@ -257,18 +257,18 @@ class Hdf5EpisodesSource(Source):
         self._columns: dict[str, StepArray] = {}
         self._values: dict[str, Field] = {}
         self._rows_of_values: dict[str, int | None] = {}
-        of_steps: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
+        step_names: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
         other_fields = {**self._other_fields(), **video_fields(self._cameras)}
-        own = (*RESERVED, OTHER_ATTRIBUTES, *other_fields)
-        of_episode: Paths[Any] = Paths(dict.fromkeys(own))
+        reserved = (*RESERVED, OTHER_ATTRIBUTES, *other_fields)
+        episode_names: Paths[Any] = Paths(dict.fromkeys(reserved))
         for path in group.arrays:
             if path in self.table.derived:
                 continue
             column = self._column(path, group, num_transitions)
-            taken, name = (of_episode, path) if column is None else (of_steps, column.path)
-            if name in taken or conflicts(taken, name):
+            names, name = (episode_names, path) if column is None else (step_names, column.path)
+            if name in names or conflicts(names, name):
                 raise group.error(f"another field is called {name!r}", path)
-            taken[name] = None
+            names[name] = None
             if column is None:
                 self._values[path] = group.value_field(path)
                 self._rows_of_values[path] = group.num_rows(path)
@@ -278,19 +278,19 @@ class Hdf5EpisodesSource(Source):
         self._attributes = {
             name: field_of_values(value)
             for name, value in group.attributes().items()
-            if name not in of_episode and not conflicts(of_episode, name)
+            if name not in episode_names and not conflicts(episode_names, name)
         }
 
-    def _column(self, path: str, group: EpisodeGroup, number: int) -> StepArray | None:
+    def _column(self, path: str, group: EpisodeGroup, num_transitions: int) -> StepArray | None:
         """Returns the step field of an array; None for an array of the episode."""
-        if not self._is_of_steps(path, group, number):
+        if not self._has_step_rows(path, group, num_transitions):
             return None
         root, field = root_of(path), group.field(path)
         has_final = root in self.table.with_final
         if root not in self.table.steps:
-            has_final = group.num_rows(path) == number + 1
+            has_final = group.num_rows(path) == num_transitions + 1
         if not field.encoding:
-            field = self.table.described(path, field)
+            field = self.table.describe(path, field)
         is_image = field.encoding or (len(field.shape) == 3 and field.column_dtype == np.uint8)
         if is_image and field.shape[-1] == 3 and self.colour in _COLOURS:
             field = dataclasses.replace(field, names=_COLOURS[self.colour])
@@ -398,8 +398,8 @@ class Hdf5EpisodesSource(Source):
             if camera not in self._cameras:
                 raise SourceError("the first episode has no such video", file=file, field=camera)
 
-        def frames_of(times: np.ndarray) -> np.ndarray:
-            steps = np.arange(num_steps)  # If there are fewer frames, the last steps have none.
+        def frame_indices(times: np.ndarray) -> np.ndarray:
+            steps = np.arange(num_steps)  # The last steps may have no frames.
             return np.where(steps < len(times), steps, -1)
 
         values: dict[str, Any] = {}
@@ -407,7 +407,7 @@ class Hdf5EpisodesSource(Source):
             if any(field.startswith(f"{VIDEO}/{camera}/") for field in paths):
                 if camera not in files:
                     raise group.error("no such video, but the first episode has it", camera)
-                values |= read_video(files[camera], camera, frames_of)
+                values |= read_video(files[camera], camera, frame_indices)
         return values
 
     def _is_terminal(self, group: EpisodeGroup) -> bool:
@@ -428,16 +428,15 @@ class Hdf5EpisodesSource(Source):
         return count, num_steps
 
     def _check_values(self, group: EpisodeGroup) -> None:
-        """Checks that an episode has the arrays of the first episode only."""
+        """Checks that an episode has no arrays that the first episode lacks."""
         num_transitions = self._num_transitions(group)
         for path in group.arrays:
-            is_known = path in self._columns or path in self._values or path in self.table.derived
-            if not is_known:
+            if not (path in self._columns or path in self._values or path in self.table.derived):
                 raise group.error("the first episode has no such array", path)
         for path, field in self._values.items():
             group.check(path, field, as_rows=False)
             has_other_rows = group.num_rows(path) != self._rows_of_values[path]
-            if has_other_rows and self._is_of_steps(path, group, num_transitions):
+            if has_other_rows and self._has_step_rows(path, group, num_transitions):
                 raise group.error("one row for each step, but not in the first episode", path)
 
     def _read_attributes(self, group: EpisodeGroup) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Base class of formats with episodes as consecutive rows of arrays: alignment with RLDS."""
+"""Base class of formats that store episodes as consecutive rows of arrays."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from rlds_ecosystem.model.nests import at, is_in, nest, root_of
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable", "bounds", "differ"]
 
 Order = Literal["sar", "rsa", "dm_env"]
-"""The alignment of a row with an observation. "sar": the row has the next action and its reward.
-"rsa": it has the previous action and its reward. "dm_env": it has the previous reward and the next
-action."""
+"""The alignment of the rows. "sar": a row has an observation, the next action and its reward.
+"rsa": an observation, the previous action and its reward. "dm_env": an observation, the previous
+reward and the next action."""
 
 _REWARD_FIELDS = (rlds.REWARD, rlds.DISCOUNT)
 _ALIGNED_FIELDS = (rlds.OBSERVATION, rlds.ACTION, *_REWARD_FIELDS)
@@ -43,13 +43,13 @@ class RowsTable:
     """The meaning of the rows of a format.
 
     Attributes:
-      steps: Paths of the fields of steps, by the names of arrays. Other arrays keep their names.
+      steps: Paths of the fields of steps, by the names of arrays that get a new name.
       order: The order of observations, actions and rewards.
-      other_fields: The alignment of other fields than observations, actions, rewards and discounts:
+      other_fields: The alignment of all fields except observations, actions, rewards and discounts:
         with the observations, or with the transitions.
       transitions: Paths of further fields with a value for each transition.
-      leftovers: Fields of the episode for values of a row that belong to no transition, by the
-        paths of the fields of steps.
+      leftovers: Fields of the episode for row values that belong to no transition, by the paths of
+        the fields of steps.
     """
 
     steps: Mapping[str, str]
@@ -62,8 +62,8 @@ class RowsTable:
         """Returns the path of the field of steps of an array."""
         return self.steps.get(array, array)
 
-    def is_of_transitions(self, path: str) -> bool:
-        """Returns True if a field of steps has a value for each transition, not observation."""
+    def has_transition_rows(self, path: str) -> bool:
+        """Returns True if a field has a row for each transition, not for each observation."""
         if (
             any(is_in(path, root) for root in (rlds.ACTION, *_REWARD_FIELDS))
             or path in self.transitions
@@ -85,9 +85,9 @@ class EpisodeRows(NamedTuple):
       num_rows: The number of rows of actions.
       terminal: True if the last observation is a terminal state.
       final: The location of the final observation: "row" for the last row, "extra" for a further
-        row of observations, "next" for arrays of next observations; or "" if unknown.
+        row of observations, "next" for arrays of next observations; "" if it is unknown.
       complete: True if the episode is complete.
-      handle: The handle of the episode for the hooks of the derived class.
+      handle: An object that the derived class passes to its own hooks.
     """
 
     origin: Origin
@@ -104,23 +104,23 @@ class EpisodeRows(NamedTuple):
 
 
 def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
-    """Returns the row range of an episode: first row, and end.
+    """Returns the first row of an episode, and its end.
 
     Args:
       ends: The end row of each episode.
-      index: The episode.
+      index: The index of the episode.
     """
     return int(ends[index - 1]) if index else 0, int(ends[index])
 
 
 def differ(rows: np.ndarray, other_rows: np.ndarray) -> np.ndarray:
     """Returns a mask of rows that differ in any bit: NaN equals NaN, and -0.0 differs from 0.0."""
-    bits = f"u{min(rows.itemsize, 8)}"
-    one, other = (
-        np.ascontiguousarray(each).reshape(len(each), math.prod(each.shape[1:])).view(bits)
-        for each in (rows, other_rows)
+    dtype = f"u{min(rows.itemsize, 8)}"
+    bits, other_bits = (
+        np.ascontiguousarray(values).reshape(len(values), math.prod(values.shape[1:])).view(dtype)
+        for values in (rows, other_rows)
     )
-    different: np.ndarray = np.any(one != other, axis=1)
+    different: np.ndarray = np.any(bits != other_bits, axis=1)
     return different
 
 
@@ -139,32 +139,32 @@ class RowsSource(Source):
     step_fields: Mapping[str, Field]
     value_fields: Mapping[str, Any] = {}
 
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         """Returns the rows of an episode."""
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
+    def _open_rows(self, split: str, index: int) -> Iterator[EpisodeRows]:
         """Opens the rows of an episode, for formats with a file for each episode."""
-        yield self._run(split, index)
+        yield self._find_rows(split, index)
 
-    def _table_of(self, run: EpisodeRows) -> RowsTable:
+    def _table_of(self, episode: EpisodeRows) -> RowsTable:
         """Returns the meaning of the rows of an episode."""
         return self.table
 
     @abc.abstractmethod
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        """Reads the rows of an episode of some fields, by their paths."""
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        """Reads fields of the rows of an episode, by path."""
 
-    def _final(self, run: EpisodeRows) -> Any:
-        """Returns the final observation, if it comes from next observations."""
+    def _final(self, episode: EpisodeRows) -> Any:
+        """Returns the final observation, for episodes whose `final` is "next"."""
         raise NotImplementedError
 
-    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+    def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         """Returns the values of `value_fields` in an episode."""
         return {}
 
-    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         """Returns the counts of an episode; see `Can.totals`."""
         return {}
 
@@ -176,11 +176,11 @@ class RowsSource(Source):
         return Fields(nest(with_discount(steps)), nest({**self.value_fields, **leftovers}))
 
     def _lengths(self, split: str) -> Lengths:
-        """Returns the lengths of the episodes, for formats that have them without reading."""
-        runs = [self._run(split, index) for index in range(self.num_episodes(split))]
-        num_steps = np.array([run.num_steps for run in runs], np.int64)
-        is_known = np.array([bool(run.final) for run in runs], bool)
-        is_last_valid = np.array([run.terminal for run in runs], bool) & ~is_known
+        """Returns the lengths of the episodes, for formats that store them."""
+        runs = [self._find_rows(split, index) for index in range(self.num_episodes(split))]
+        num_steps = np.array([episode.num_steps for episode in runs], np.int64)
+        is_known = np.array([bool(episode.final) for episode in runs], bool)
+        is_last_valid = np.array([episode.terminal for episode in runs], bool) & ~is_known
         return Lengths(num_steps, num_steps - ~is_last_valid, is_known)
 
     @override
@@ -191,59 +191,64 @@ class RowsSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        with self._lend_run(split, index) as run:
-            return self._episode(self.key(split, index), run, fields)
+        with self._open_rows(split, index) as episode:
+            return self._episode(self.key(split, index), episode, fields)
 
-    def _episode(self, key: str, run: EpisodeRows, fields: Collection[str] | None) -> SourceEpisode:
+    def _episode(
+        self, key: str, episode: EpisodeRows, fields: Collection[str] | None
+    ) -> SourceEpisode:
         step_paths, values = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         leftovers = {p: name for p, name in self.table.leftovers.items() if name in values}
-        columns = self._rows(run, {*step_paths, *leftovers})
+        columns = self._read_rows(episode, {*step_paths, *leftovers})
         metadata = {
-            **self._values(run, values),
-            **{name: self._leftover(run, path, columns[path]) for path, name in leftovers.items()},
+            **self._values(episode, values),
+            **{
+                name: self._leftover(episode, path, columns[path])
+                for path, name in leftovers.items()
+            },
         }
-        counts = self._counts(run, columns)
-        if rlds.OBSERVATION in map(root_of, columns) and run.final == "next":
+        counts = self._counts(episode, columns)
+        if rlds.OBSERVATION in map(root_of, columns) and episode.final == "next":
             observation = nest(columns)[rlds.OBSERVATION]
-            final = append_row(observation, self._final(run))
+            final = append_row(observation, self._final(episode))
             columns |= {
                 path: at({rlds.OBSERVATION: final}, path)
                 for path in columns
                 if is_in(path, rlds.OBSERVATION)
             }
-        steps = self._steps(run, columns)
+        steps = self._steps(episode, columns)
         return SourceEpisode(
             key=key,
             steps=nest({path: at(steps, path) for path in step_paths}),
-            origin=run.origin,
-            truncated=not run.terminal,
-            final_observation_known=bool(run.final),
-            complete=run.complete,
+            origin=episode.origin,
+            truncated=not episode.terminal,
+            final_observation_known=bool(episode.final),
+            complete=episode.complete,
             metadata=nest(metadata),
             counts=counts,
         )
 
-    def _leftover(self, run: EpisodeRows, path: str, rows: np.ndarray) -> Any:
-        return rows[self.table.leftover(path)] if run.final == "row" else np.zeros_like(rows[0])
+    def _leftover(self, episode: EpisodeRows, path: str, rows: np.ndarray) -> Any:
+        return rows[self.table.leftover(path)] if episode.final == "row" else np.zeros_like(rows[0])
 
-    def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the columns of the steps, in the order of RLDS."""
-        table, is_sar = self._table_of(run), self.table.order == "sar"
-        transitions = {p: rows for p, rows in columns.items() if table.is_of_transitions(p)}
+    def _steps(self, episode: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the columns of the steps, aligned as in RLDS."""
+        table, is_sar = self._table_of(episode), self.table.order == "sar"
+        transitions = {p: rows for p, rows in columns.items() if table.has_transition_rows(p)}
         observed = {path: rows for path, rows in columns.items() if path not in transitions}
-        num_transitions = run.num_rows
-        if is_sar and run.final == "row":
+        num_transitions = episode.num_rows
+        if is_sar and episode.final == "row":
             num_transitions -= 1
             transitions = {path: rows[:-1] for path, rows in transitions.items()}
         main = nest(
             {p: c for p, c in (observed | transitions).items() if root_of(p) in _ALIGNED_FIELDS}
         )
         alignment_arguments: dict[str, Any] = {
-            "observation": main.get(rlds.OBSERVATION, np.empty((run.num_steps, 0))),
+            "observation": main.get(rlds.OBSERVATION, np.empty((episode.num_steps, 0))),
             "action": main.get(rlds.ACTION, np.empty((num_transitions, 0))),
             "reward": main.get(rlds.REWARD),
             "discount": main.get(rlds.DISCOUNT),
-            "terminal": run.terminal,
+            "terminal": episode.terminal,
             "transition_metadata": {p: c for p, c in transitions.items() if root_of(p) not in main},
             "observation_metadata": {p: c for p, c in observed.items() if root_of(p) not in main},
         }

@@ -139,8 +139,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         assert isinstance(group, _Proprio)
         return group.num_steps
 
-    def _is_of_steps(self, path: str, group: EpisodeGroup, number: int) -> bool:
-        return not path.endswith("/index") and super()._is_of_steps(path, group, number)
+    def _has_step_rows(self, path: str, group: EpisodeGroup, count: int) -> bool:
+        return not path.endswith("/index") and super()._has_step_rows(path, group, count)
 
     def _instruction(self, episode: Hdf5Episode, group: EpisodeGroup) -> str:
         return str(self._info(episode).get("task_name") or "")

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.d3rlpy.source import FIELDS, LAST, SUFFIXES, TERMINATED, VERSION
-from rlds.formats.hdf5_export import PartFiles, copy_row
+from rlds.formats.hdf5_export import StagedFiles, copy_row
 from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
@@ -106,7 +106,7 @@ class D3rlpyExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        with new_file(path) as (file, check), PartFiles() as parts:
+        with new_file(path) as (file, check), StagedFiles() as staged:
             file["columns"] = [*dict.fromkeys(map(root_of, self._paths)), TERMINATED]
             layout = self._sidecar or Sidecar.metadata_only(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, layout)
@@ -115,7 +115,7 @@ class D3rlpyExport(Export):
                 if isinstance(each, Place):
                     columns = [*self._paths, TERMINATED]
                     names = {_array(name, each.index): _array(name, count) for name in columns}
-                    parts.copy(each.source, names, file)
+                    staged.copy(each.source, names, file)
                 else:
                     for name, column in self._columns_of(each):
                         file[_array(name, count)] = column

@@ -211,7 +211,7 @@ class D3rlpySource(RowsSource):
         return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         with self._file.read(episode=self.key(split, index)) as opened:
             terminated, lengths = self._terminated(opened, index), {}
             for path, name in self._names(index).items():
@@ -232,8 +232,8 @@ class D3rlpySource(RowsSource):
         )
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        index = run.handle
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        index = episode.handle
         with self._file.read(episode=self.key("", index)) as opened:
             columns = {
                 path: self._file.array(opened, name)[self._slice(index)]

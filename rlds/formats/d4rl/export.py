@@ -26,8 +26,8 @@ from rlds.formats.d4rl.rows import (
     TIMEOUTS,
     VECTORS,
 )
-from rlds.formats.hdf5_export import PartFiles, copy_row
-from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer, write_numbers
+from rlds.formats.hdf5_export import StagedFiles, copy_row
+from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer, write_array
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
@@ -127,7 +127,7 @@ class D4rlExport(Export):
     def write(self, path: Path) -> None:
         ends = [0]
         all_known = True
-        with new_file(path) as (file, check), PartFiles() as parts:
+        with new_file(path) as (file, check), StagedFiles() as staged:
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
             # Consecutive episodes of a part are contiguous in it.
             for _, run in itertools.groupby(self.each_or_stored(), _part_of):
@@ -146,9 +146,9 @@ class D4rlExport(Export):
                     ends.append(ends[-1] + episode.num_steps - episode.final_observation_known)
                     all_known &= episode.final_observation_known
                 if first is not None:
-                    self._copy_rows(first, ends[-1] - begin, parts, file)
+                    self._copy_rows(first, ends[-1] - begin, staged, file)
                     check()
-            write_numbers(file, EPISODE_ENDS, np.array(ends[1:], np.int64))
+            write_array(file, EPISODE_ENDS, np.array(ends[1:], np.int64))
             sidecar.close()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
@@ -168,18 +168,20 @@ class D4rlExport(Export):
         column[last] = True
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
-    def _copy_rows(self, first: Place, num_rows: int, parts: PartFiles, file: Any) -> None:
+    def _copy_rows(self, first: Place, num_rows: int, staged: StagedFiles, file: Any) -> None:
         """Copies rows of a part, from those of an episode on."""
         assert isinstance(first.source, RestoredSource)
         lengths = first.source.stored.outlines(first.split)
         rows = lengths.num_steps - lengths.final_observation_known
         begin = int(rows[: first.index].sum())
-        with parts.at(first.source).read() as part:
+        with staged.open(first.source).read() as source_file:
             for name in dict.fromkeys([*self._arrays, *_OPTIONAL_ARRAYS]):
-                if name in part:
-                    size = max(1, _COPY_BYTES // max(1, part[name][:1].nbytes))
+                if name in source_file:
+                    size = max(1, _COPY_BYTES // max(1, source_file[name][:1].nbytes))
                     for row in range(begin, begin + num_rows, size):
-                        _append(file, name, part[name][row : min(row + size, begin + num_rows)])
+                        _append(
+                            file, name, source_file[name][row : min(row + size, begin + num_rows)]
+                        )
 
     def _write_other_arrays(self, file: Any) -> None:
         """Writes the other contents of a file of D4RL."""

@@ -121,7 +121,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
         )
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         begin, end = bounds(self._ends, index)
         is_done = bool(self._terminals[end - 1])
         terminal = is_done and end - begin - 1 != self._time_limit
@@ -129,10 +129,10 @@ class D4rlPybulletSource(Hdf5RowsSource):
         return EpisodeRows(origin, end - begin, terminal, "row", is_done, index)
 
     @override
-    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        return {_IS_AMBIGUOUS: np.bool_(run.complete and not run.terminal)}
+    def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+        return {_IS_AMBIGUOUS: np.bool_(episode.complete and not episode.terminal)}
 
     @override
-    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
-        flags = rows.get(TERMINALS, self._terminals[run.origin.begin : run.origin.end])
-        return {"rows": run.num_rows, "terminals": int(np.count_nonzero(flags))}
+    def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        flags = rows.get(TERMINALS, self._terminals[episode.origin.begin : episode.origin.end])
+        return {"rows": episode.num_rows, "terminals": int(np.count_nonzero(flags))}

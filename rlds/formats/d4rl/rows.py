@@ -13,7 +13,7 @@ from etils import epath
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_hdf5_sidecar, read_numbers
+from rlds.formats.hdf5_sidecar import SIDECAR_GROUP, read_array, read_hdf5_sidecar
 from rlds.formats.rows_source import EpisodeRows, RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
@@ -288,7 +288,7 @@ class Hdf5RowsSource(RowsSource):
         with self._file.read(field=EPISODE_ENDS) as file:
             if not self._file.has(file, SIDECAR_GROUP):
                 return False
-            ends = np.asarray(read_numbers(self._file, file, EPISODE_ENDS), np.int64)
+            ends = np.asarray(read_array(self._file, file, EPISODE_ENDS), np.int64)
             is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
             if not is_right or ends[-1] != self._contents.num_rows:
                 fault = f"expected increasing rows that end with {self._contents.num_rows}"
@@ -324,11 +324,11 @@ class Hdf5RowsSource(RowsSource):
         return f"{self._stem}-{index:07d}"
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        columns, key = {}, self.key("", run.handle)
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, key = {}, self.key("", episode.handle)
         for name in self._contents.arrays:
             path = self.table.field_path(name)
             if path in paths:
-                rows = self._reader.rows(name, run.origin.begin, run.origin.end, key)
+                rows = self._reader.rows(name, episode.origin.begin, episode.origin.end, key)
                 columns[path] = rows.reshape(len(rows)) if name in SCALARS else rows
         return columns

@@ -311,7 +311,7 @@ class D4rlSource(Hdf5RowsSource):
     # --- Episodes --------------------------------------------------------------------------------
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         begin, end = bounds(self._ends, index)
         is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
         final: Any = "next" if NEXT_OBSERVATIONS in self._contents.arrays else ""
@@ -319,10 +319,10 @@ class D4rlSource(Hdf5RowsSource):
         return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end, index)
 
     @override
-    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         flags = {name: rows[name] for name in (TERMINALS, TIMEOUTS) if name in rows}
         counts = {name: int(np.count_nonzero(column)) for name, column in flags.items()}
-        return {"rows": run.num_rows, **counts}
+        return {"rows": episode.num_rows, **counts}
 
     def _is_terminal(self, index: int) -> bool:
         """Whether an episode ends in a terminal state, and not by a time limit."""
@@ -331,11 +331,11 @@ class D4rlSource(Hdf5RowsSource):
         return bool(self._terminals[end - 1]) and not is_limit
 
     @override
-    def _final(self, run: EpisodeRows) -> Any:
+    def _final(self, episode: EpisodeRows) -> Any:
         assert self._next is not None
         if self._next.final is not None:
-            return self._next.final[run.handle]
-        end, key = run.origin.end, self.key("", run.handle)
+            return self._next.final[episode.handle]
+        end, key = episode.origin.end, self.key("", episode.handle)
         return self._reader.rows(NEXT_OBSERVATIONS, end - 1, end, key)[0]
 
 

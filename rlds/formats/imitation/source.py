@@ -159,7 +159,7 @@ class ImitationSource(RowsSource):
         return f"trajectory_{index}"
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         file_index, row = self._location(index)
         file = self._files[file_index]
         with source_errors(file, row=row):
@@ -172,8 +172,8 @@ class ImitationSource(RowsSource):
         return EpisodeRows(origin, actions, terminal, "extra", handle=index)
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        columns, index = {}, run.handle
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        columns, index = {}, episode.handle
         for name, path in FIELDS.items():
             if path in paths:
                 columns[path] = column = self._column(name, index)

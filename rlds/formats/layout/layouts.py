@@ -137,7 +137,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
         other_fields: Any = "transitions" if self.next else "observations"
         transitions = [path for path, field in self.steps.items() if field.of]
         table = RowsTable({}, self.order, other_fields, transitions)
-        left = filter(table.is_of_transitions, self.steps if self.final == "row" else ())
+        left = filter(table.has_transition_rows, self.steps if self.final == "row" else ())
         return dataclasses.replace(table, leftovers={path: f"leftover/{path}" for path in left})
 
     @property

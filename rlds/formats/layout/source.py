@@ -77,7 +77,7 @@ class LayoutSource(RowsSource):
             for path, field in self._layout.episode.items()
         }
         if not self._layout.episodes.one_per:
-            self._locations = [run for it in self._locations for run in self._runs_in(it)]
+            self._locations = [episode for it in self._locations for episode in self._runs_in(it)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -198,7 +198,7 @@ class LayoutSource(RowsSource):
 
     def _is_longer(self, path: str) -> bool:
         """Whether a field has a row more than actions."""
-        return self._layout.final == "extra" and not self.table.is_of_transitions(path)
+        return self._layout.final == "extra" and not self.table.has_transition_rows(path)
 
     def _runs_in(self, location: _Location) -> Iterator[_Location]:
         """Yields the episodes of a file."""
@@ -276,7 +276,7 @@ class LayoutSource(RowsSource):
         return bool(flags.any())
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         layout, location = self._layout, self._locations[index]
         arrays, begin, end = self._arrays(location), location.begin, location.end
         end = self._num_rows(arrays) if end is None else end
@@ -298,20 +298,20 @@ class LayoutSource(RowsSource):
         )
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         entries = {path: field for path, field in self._layout.steps.items() if path in paths}
-        columns = {path: self._column(run, path, field) for path, field in entries.items()}
+        columns = {path: self._column(episode, path, field) for path, field in entries.items()}
         for path, name in self._layout.next.items():
             if path in columns:
-                self._check_next(run, name, columns[path])
+                self._check_next(episode, name, columns[path])
         return columns
 
-    def _column(self, run: EpisodeRows, path: str, entry: LayoutField) -> np.ndarray:
-        arrays, expected, (name, *more) = run.handle, self.step_fields[path], entry.arrays
+    def _column(self, episode: EpisodeRows, path: str, entry: LayoutField) -> np.ndarray:
+        arrays, expected, (name, *more) = episode.handle, self.step_fields[path], entry.arrays
         field = self._field(arrays, path, entry)
         if _kind(field) != _kind(expected):
             raise arrays.error(f"{field}, but the first episode has {expected}", name)
-        begin, end = run.origin.begin, run.origin.end + self._is_longer(path)
+        begin, end = episode.origin.begin, episode.origin.end + self._is_longer(path)
         columns = [arrays[array].rows(begin, end) for array in entry.arrays]
         if expected.encoding:
             for row, data in enumerate(columns[0], begin):
@@ -339,36 +339,39 @@ class LayoutSource(RowsSource):
             raise arrays.error(fault, entry.arrays[0])
         return rounded
 
-    def _check_next(self, run: EpisodeRows, name: str, rows: np.ndarray) -> None:
+    def _check_next(self, episode: EpisodeRows, name: str, rows: np.ndarray) -> None:
         """Checks that next observations are the observations of the next rows."""
-        stored, following = rows[1:], run.handle[name].rows(run.origin.begin, run.origin.end - 1)
+        stored, following = (
+            rows[1:],
+            episode.handle[name].rows(episode.origin.begin, episode.origin.end - 1),
+        )
         same = (stored == following) | ((stored != stored) & (following != following))
         wrong = np.flatnonzero(~same.reshape(len(stored), -1).all(axis=1))
         if len(wrong):
             fault = "not the observation of the next row: does an episode end here?"
-            raise run.handle.error(fault, name, run.origin.begin + int(wrong[0]))
+            raise episode.handle.error(fault, name, episode.origin.begin + int(wrong[0]))
 
     @override
-    def _final(self, run: EpisodeRows) -> Any:
-        arrays, end = run.handle, run.origin.end
+    def _final(self, episode: EpisodeRows) -> Any:
+        arrays, end = episode.handle, episode.origin.end
         finals = {p: arrays[it].rows(end - 1, end)[0] for p, it in self._layout.next.items()}
         return nest(finals)[rlds.OBSERVATION]
 
     @override
-    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+    def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         entries = {path: field for path, field in self._layout.episode.items() if path in paths}
-        return {path: self._value(run, path, field) for path, field in entries.items()}
+        return {path: self._value(episode, path, field) for path, field in entries.items()}
 
-    def _value(self, run: EpisodeRows, path: str, entry: LayoutField) -> Any:
-        arrays, (name,) = run.handle, entry.arrays
+    def _value(self, episode: EpisodeRows, path: str, entry: LayoutField) -> Any:
+        arrays, (name,) = episode.handle, entry.arrays
         if self._value_field(arrays, path, entry) != self.value_fields[path]:
             raise arrays.error("other values than in the first episode", name)
         if not self._is_constant(arrays, name):
             return arrays.value(name)
-        rows = arrays[name].rows(run.origin.begin, run.origin.end)
+        rows = arrays[name].rows(episode.origin.begin, episode.origin.end)
         if len(different := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
             fault = "another value than in the first row of the episode; make it a field of steps"
-            raise arrays.error(fault, name, run.origin.begin + int(different[0]))
+            raise arrays.error(fault, name, episode.origin.begin + int(different[0]))
         return rows[0]
 
     # --- The dataset.

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.hdf5_export import Hdf5EpisodesExport, PartFiles, copy_row
+from rlds.formats.hdf5_export import Hdf5EpisodesExport, StagedFiles, copy_row
 from rlds.formats.maniskill.source import (
     ENTRY,
     EPISODE_ID,
@@ -64,13 +64,13 @@ class ManiSkillExport(Hdf5EpisodesExport):
         with (
             SidecarWriter.in_folder(path, self.sidecar) as sidecar,
             new_file(path / f"{name}.h5") as (file, check),
-            PartFiles() as parts,
+            StagedFiles() as staged,
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
             for index, each in enumerate(self.each_or_stored()):
                 group = f"{TRAJECTORY}{index}"
                 if isinstance(each, Place):
-                    parts.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
+                    staged.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
                     episode = copy_row(each, sidecar)
                 else:
                     episode = each

@@ -1,4 +1,4 @@
-"""The attributes of Minari's episodes as fields of a dataset, and back."""
+"""Conversion of the attributes of Minari's episodes to fields of a dataset, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "absent_infos",
     "attributes_of",
     "common_attributes",
-    "decoded",
+    "decode",
     "episode_fields",
     "metadata_of",
 ]
@@ -33,10 +33,10 @@ _ABSENT = "absent"
 
 
 def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the fields of an episode that `metadata_of` returns the values of.
+    """Returns the types of the fields of an episode, for the values of `metadata_of`.
 
     Args:
-      common: The attributes that all episodes have, with a value.
+      common: The attributes of all episodes, with the value of an episode.
     """
     attributes = {
         name: Field(str) if value.dtype.kind == "U" else Field(value.dtype, value.shape)
@@ -59,10 +59,10 @@ def metadata_of(
     """Returns the fields of an episode.
 
     Args:
-      attributes: Its attributes.
-      common: The attributes that all episodes have.
-      absent: The infos that it lacks, and others have.
-      index: The number of the episode.
+      attributes: The attributes of the episode.
+      common: The attributes of all episodes.
+      absent: The infos that the episode lacks.
+      index: The index of the episode.
     """
     options = attributes.get(OPTIONS)
     seed = _integer(attributes.get(_SEED), np.uint64)
@@ -90,7 +90,7 @@ def metadata_of(
 
 
 def _has_own_field(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
-    """Whether a separate field holds all of an attribute."""
+    """Returns True if a separate field holds an attribute exactly."""
     if name == OPTIONS:
         return _is_json(value)
     own_fields = {ID: recorded_id, _SEED: seed}
@@ -98,29 +98,29 @@ def _has_own_field(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
 
 
 def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes of an episode without its number and its length.
+    """Returns the attributes of an episode without its id and its length.
 
     Args:
-      fields: The fields that `metadata_of` returned. Texts may be bytes, as TFDS has them.
+      fields: The fields from `metadata_of`. Texts may be bytes, as in TFDS.
     """
     attributes: dict[str, Any] = {}
     if fields[_SEED_KNOWN]:
         attributes[_SEED] = int(fields[_SEED])
     if fields[_OPTIONS_KNOWN]:
         attributes[OPTIONS] = json.loads(fields[OPTIONS])
-    attributes |= {name: decoded(value) for name, value in fields.get(_ATTRIBUTES, {}).items()}
+    attributes |= {name: decode(value) for name, value in fields.get(_ATTRIBUTES, {}).items()}
     encoded = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES, {})
     return attributes | {name: decode_value(value) for name, value in encoded.items()}
 
 
 def absent_infos(fields: Mapping[str, Any]) -> list[str]:
-    """Returns the infos that an episode lacks, given the fields that `metadata_of` returned."""
+    """Returns the infos that an episode lacks, from the fields of `metadata_of`."""
     absent: list[str] = json.loads(fields[IRREGULAR]).get(_ABSENT, [])
     return absent
 
 
-def decoded(value: Any) -> Any:
-    """Returns bytes as text, and other values unchanged."""
+def decode(value: Any) -> Any:
+    """Returns bytes as text; returns all other values unchanged."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -150,7 +150,7 @@ def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _integer(value: Any, dtype: type[np.integer[Any]]) -> np.integer[Any] | None:
-    """Returns an integer in a dtype; None if it is no integer, or does not fit."""
+    """Returns an integer in a dtype; None if the value is no integer, or too large."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         return None
     is_small_enough = np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max
@@ -164,5 +164,5 @@ def _is_json(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """Returns the closest JSON value to an attribute; `encode_value` keeps its exact type."""
+    """Returns the JSON value closest to an attribute; `encode_value` keeps the exact type."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)

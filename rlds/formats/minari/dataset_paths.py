@@ -18,7 +18,7 @@ __all__ = [
     "make_namespaces",
 ]
 
-# The sidecar of earlier releases.
+# The path of the sidecar in datasets of earlier releases, below the dataset.
 LEGACY_SIDECAR = "data/rlds"
 
 _DATASET_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+-v\d+")
@@ -32,19 +32,19 @@ def datasets_root() -> pathlib.Path:
 
 
 def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
-    """Returns the directory of a dataset that exists, as a path of `pathlib` or of a store.
+    """Returns the directory of an existing dataset, as a path of `pathlib` or of a store.
 
     Args:
-      path_or_id: The directory `<name>-v<number>` itself, which may be a URL, the directory `data`
-        in it, or the identifier of a dataset that Minari finds, such as "mujoco/hopper/medium-v0".
+      path_or_id: The directory `<name>-v<number>` or its URL, the directory `data` in it, or the
+        identifier of a dataset in Minari's local storage, such as "mujoco/hopper/medium-v0".
 
     Raises:
-      FileNotFoundError: There is none.
+      FileNotFoundError: There is no such dataset.
     """
     name = os.fspath(path_or_id)
-    given: Any = pathlib.Path(name) if stores.is_local(name) else stores.as_path(name)
+    path: Any = pathlib.Path(name) if stores.is_local(name) else stores.as_path(name)
     directory: Any
-    for directory in (given, datasets_root() / name):
+    for directory in (path, datasets_root() / name):
         if (directory / "data" / "metadata.json").is_file():
             return directory
         if directory.name == "data" and (directory / "metadata.json").is_file():
@@ -56,15 +56,15 @@ def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
 
 
 def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
-    """Returns the identifier of a dataset to be written.
+    """Returns the identifier of a new dataset.
 
     Args:
-      path: Its directory. What is below the directory that Minari looks in has its identifier from
-        there on, such as "mujoco/hopper/medium-v0".
-      recorded_id: The identifier that it had.
+      path: The directory of the dataset. Below Minari's root, the identifier is the relative path,
+        such as "mujoco/hopper/medium-v0".
+      recorded_id: The identifier of the source dataset; empty if there is none.
 
     Raises:
-      ValueError: Minari could not find a dataset of this name.
+      ValueError: The name of the directory is no identifier of Minari.
     """
     root = datasets_root().absolute()
     directory: Any = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
@@ -79,12 +79,12 @@ def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
 
 
 def is_versioned(name: str) -> bool:
-    """Whether a directory has a name that Minari takes for a dataset."""
+    """Returns True if a name of a directory is an identifier of Minari."""
     return _DATASET_ID.fullmatch(name) is not None
 
 
 def make_namespaces(path: str | os.PathLike[str]) -> None:
-    """Makes namespaces of the directories between Minari's root and a dataset, as it does."""
+    """Declares the directories between Minari's root and a dataset as namespaces of Minari."""
     root, directory = datasets_root().absolute(), pathlib.Path(os.path.abspath(path))
     if not stores.is_local(path) or not directory.is_relative_to(root):
         return

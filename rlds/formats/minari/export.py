@@ -1,4 +1,4 @@
-"""Writes Minari datasets, from Minari or any other source."""
+"""Exports to Minari datasets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,11 @@ from typing_extensions import override
 import rlds
 import tfds_files
 from rlds.formats.hdf5_export import copy_row
-from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decoded
+from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decode
 from rlds.formats.minari.dataset_paths import identifier_at, is_versioned, make_namespaces
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.source import METADATA_KEY, MinariSource, field_path
-from rlds.formats.minari.spaces import (
-    LeafSpace,
-    Spaces,
-    box,
-    is_like_images,
-    tuple_name,
-)
+from rlds.formats.minari.spaces import LeafSpace, Spaces, box, is_like_images, tuple_name
 from rlds.formats.minari.storage import (
     ACTIONS,
     FORMATS,
@@ -50,13 +44,7 @@ from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
 from rlds.sources.restored import stored_in
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import (
-    AnySource,
-    Outline,
-    Place,
-    SourceEpisode,
-    is_derived,
-)
+from rlds.sources.source import AnySource, Outline, Place, SourceEpisode, is_derived
 from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_names
 from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
@@ -76,37 +64,35 @@ _WRITTEN_KEYS = (
     "rlds",
     SIDECAR_KEY,
 )
-# The version of Minari whose files are written: the first that says whether images are JPEG.
+# The first version of Minari that records if images are JPEG.
 _MINARI_VERSION = "0.5.4"
 _EXAMPLE_KEY = "rlds"
-# HDF5 has no place for attributes that are larger.
+# The limit of an attribute in HDF5 is 64 KiB, with its header.
 _ATTRIBUTE_BYTES = 60_000
 
 
 class MinariExport(Export):
     """Writes a Minari dataset.
 
-    The spaces are made from the fields: a `Box` without bounds other than those of the dtype,
-    `Discrete` for a class label, `Text`, and a `Dict` for a dict. Images stay JPEG files if that is
-    what all images of observations and actions are that Minari takes for images; otherwise the
-    arrays are written. The discount and all other fields of steps become infos; episode metadata
-    becomes attributes below `rlds`. What Minari has no place for is in `data/rlds`.
+    The spaces are derived from the fields: a `Box` with the bounds of the dtype, `Discrete` for a
+    class label, `Text`, and a `Dict` for a dict. If all image observations and actions are JPEG
+    files, they stay JPEG files; otherwise they become arrays. The discount and further fields of
+    steps become infos; episode metadata becomes attributes below `rlds`. Fields that Minari cannot
+    hold are in the sidecar.
 
-    Episodes that came from Minari keep their spaces, their flags, their attributes, and all else
-    that metadata.json said.
+    Episodes from Minari keep their spaces, flags and attributes, and the fields of metadata.json.
 
     Args:
       episodes: The episodes.
-      data_format: "hdf5", "arrow" or "parquet"; if None, what it was, or "hdf5".
-      unknown_final_observation: What to do with an episode whose final observation is not known,
-        which Minari cannot hold: an error, or to leave out its last transition, which then is in
-        `data/rlds`.
-      metadata: More fields for metadata.json, or others, such as `author` or `env_spec`.
-      compression: The compression of arrays of an HDF5 file; Minari does not compress them. Arrow
+      data_format: "hdf5", "arrow" or "parquet"; by default, the format of the source, or "hdf5".
+      unknown_final_observation: The treatment of episodes without a final observation, which Minari
+        cannot hold: raise an error, or move their last transition to the sidecar.
+      metadata: New or changed fields of metadata.json, such as `author` or `env_spec`.
+      compression: The compression of arrays in HDF5 files; Minari does not compress them. Arrow
         and Parquet files have their own compression.
 
     Raises:
-      ValueError: Minari cannot hold the episodes, or an argument is wrong.
+      ValueError: Minari cannot hold the episodes, or an argument is invalid.
     """
 
     format = "minari"
@@ -127,71 +113,72 @@ class MinariExport(Export):
         check_option("data_format", data_format, FORMATS)
         choices = ("error", "drop_last_transition")
         check_option("unknown_final_observation", unknown_final_observation, choices)
-        self._given = dict(metadata or {})
-        for name in sorted(self._given.keys() & {*_COMPUTED_KEYS, *SPACES.values()}):
+        self._new_metadata = dict(metadata or {})
+        for name in sorted(self._new_metadata.keys() & {*_COMPUTED_KEYS, *SPACES.values()}):
             raise ValueError(f"metadata: {name!r} comes from the dataset; leave it out")
         spec = episodes.spec
-        # The content of metadata.json, of episodes that came from Minari, or what an export added.
+        # The metadata.json of a source in Minari's format, or of an export to this format.
         old = episodes.metadata.get(METADATA_KEY, {})
         self._recorded: Mapping[str, Any] = old if IRREGULAR in spec else {}
         if not self._recorded and isinstance(old, Mapping):
-            self._given = {
-                name: it for name, it in old.items() if name not in _WRITTEN_KEYS
-            } | self._given
+            self._new_metadata = {
+                name: value for name, value in old.items() if name not in _WRITTEN_KEYS
+            } | self._new_metadata
         self._data_format = data_format or self._recorded.get("data_format", "hdf5")
         self._dataset_id = ""
         self._source = episodes.source
-        self._drop = unknown_final_observation == "drop_last_transition"
+        self._drops_last = unknown_final_observation == "drop_last_transition"
         steps = spec.pop(rlds.STEPS)
-        if examples := self._source.can.examples:  # The dataset may store only some of the fields.
+        if examples := self._source.can.examples:  # A dataset may store a subset of its fields.
             stored = examples.folder.features
             spec = {name: field for name, field in spec.items() if name in stored}
-        self._steps, self._of_episode = (dict(leaves_at(fields, None)) for fields in (steps, spec))
+        self._steps, self._fields = dict(leaves_at(steps, None)), dict(leaves_at(spec, None))
         features = _features_of(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
-        # Strings of other features are bytes.
-        self._are_texts = {p for p, it in features.items() if it.class_name.endswith(".Text")}
+        # Strings without a feature `Text` are bytes.
+        self._text_paths = {p for p, it in features.items() if it.class_name.endswith(".Text")}
         self._texts: dict[str, _Texts] = {}
         self._check_fields()
         self._paths = self._minari_paths()
-        self._jpegs = self._kept_jpegs()
+        self._jpeg_paths = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
         # Values are read back from Minari, which has no row for final actions.
-        field_paths = {path: field_path(there) for path, there in self._paths.items()}
-        whole_paths = [path for path, there in self._paths.items() if _has_final(there)]
-        self._sidecar = Sidecar.of(episodes, field_paths, whole_paths, drops_final_row=self._drop)
+        field_paths = {path: field_path(column) for path, column in self._paths.items()}
+        finals = [path for path, column in self._paths.items() if _has_final(column)]
+        self._sidecar = Sidecar.of(episodes, field_paths, finals, drops_final_row=self._drops_last)
 
     @override
     def placements(self) -> Sequence[Placement]:
-        targets = {f"{rlds.STEPS}/{path}": there for path, there in self._paths.items()}
+        targets = {f"{rlds.STEPS}/{path}": column for path, column in self._paths.items()}
         attributes = f"attributes of the episode, {_EXAMPLE_KEY}"
-        targets |= {path: attributes for path in self._of_episode if self._is_attribute(path)}
-        why = {path: f"Minari has no place for {field}" for path, field in self._unfit.items()}
-        if self._drop:
-            cut = "if the final observation is unknown, the sidecar has the last transition"
-            why |= {
-                path: cut
+        targets |= {path: attributes for path in self._fields if self._is_attribute(path)}
+        reasons = {path: f"Minari cannot hold {field}" for path, field in self._unsupported.items()}
+        if self._drops_last:
+            reason = "if the final observation is unknown, the sidecar has the last transition"
+            reasons |= {
+                path: reason
                 for path in self._sidecar.places
                 if path not in self._sidecar.final_row_places
             }
-        placed = sidecar_placements(self._sidecar, why, targets)
+        placements = sidecar_placements(self._sidecar, reasons, targets)
         if rlds.REWARD not in self._steps:
             no_reward = "there are no rewards; Minari gets zeros"
-            placed.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", REWARDS, "sidecar", no_reward))
-        return placed
+            path = f"{rlds.STEPS}/{rlds.REWARD}"
+            placements.append(Placement(path, REWARDS, "sidecar", no_reward))
+        return placements
 
     def _is_attribute(self, path: str) -> bool:
-        """Whether a field of an episode is an attribute; images and lists of texts are none."""
-        field = self._of_episode[path]
+        """Returns True if a field of an episode is an attribute, unlike images and text lists."""
+        field = self._fields[path]
         return not field.encoding and (not field.is_text or field.shape == ())
 
     def _check_fields(self) -> None:
-        self._unfit = {path: it for path, it in self._steps.items() if not _fits(path, it)}
-        self._steps = {path: it for path, it in self._steps.items() if path not in self._unfit}
+        self._unsupported = {p: field for p, field in self._steps.items() if not _fits(p, field)}
+        self._steps = {p: field for p, field in self._steps.items() if p not in self._unsupported}
         for name in self._GROUPS:
             if not any(is_in(path, name) for path in self._steps):
-                for path in (path for path in self._unfit if is_in(path, name)):
-                    raise ValueError(f"steps/{path}: Minari cannot hold {self._unfit[path]}")
+                for path in (path for path in self._unsupported if is_in(path, name)):
+                    raise ValueError(f"steps/{path}: Minari cannot hold {self._unsupported[path]}")
                 raise ValueError(f"the steps have no {name!r}, which Minari needs")
         reward = self._steps.get(rlds.REWARD)
         if any(is_in(path, rlds.REWARD) for path in self._steps) and (
@@ -203,7 +190,7 @@ class MinariExport(Export):
             )
 
     def _minari_paths(self) -> dict[str, str]:
-        """The paths of the fields of a step in Minari."""
+        """Returns the paths of columns of Minari, by the fields of steps."""
         recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._recorded else ()
         is_left_out = is_derived(rlds.DISCOUNT, self._steps.get(rlds.DISCOUNT))
         paths = {}
@@ -219,13 +206,13 @@ class MinariExport(Export):
                 continue
             elif path not in rlds.STEP_FLAGS:
                 paths[path] = f"{INFOS}/{path}"
-        doubled = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
-        if doubled:
-            raise ValueError(f"two step fields become {doubled[0]!r}; rename one (rlds edit)")
+        repeated = sorted(path for path in paths.values() if list(paths.values()).count(path) > 1)
+        if repeated:
+            raise ValueError(f"two step fields become {repeated[0]!r}; rename one (rlds edit)")
         return paths
 
     def _kept_jpegs(self) -> set[str]:
-        """Returns the image fields to keep as JPEG: all of Minari, if all are colour JPEG."""
+        """Returns the image fields that stay JPEG: all of them, or none."""
         images = {
             path: field
             for path, field in self._steps.items()
@@ -238,12 +225,12 @@ class MinariExport(Export):
         return {*images} if are_kept else set()
 
     def _spaces_in_json(self) -> dict[str, str]:
-        """Returns the spaces of observations and actions in JSON: recorded or new ones."""
+        """Returns the spaces of observations and actions in JSON, recorded or derived."""
         spaces = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
         leaves = _spaces_of(spaces).leaves
-        written = {there: path for path, there in self._paths.items() if root_of(there) in SPACES}
-        self._leaves, is_same = leaves, leaves.keys() == written.keys() != set()
-        if is_same and all(_holds(it, self._steps[written[there]]) for there, it in leaves.items()):
+        paths = {column: path for path, column in self._paths.items() if root_of(column) in SPACES}
+        self._leaves, is_same = leaves, leaves.keys() == paths.keys() != set()
+        if is_same and all(_holds(leaf, self._steps[paths[p]]) for p, leaf in leaves.items()):
             return spaces
         steps = nest(self._steps)  # Names of spaces have no slashes.
         return {
@@ -252,7 +239,7 @@ class MinariExport(Export):
 
     def _space(self, field: Any, path: str) -> dict[str, Any]:
         if isinstance(field, Mapping):
-            children = {name: self._space(it, f"{path}/{name}") for name, it in field.items()}
+            children = {name: self._space(node, f"{path}/{name}") for name, node in field.items()}
             names = [tuple_name(index) for index in range(len(children))]
             if names and sorted(children) == sorted(names):
                 return {"type": "Tuple", "subspaces": [children[name] for name in names]}
@@ -260,18 +247,18 @@ class MinariExport(Export):
         if path in self._classes:
             return {"type": "Discrete", "dtype": "int64", "start": 0, "n": self._classes[path]}
         leaf = self._recorded_leaf(path)
-        if leaf is not None and leaf.kind != "Text" and _holds(leaf, field):  # Texts are read.
+        if leaf is not None and leaf.kind != "Text" and _holds(leaf, field):
             return dict(leaf.space)
         if field.is_text and not field.encoding and field.shape == ():
             return self._texts.setdefault(path, _Texts()).space()
         return box(field.column_dtype, field.shape)
 
     def _recorded_leaf(self, path: str) -> LeafSpace | None:
-        """Returns the recorded space of a field, under its name before an edit."""
+        """Returns the recorded space of a field, by its name before an edit."""
         names = stored_names(self._source)
         field = f"{rlds.STEPS}/{path}"
-        root, *parts = names.get(field, field).split("/")[1:]
-        return self._leaves.get("/".join([self._GROUPS.get(root, root), *parts]))
+        root, *suffix = names.get(field, field).split("/")[1:]
+        return self._leaves.get("/".join([self._GROUPS.get(root, root), *suffix]))
 
     @classmethod
     @override
@@ -286,9 +273,9 @@ class MinariExport(Export):
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
-        if not outline.final_observation_known and not self._drop:
+        if not outline.final_observation_known and not self._drops_last:
             return (
-                "the final observation is not known; Minari needs it. Leave out the last "
+                "the final observation is unknown, but Minari needs it. Leave out the last "
                 "transition of such episodes with unknown_final_observation='drop_last_transition' "
                 "(--to-option on the command line)"
             )
@@ -303,35 +290,36 @@ class MinariExport(Export):
             write: Writer = functools.partial(self._write_table, data)
             if self._data_format == "hdf5":
                 write = stack.enter_context(hdf5_writer(data, self._compression))
-            numbers = self._write_episodes(write, sidecar)
+            totals = self._write_episodes(write, sidecar)
             spaces = self._spaces_in_json()
-            if self._recorded or self._given:  # The longest text is known now.
-                sidecar.sidecar = self._restated(self._sidecar, spaces if self._recorded else {})
-        described = {
-            **self._described(spaces),
-            **numbers,
+            if self._recorded or self._new_metadata:  # The length of texts is final now.
+                sidecar.sidecar = self._updated_sidecar(spaces if self._recorded else {})
+        content = {
+            **self._metadata_json(spaces),
+            **totals,
             SIDECAR_KEY: sidecar.sidecar.digest,
             "data_format": self._data_format,
             "dataset_id": self._dataset_id or path.name,
-            **self._given,
+            **self._new_metadata,
         }
         size = sum(file.stat().st_size for file in data.rglob("*"))
-        described["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
-        (data / "metadata.json").write_text(json.dumps(described))
+        content["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
+        (data / "metadata.json").write_text(json.dumps(content))
 
     def _write_table(self, data: pathlib.Path, index: int, episode: RawEpisode | Place) -> None:
         """See `Writer`."""
         if isinstance(episode, Place):
-            part, _ = stored_in(episode, MinariSource)
-            copy_table(part.stored_file(episode.index).parent, data, index)
+            source, _ = stored_in(episode, MinariSource)
+            copy_table(source.stored_file(episode.index).parent, data, index)
         else:
             write_table(data, self._spaces, self._data_format, index, episode)
 
-    def _restated(self, sidecar: Sidecar, spaces: Mapping[str, str]) -> Sidecar:
-        """Returns the sidecar with the spaces that fields have now, and the given metadata."""
-        metadata = dict(sidecar.metadata["metadata"])
-        metadata[METADATA_KEY] = {**self._recorded, **spaces, **self._given}
-        return dataclasses.replace(sidecar, metadata={**sidecar.metadata, "metadata": metadata})
+    def _updated_sidecar(self, spaces: Mapping[str, str]) -> Sidecar:
+        """Returns the sidecar with the written spaces and the new metadata."""
+        sidecar_metadata = self._sidecar.metadata
+        own = {METADATA_KEY: {**self._recorded, **spaces, **self._new_metadata}}
+        metadata = {**sidecar_metadata, "metadata": {**sidecar_metadata["metadata"], **own}}
+        return dataclasses.replace(self._sidecar, metadata=metadata)
 
     @override
     def files_order(self) -> Sequence[int] | None:
@@ -339,17 +327,17 @@ class MinariExport(Export):
 
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         index = total_steps = 0
-        for each in self.each_or_stored():
-            written = each if isinstance(each, Place) else self._episode(each, index)
+        for item in self.each_or_stored():
+            encoded = item if isinstance(item, Place) else self._episode(item, index)
             try:
-                write(index, written)
+                write(index, encoded)
             except ValueError as error:
                 raise ValueError(f"episode {index}: {error}") from error
-            if isinstance(each, Place):
-                episode = copy_row(each, sidecar)
-                steps = read(*each, [f"{rlds.STEPS}/{path}" for path in self._texts]).steps
+            if isinstance(item, Place):
+                episode = copy_row(item, sidecar)
+                steps = read(*item, [f"{rlds.STEPS}/{path}" for path in self._texts]).steps
             else:
-                sidecar.add(episode := each)
+                sidecar.add(episode := item)
                 steps = episode.steps
             for path, texts in self._texts.items():
                 end = None if _has_final(self._paths[path]) else -1
@@ -362,24 +350,24 @@ class MinariExport(Export):
     def finish(self, path: str | os.PathLike[str]) -> None:
         make_namespaces(path)
 
-    def _described(self, spaces: Mapping[str, str]) -> dict[str, Any]:
-        """Returns metadata.json, when all episodes are written."""
-        described = {"jpeg_encoding": bool(self._jpegs), "minari_version": _MINARI_VERSION}
+    def _metadata_json(self, spaces: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the content of metadata.json, after all episodes are written."""
+        content = {"jpeg_encoding": bool(self._jpeg_paths), "minari_version": _MINARI_VERSION}
         if self._recorded:
             # Without images, the image format has no effect.
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
             if not has_images:
-                described = {name: self._recorded.get(name, it) for name, it in described.items()}
-            return {**self._recorded, **spaces, **described}
-        described |= {**spaces, "description": self._source.about.description}
+                content = {name: self._recorded.get(name, old) for name, old in content.items()}
+            return {**self._recorded, **spaces, **content}
+        content |= {**spaces, "description": self._source.about.description}
         if metadata := self.episodes.metadata:
-            described[_EXAMPLE_KEY] = dict(metadata)
-        return described
+            content[_EXAMPLE_KEY] = dict(metadata)
+        return content
 
     # --- One episode.
 
     def _episode(self, episode: SourceEpisode, index: int) -> RawEpisode:
-        """Returns an episode as Minari has it; `index` counts the episodes."""
+        """Converts an episode to Minari's columns and attributes."""
         steps, transitions = episode.steps, episode.num_steps - 1
         columns = self._flags(episode, transitions)
         absent = absent_infos(episode.metadata) if self._recorded else []
@@ -390,15 +378,15 @@ class MinariExport(Export):
                 column = _as_column(
                     at(steps, path),
                     self._steps[path],
-                    is_text=path in self._texts or path in self._are_texts,
-                    keeps_jpeg=path in self._jpegs,
+                    is_text=path in self._texts or path in self._text_paths,
+                    keeps_jpeg=path in self._jpeg_paths,
                 )
             except ValueError as error:
                 raise ValueError(f"episode {index}, steps/{path}: {error}") from error
             if not _has_final(minari_path):
                 column = StoredColumn(column.field, column.values[:transitions])
             columns[minari_path] = column
-        columns.setdefault(REWARDS, _numbers(np.zeros(transitions, np.float32)))
+        columns.setdefault(REWARDS, _number_column(np.zeros(transitions, np.float32)))
         recorded = self._recorded
         attributes = attributes_of(episode.metadata) if recorded else self._attributes(episode)
         return RawEpisode(columns, {**attributes, "id": index, "total_steps": transitions})
@@ -408,17 +396,15 @@ class MinariExport(Export):
         terminations[-1] &= episode.final_observation_known
         truncations = np.zeros(transitions, bool)
         truncations[-1] = not terminations[-1]
-        return {
-            TERMINATIONS: _numbers(terminations),
-            TRUNCATIONS: _numbers(truncations),
-        }
+        flags = {TERMINATIONS: terminations, TRUNCATIONS: truncations}
+        return {name: _number_column(values) for name, values in flags.items()}
 
     def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
         fields, attributes = fields_of(episode), dict[str, Any]()
-        for path in filter(self._is_attribute, self._of_episode):
+        for path in filter(self._is_attribute, self._fields):
             value = at(fields, path)
             with contextlib.suppress(UnicodeDecodeError):
-                value = decoded(value)
+                value = decode(value)
                 if np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
                     put(attributes, path, value)
         return {_EXAMPLE_KEY: attributes} if attributes else {}
@@ -431,12 +417,12 @@ def _as_column(
 
     Args:
       values: The values.
-      field: The type of one of them.
-      is_text: Whether strings are text, even if the field does not say so.
-      keeps_jpeg: Whether JPEG images stay files. All other images become arrays.
+      field: The type of a value.
+      is_text: True if strings are text, even if the field has the dtype bytes.
+      keeps_jpeg: True if JPEG images stay files. All other images become arrays.
 
     Raises:
-      ValueError: An image is not what the field says; a text is not in UTF-8.
+      ValueError: An image does not fit the field; a text is not in UTF-8.
     """
     if values.dtype.kind == "O" and keeps_jpeg:
         for row, image in enumerate(values):
@@ -447,23 +433,23 @@ def _as_column(
                 )
         return StoredColumn(field, values)
     if field.encoding or not field.is_text:
-        return _numbers(as_values(values, field))
+        return _number_column(as_values(values, field))
     if field.dtype == str or is_text:
         return StoredColumn(Field(str, field.shape), as_texts(values))
     return StoredColumn(Field(bytes, field.shape), values)
 
 
-def _numbers(values: np.ndarray) -> StoredColumn:
+def _number_column(values: np.ndarray) -> StoredColumn:
     return StoredColumn(Field(values.dtype, values.shape[1:]), values)
 
 
 def _has_final(minari_path: str) -> bool:
-    """Whether a column of Minari has a row for the final observation."""
+    """Returns True if a column of Minari has a row for the final observation."""
     return root_of(minari_path) in (OBSERVATIONS, INFOS)
 
 
 def _holds(leaf: LeafSpace, field: Field) -> bool:
-    """Whether a space has the dtype and shape of a field."""
+    """Returns True if a space has the dtype and shape of a field."""
     if leaf.kind == "Text" or field.is_text:
         return leaf.field.is_text == field.is_text
     shape = leaf.jpeg_field.shape if leaf.is_image and field.encoding else leaf.shape
@@ -471,7 +457,7 @@ def _holds(leaf: LeafSpace, field: Field) -> bool:
 
 
 def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
-    """Returns the spaces that metadata.json describes."""
+    """Returns the spaces in metadata.json."""
     spaces = Spaces()
     for path, name in SPACES.items():
         if name in metadata:
@@ -480,7 +466,7 @@ def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
 
 
 def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
-    """Returns the features of the steps of a TFDS dataset, which have more detail than fields."""
+    """Returns the features of the steps of a TFDS dataset, which are more detailed than fields."""
     if (examples := source.can.examples) is None:
         return {}
     steps = examples.folder.features[rlds.STEPS]
@@ -502,7 +488,7 @@ class _Texts:
             self._longest = max(self._longest, len(text))
 
     def space(self) -> dict[str, Any]:
-        """Returns the space that holds all values seen."""
+        """Returns the space of all added texts."""
         return {
             "type": "Text",
             "max_length": self._longest,
@@ -512,7 +498,7 @@ class _Texts:
 
 
 def _fits(path: str, field: Any) -> bool:
-    """Whether Minari has a place for a field of steps: a space has numbers, or a text."""
+    """Returns True if Minari can hold a field of steps; a space holds numbers, or a text."""
     if not isinstance(field, Field) or None in field.shape:
         return False
     in_space = root_of(path) in (rlds.OBSERVATION, rlds.ACTION)

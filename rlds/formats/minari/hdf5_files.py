@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from rlds.formats.hdf5_export import PartFiles
+from rlds.formats.hdf5_export import StagedFiles
 from rlds.formats.minari.attributes import ID, OPTIONS
 from rlds.formats.minari.spaces import Spaces
 from rlds.formats.minari.storage import (
@@ -44,10 +44,10 @@ _MAX_CACHED = 20_000
 
 
 class Hdf5Storage(EpisodeStorage):
-    """Reads the file.
+    """The HDF5 file of a dataset.
 
-    To find what is in an episode takes as long as to read it. It is kept, for this process alone;
-    it holds as long as the file is the same one, which `Hdf5File` sees to.
+    Listing the contents of an episode is as slow as reading it. Therefore the contents are cached
+    in each process; `Hdf5File` detects changes of the file.
     """
 
     def __init__(self, directory: pathlib.Path, spaces: Spaces, *, follow_links: bool) -> None:
@@ -80,22 +80,22 @@ class Hdf5Storage(EpisodeStorage):
 
     @override
     def structure(self, index: int) -> Structure:
-        with self._opened(index) as group:
-            stored, attributes = self._look(group, index)
+        with self._open_group(index) as group:
+            stored, attributes = self._scan(group, index)
             return {path: self._field(path, array) for path, array in stored.items()}, attributes
 
     @override
     def read(self, index: int, paths: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
         where = functools.partial(self._where, index)
-        with self._opened(index) as group:
-            stored, attributes = self._look(group, index)
+        with self._open_group(index) as group:
+            stored, attributes = self._scan(group, index)
             for path in stored:
                 if paths is not None and path not in paths:
                     continue
-                part = slice(None) if path in SCALARS else rows
+                included = slice(None) if path in SCALARS else rows
                 with source_errors(where, episode=index, field=path):
-                    values = self._reader.read(group, path, stored[path], part)
+                    values = self._reader.read(group, path, stored[path], included)
                     field = self._field(path, stored[path])
                     if field.encoding:
                         values = objects([bytes(image) for image in values])
@@ -103,7 +103,7 @@ class Hdf5Storage(EpisodeStorage):
         return RawEpisode(columns, attributes)
 
     @contextlib.contextmanager
-    def _opened(self, index: int) -> Iterator[Any]:
+    def _open_group(self, index: int) -> Iterator[Any]:
         name = f"{_EPISODE}{index}"
         with (
             self._file.read() as file,
@@ -117,12 +117,12 @@ class Hdf5Storage(EpisodeStorage):
     def _where(self, index: int) -> str:
         return os.fspath(self._directory.parent / self.path(index))
 
-    def _look(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
-        """Returns the arrays of an episode, checked, and its attributes."""
+    def _scan(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
+        """Returns the arrays, after checks, and the attributes of an episode."""
         if index in self._cached:
             return self._cached[index]
         content = self._arrays(group, index), self._attributes(group, index)
-        # A link may lead to another file at any time.
+        # The target of a link may change at any time.
         if len(self._cached) < _MAX_CACHED and not self._file.follow_links:
             self._cached[index] = content
         return content
@@ -154,7 +154,7 @@ class Hdf5Storage(EpisodeStorage):
 
     def _field(self, path: str, array: StoredArray) -> Field:
         """Returns the type of a row of an array."""
-        # If all images have as many bytes, they are the rows of a matrix.
+        # Images of equal size in bytes are the rows of a matrix.
         is_matrix = array.dtype == np.uint8 and len(array.shape) == 2
         if self._is_image(path) and (array.kind == "ragged" or is_matrix):
             return self._spaces.leaves[path].jpeg_field
@@ -165,13 +165,13 @@ class Hdf5Storage(EpisodeStorage):
 
 @contextlib.contextmanager
 def hdf5_writer(directory: pathlib.Path, compression: str | None = None) -> Iterator[Writer]:
-    """Makes the file; returns a function that writes an episode to it."""
-    with new_file(directory / _FILE, ordered=True) as (file, check), PartFiles() as parts:
+    """Creates the file; yields a function that writes an episode to it."""
+    with new_file(directory / _FILE, ordered=True) as (file, check), StagedFiles() as staged:
 
         def write(index: int, episode: RawEpisode | Place) -> None:
             name = f"{_EPISODE}{index}"
             if isinstance(episode, Place):
-                parts.copy(episode.source, {f"{_EPISODE}{episode.index}": name}, file)
+                staged.copy(episode.source, {f"{_EPISODE}{episode.index}": name}, file)
                 file[name].attrs.modify(ID, index)
             else:
                 _write_episode(file.create_group(name), compression, episode)

@@ -1,10 +1,10 @@
 """Minari datasets (https://minari.farama.org) as RLDS, read without Minari.
 
-Minari keeps the `T + 1` observations and infos and the `T` actions, rewards, terminations and
-truncations of an episode in arrays of their own, so nothing is missing in RLDS. What an episode is
-has to be found in the files, not only in the spaces: the dtypes of rewards and infos may change
-from episode to episode (a reward of `0` is an integer, one of `0.5` is not), some episodes may have
-no infos, images are JPEG since Minari 0.5.3, and raw arrays before.
+An episode of Minari has `T + 1` observations and infos, and `T` actions, rewards, terminations and
+truncations, so nothing is missing in RLDS. The spaces do not describe the files completely: the
+dtypes of rewards and infos may differ between episodes (a reward of `0` is an integer, one of `0.5`
+is not), some episodes may have no infos, and images are JPEG files since Minari 0.5.3, but raw
+arrays in earlier versions.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ METADATA_KEY = "minari"
 
 _FLAGS = (TERMINATIONS, TRUNCATIONS)
 _OBSERVATION_COLUMNS = (OBSERVATIONS, INFOS)
-# The fields of a step that columns become. Others keep their names.
+# The new names of columns in steps.
 _FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
 
 
@@ -81,26 +81,25 @@ class MinariSource(Source):
     """The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.
 
     Observations and actions have the structure of their spaces; a `Tuple` becomes a dict with the
-    names `_index_0`, `_index_1`, .... Images that are stored as JPEG stay the same bytes. Beside
-    the fields of RLDS, a step has `terminations` and `truncations` as they were recorded, and
-    `infos` if there are any. Beside those that all builders have, the fields of an episode are:
+    names `_index_0`, `_index_1`, .... The bytes of JPEG images do not change. In addition to the
+    fields of RLDS, a step has the recorded `terminations` and `truncations`, and `infos` if the
+    dataset has them. In addition to the fields of all builders, an episode has:
 
     * `recorded_episode_id`: the attribute `id`;
     * `seed` and `seed_known`, `options` (in JSON) and `options_known`;
-    * `attributes`: the other attributes, such as `rewards_sum`, if all episodes have them;
-    * `irregular`: in JSON, what the other fields cannot show: attributes that not all episodes
-      have, and infos that are missing (zeros stand in for them).
+    * `attributes`: further attributes of all episodes, such as `rewards_sum`;
+    * `irregular`: attributes that some episodes lack, and the names of missing infos, in JSON.
+      Missing infos are zeros in the steps.
 
     Args:
       path: See `dataset_directory`.
-      follow_links: Whether to read what an HDF5 file has in other files: links, values that are
-        stored outside of it, and arrays that are views. By default they are errors, as they may
-        lead to any file of this machine. The other files count as `inputs`.
+      follow_links: True to read data outside of the HDF5 file: links, external storage and virtual
+        datasets. By default they are errors, as they may lead to any file of this machine. The
+        linked files count as `inputs`.
 
     Raises:
       FileNotFoundError: There is no dataset.
-      SourceError: Its metadata cannot be read, or is not what the files hold; none of its episodes
-        can be read.
+      SourceError: The metadata cannot be read, or contradicts the files; no episode can be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
@@ -145,7 +144,7 @@ class MinariSource(Source):
         return TableStorage(data, self._spaces, data_format)
 
     def stored_file(self, index: int) -> epath.Path:
-        """Returns the file that has an episode."""
+        """Returns the file of an episode."""
         return stores.as_path(self._directory) / self._storage.path(index)
 
     def _check_indices(self) -> range:
@@ -170,7 +169,7 @@ class MinariSource(Source):
     def _scan(self) -> tuple[dict[str, Field], dict[str, np.ndarray]]:
         """Returns the fields of all columns, and the common attributes of all episodes.
 
-        It passes over damaged episodes: reading them raises the error.
+        Skips damaged episodes; the read of such an episode raises its error.
         """
         merged: Paths[Field] = Paths()
         attributes: dict[str, np.ndarray] | None = None
@@ -185,7 +184,7 @@ class MinariSource(Source):
                 continue
             for path, field in fields.items():
                 if self._why_wrong(path, field) is None and not conflicts(merged, path):
-                    if path in _FLAGS:  # Some writers store numbers.
+                    if path in _FLAGS:  # Some writers store flags as integers.
                         merged[path] = Field(np.bool_)
                     else:
                         merged[path] = _merge(merged.get(path), field)
@@ -196,7 +195,7 @@ class MinariSource(Source):
         return merged, attributes or {}
 
     def _required(self) -> Iterator[str]:
-        """The paths of the required fields."""
+        """Yields the paths of the required columns."""
         yield from SCALARS
         for group, name in SPACES.items():
             if name not in self._metadata:
@@ -204,7 +203,7 @@ class MinariSource(Source):
         yield from self._spaces.leaves
 
     def _why_wrong(self, path: str, field: Field) -> str | None:
-        """Describes the fault of a field of an episode; None if there is none."""
+        """Returns the fault of a field of an episode; None for a valid field."""
         group = root_of(path)
         if group in SCALARS:
             kinds = "bfiu" if group == REWARDS else "biu"
@@ -267,7 +266,7 @@ class MinariSource(Source):
         return {name: int(self._metadata[name]) for name in ("total_episodes", "total_steps")}
 
     def key(self, split: str, index: int) -> str:
-        """Returns the name that an episode has in HDF5 files: "episode_0", "episode_1", ...."""
+        """Returns the name of an episode in HDF5 files: "episode_0", "episode_1", ...."""
         return f"episode_{index}"
 
     # --- One episode.
@@ -335,7 +334,7 @@ class MinariSource(Source):
                 raise self._storage.error("missing", index, path)
             if len(column) < num_steps:
                 column = with_placeholder(column)
-                if self._columns[path].encoding:  # Bytes of no image cannot be decoded.
+                if self._columns[path].encoding:  # An empty file cannot be decoded.
                     column[-1] = black_jpeg(self._spaces.leaves[path].shape)
             steps[field_path(path)] = column
         return steps
@@ -404,19 +403,19 @@ def _read_metadata(file: Any) -> dict[str, Any]:
 
 
 def field_path(path: str) -> str:
-    """Returns the path that a column has in a step."""
+    """Returns the path of a column in steps."""
     root = root_of(path)
     return _FIELDS.get(root, root) + path.removeprefix(root)
 
 
 def _mismatch(leaf: LeafSpace, field: Field) -> str | None:
-    """Says why a field does not hold the values of a space, if so."""
+    """Returns the difference between a field and its space; None without a difference."""
     if field.encoding:
         return None
     expected = leaf.field
     if expected.is_text or field.is_text:
         is_right = field.dtype == expected.dtype
-    elif leaf.kind == "Box":  # Minari itself does no more than warn of another precision.
+    elif leaf.kind == "Box":  # Minari itself warns of a different precision.
         is_right = np.can_cast(field.column_dtype, expected.column_dtype, "same_kind")
     else:
         is_right = field.column_dtype.kind in "biu"
@@ -430,14 +429,14 @@ def _holds_numbers(field: Field) -> bool:
 
 
 def _are_alike(field: Field, expected: Field) -> bool:
-    """Whether two fields are equal apart from the dtype of numbers."""
+    """Returns True if two fields are equal, apart from the dtype of numbers."""
     if _holds_numbers(field) and _holds_numbers(expected):
         return field.shape == expected.shape
     return field == expected
 
 
 def _merge(before: Field | None, field: Field) -> Field:
-    """Returns the field that holds the values of two episodes."""
+    """Returns a field for the values of two fields."""
     if before is None or before == field:
         return field
     if not (_holds_numbers(field) and _holds_numbers(before)):
@@ -447,6 +446,6 @@ def _merge(before: Field | None, field: Field) -> Field:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, by a small part of it."""
-    # A dataset of TFDS in a folder called `data` has a metadata.json, too.
+    """Returns True if a path seems to have this format, without a full check."""
+    # A TFDS dataset in a folder called `data` has a metadata.json, too.
     return not (dataset_directory(path) / "data" / "features.json").exists()

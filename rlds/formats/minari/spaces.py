@@ -1,7 +1,7 @@
-"""Gymnasium's spaces in Minari's JSON: the types of the values below each.
+"""Parsing of Gymnasium's spaces in Minari's JSON.
 
-Values are known by their paths, such as `observations/camera`. A part of a `Tuple` has the name
-that Minari gives it in HDF5 files: `_index_0`, `_index_1`, ....
+Values have paths, such as `observations/camera`. The elements of a `Tuple` have the names of
+Minari's HDF5 files: `_index_0`, `_index_1`, ....
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LeafSpace:
     Attributes:
       kind: The name of the space, such as "Box".
       field: The type of its values.
-      is_image: Whether Minari takes the values for images, and may keep them as JPEG.
+      is_image: True if Minari treats the values as images, and may store them as JPEG.
       space: The space in JSON.
     """
 
@@ -46,7 +46,7 @@ class LeafSpace:
 
     @property
     def jpeg_field(self) -> Field:
-        """The field of images kept as JPEG files; grey images have one channel."""
+        """The field of images in JPEG files; grey images have one channel."""
         height, width, *channels = self.shape
         return Field(np.uint8, (height, width, *(channels or [1])), encoding="jpeg")
 
@@ -55,8 +55,8 @@ class Spaces:
     """The spaces of observations and actions, with nested spaces.
 
     Attributes:
-      leaves: The spaces that hold values, by their paths.
-      tuples: The paths of spaces that are a `Tuple`.
+      leaves: The spaces of values, by path.
+      tuples: The paths of the `Tuple` spaces.
 
     >>> spaces = Spaces()
     >>> spaces.add('{"type": "Tuple", "subspaces": [{"type": "Discrete", "n": 2}]}', "x")
@@ -73,10 +73,10 @@ class Spaces:
 
         Args:
           space: The space in JSON.
-          path: Its path.
+          path: The path of the space.
 
         Raises:
-          ValueError: It is none of the spaces that Minari writes, or lacks a field.
+          ValueError: Minari does not write this kind of space, or a key is missing.
         """
         try:
             self._add(json.loads(space) if isinstance(space, str) else space, path)
@@ -101,7 +101,7 @@ class Spaces:
 
 
 def tuple_name(index: int | str) -> str:
-    """Returns the name of a part of a `Tuple`."""
+    """Returns the name of an element of a `Tuple`."""
     return f"_index_{index}"
 
 
@@ -148,7 +148,7 @@ def _leaf(kind: str, space: Mapping[str, Any], path: str) -> LeafSpace:
 
 
 def is_like_images(field: Field) -> bool:
-    """Whether Minari takes values for images, when their space is a `Box` of all of uint8."""
+    """Returns True if Minari treats values as images, in a `Box` with the bounds of uint8."""
     shape = field.shape
     if field.column_dtype != np.uint8 or len(shape) not in (2, 3) or None in shape:
         return False

@@ -1,11 +1,11 @@
 """Storage of Minari episodes, in any of its file formats.
 
-All formats are read into, and written from, the same: the columns of an episode by their paths
-(such as `observations/camera`, `rewards`, `infos/state/qpos`), and its attributes. Nothing is said
-here of what columns there have to be.
+All file formats share one form in memory: the columns of an episode by path (such as
+`observations/camera`, `rewards`, `infos/state/qpos`), and its attributes. This module does not
+check which columns exist.
 
-Minari itself is not used for that. Its reader decodes JPEG images and its writer encodes them, with
-loss; its attributes go through a conversion each; and both need all of Gymnasium.
+Minari itself is not used: its reader decodes JPEG images, and its writer encodes them again with
+loss; it converts attributes; and it needs all of Gymnasium.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 # The formats of files: see `hdf5_files` and `tables`.
 FORMATS = ("hdf5", "arrow", "parquet")
 
-# The columns of an episode. OBSERVATIONS and INFOS have a row more than the others.
+# The columns of an episode. OBSERVATIONS and INFOS have one more row than the other columns.
 OBSERVATIONS, ACTIONS, REWARDS, INFOS = "observations", "actions", "rewards", "infos"
 TERMINATIONS, TRUNCATIONS = "terminations", "truncations"
 # Columns with a number for each transition: the length and the end of the episode.
@@ -55,7 +55,7 @@ class StoredColumn(NamedTuple):
     """The values of a field, one for each row.
 
     Attributes:
-      field: The type of one of them: numbers, text, bytes or a JPEG file.
+      field: The type of a value: numbers, text, bytes or a JPEG file.
       values: The values. Files and bytes are `bytes` in an array of objects, text is `str`.
     """
 
@@ -67,24 +67,24 @@ class RawEpisode(NamedTuple):
     """A stored episode of Minari, before conversion.
 
     Attributes:
-      columns: The columns by their paths; maybe only some.
-      attributes: The attributes of the episode. Options are nested, as they were given.
+      columns: All columns or some of them, by path.
+      attributes: The attributes of the episode. Options are nested.
     """
 
     columns: Mapping[str, StoredColumn]
     attributes: Mapping[str, Any]
 
 
-# The contents of an episode: the fields of its columns by their paths, and its attributes.
+# The contents of an episode: the fields of its columns by path, and its attributes.
 Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 
-# Writes the episode of an index, or copies one of a part; raises ValueError if the format cannot
-# hold it.
+# Writes an episode with a new index, or copies a staged episode. Raises a ValueError if the format
+# cannot hold it.
 Writer: TypeAlias = Callable[[int, RawEpisode | Place], None]
 
 
 class EpisodeStorage(abc.ABC):
-    """Reads the episodes of a directory. Can be pickled.
+    """A reader of the episodes of a directory; can be pickled.
 
     Args:
       directory: The directory `data` of a dataset.
@@ -108,7 +108,7 @@ class EpisodeStorage(abc.ABC):
         """Returns the indices of the stored episodes, in order.
 
         Raises:
-          SourceError: The file that has all of them is damaged.
+          SourceError: The common file of all episodes is damaged.
         """
 
     @abc.abstractmethod
@@ -120,7 +120,7 @@ class EpisodeStorage(abc.ABC):
         """Returns the structure of an episode.
 
         Raises:
-          SourceError: It cannot be read.
+          SourceError: The episode cannot be read.
         """
 
     @abc.abstractmethod
@@ -128,17 +128,17 @@ class EpisodeStorage(abc.ABC):
         """Reads an episode.
 
         Args:
-          index: The number of the episode.
-          paths: The paths of the columns that are needed; all if None.
-          rows: The rows to read. Of the columns in `SCALARS`, all are read.
+          index: The index of the episode.
+          paths: The paths of the requested columns; None for all columns.
+          rows: The rows to read. Columns in `SCALARS` are read completely.
 
         Raises:
-          SourceError: It cannot be read.
+          SourceError: The episode cannot be read.
         """
 
     def error(
         self, fault: str, index: int, field: str | None = None, row: int | None = None
     ) -> SourceError:
-        """Returns the error of an episode."""
+        """Returns an error with the location of an episode."""
         file = self._directory.parent / self.path(index)
         return SourceError(fault, file=file, episode=index, row=row, field=field)

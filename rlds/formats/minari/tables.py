@@ -40,7 +40,7 @@ _PADDED_COLUMNS = (ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS)
 
 
 class TableStorage(EpisodeStorage):
-    """Reads the files."""
+    """The directories of tables of a dataset."""
 
     def __init__(self, directory: pathlib.Path, spaces: Spaces, data_format: str) -> None:
         super().__init__(directory, spaces)
@@ -163,7 +163,7 @@ def _row_shape(size: int, leaf: LeafSpace | None, field: Any) -> tuple[int, ...]
     return tuple(int(length) for length in shape.split(b",") if length)
 
 
-# The limit of rows that Minari reads of an episode in Parquet.
+# Minari reads at most this number of rows of an episode from Parquet files.
 _MAX_PARQUET_ROWS = 131_072
 
 
@@ -194,7 +194,7 @@ def write_table(
 
 
 def copy_table(folder: epath.Path, directory: pathlib.Path, index: int) -> None:
-    """Writes an episode that is stored in a folder, with another number."""
+    """Copies a stored episode under a new index."""
     target = directory / str(index)
     target.mkdir()
     for file in folder.iterdir():
@@ -206,7 +206,7 @@ def copy_table(folder: epath.Path, directory: pathlib.Path, index: int) -> None:
 
 
 def _field(name: str, node: Any, path: str, spaces: Spaces) -> tuple[Any, Any]:
-    """Returns a column, or a dict of columns, as an Arrow array with its field."""
+    """Converts a column, or a dict of columns, to an Arrow array and its field."""
     arrow = import_extra("pyarrow")
     if path.rpartition("/")[0] in spaces.tuples:
         name = name.removeprefix(tuple_name(""))

@@ -124,7 +124,7 @@ class NpzSource(RowsSource):
                     if not any(is_in(array_path, path_in_episode) for array_path in there):
                         raise ValueError(f"{option}: got {name!r}, expected one of {there}")
             for array_path in first.paths:
-                of_steps = self._is_of_steps(array_path, first)
+                of_steps = self._has_step_rows(array_path, first)
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
                 if root_of(array_path) in (rlds.STEP_FLAGS if of_steps else of_episode):
                     raise first.error("this name is reserved: rename the array", array_path)
@@ -154,7 +154,7 @@ class NpzSource(RowsSource):
     def _is_led(self) -> bool:
         return self._layout.alignment == "rsa"
 
-    def _is_of_steps(self, path: str, first: EpisodeFile) -> bool:
+    def _has_step_rows(self, path: str, first: EpisodeFile) -> bool:
         if _is_main(path):
             return True
         if any(is_in(path, name) for name in self._per_episode):
@@ -187,7 +187,7 @@ class NpzSource(RowsSource):
 
     @contextlib.contextmanager
     @override
-    def _lend_run(self, split: str, index: int) -> Iterator[EpisodeRows]:
+    def _open_rows(self, split: str, index: int) -> Iterator[EpisodeRows]:
         """Opens a file with the same arrays as the first one."""
         with open_episode(self._files[index], self._layout) as episode:
             first, expected = self._files[0].name, {**self.step_fields, **self.value_fields}
@@ -211,30 +211,30 @@ class NpzSource(RowsSource):
             yield EpisodeRows(origin, episode.num_rows, terminal, final, complete, episode)
 
     @override
-    def _table_of(self, run: EpisodeRows) -> RowsTable:
-        episode: EpisodeFile = run.handle
+    def _table_of(self, episode: EpisodeRows) -> RowsTable:
+        file: EpisodeFile = episode.handle
         other_paths = [path for path in self.step_fields if not _is_main(path)]
-        transitions = [path for path in other_paths if episode.rows(path) != episode.num_steps]
+        transitions = [path for path in other_paths if file.rows(path) != file.num_steps]
         return dataclasses.replace(self.table, transitions=transitions)
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        episode: EpisodeFile = run.handle
-        columns = {path: episode.read(path) for path in self.step_fields if path in paths}
-        for path in columns.keys() & episode.following.keys():
-            final = episode.read(episode.following[path])[-1]
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        file: EpisodeFile = episode.handle
+        columns = {path: file.read(path) for path in self.step_fields if path in paths}
+        for path in columns.keys() & file.following.keys():
+            final = file.read(file.following[path])[-1]
             columns[path] = append_row(columns[path], final)
         return columns
 
     @override
-    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+    def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
         # An array of no dimensions is a scalar.
-        return {path: run.handle.read(path)[()] for path in self.value_fields if path in paths}
+        return {path: episode.handle.read(path)[()] for path in self.value_fields if path in paths}
 
     @override
-    def _steps(self, run: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        steps = super()._steps(run, columns)
-        if run.handle.are_steps:  # Their last rows stay unchanged.
+    def _steps(self, episode: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        steps = super()._steps(episode, columns)
+        if episode.handle.are_steps:  # Their last rows stay unchanged.
             steps |= nest(
                 {p: rows for p, rows in columns.items() if root_of(p) in TRANSITION_FIELDS}
             )

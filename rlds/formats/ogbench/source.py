@@ -124,19 +124,19 @@ class OGBenchSource(RowsSource):
         return f"{split}-{index:07d}"
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         file, (begin, end) = self._files[split], bounds(self._ends[split], index)
         origin = Origin(file.path.name, begin, end)
         return EpisodeRows(origin, end - begin, False, "row", handle=file)
 
     @override
-    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
-        return {"rows": run.num_rows}
+    def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        return {"rows": episode.num_rows}
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         return {
-            path: run.handle.rows(name, run.origin.begin, run.origin.end)
+            path: episode.handle.rows(name, episode.origin.begin, episode.origin.end)
             for name in self._arrays
             if (path := self.table.field_path(name)) in paths
         }

@@ -1,4 +1,4 @@
-"""The dialects of robomimic's format: their writers, and the meaning of names in each of them."""
+"""The dialects of robomimic's format: the writers of files, and the meaning of their names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROBOSUITE = (
     (r"states", "The state of the simulator: time, positions, velocities."),
 )
 _LIBERO = (
-    (r"obs/.*_rgb", "Upside down, as OpenGL has it."),
+    (r"obs/.*_rgb", "Upside down, as OpenGL renders images."),
     (r"obs/ee_ori", "Axis times angle."),
     *_ROBOSUITE,
 )
@@ -44,20 +44,20 @@ class Dialect:
     """A dialect of robomimic files: the meaning of names that differ between writers.
 
     Attributes:
-      name: Its name.
-      following: The names of arrays and groups whose rows hold the values (observations, states)
-        after the action of the row, rather than those before it.
-      initial: The group with the values before the first action; empty if there is none.
+      name: The name of the dialect.
+      after_action: The names of arrays and groups with observations or states after the action of
+        the row, instead of before it.
+      initial_group: The group with the values before the first action; empty without such a group.
       docs: Descriptions of fields, by patterns of their paths in the file.
     """
 
     name: str
-    following: tuple[str, ...] = ()
-    initial: str = ""
+    after_action: tuple[str, ...] = ()
+    initial_group: str = ""
     docs: tuple[tuple[str, str], ...] = _ROBOSUITE
 
     def doc(self, path: str) -> str:
-        """Returns the documentation of an array; empty if there is none."""
+        """Returns the description of an array; empty without a description."""
         return next((text for pattern, text in self.docs if re.fullmatch(pattern, path)), "")
 
 
@@ -66,13 +66,13 @@ DIALECTS: Mapping[str, Dialect] = {
     for dialect in (
         # Isaac Lab and Isaac Lab Mimic.
         Dialect("isaac_lab", ("states",), "initial_state", ((r".*/root_pose", _ISAAC_QUATERNION),)),
-        # LIBERO, as it is published, and replayed for OpenVLA.
-        Dialect("libero", following=("obs", "robot_states"), docs=_LIBERO),
+        # LIBERO as published, and LIBERO replayed for OpenVLA.
+        Dialect("libero", after_action=("obs", "robot_states"), docs=_LIBERO),
         Dialect("libero_regenerated", docs=_LIBERO),
         Dialect("mimicgen"),
-        # robosuite, as people record demonstrations.
+        # Human demonstrations of robosuite.
         Dialect("robosuite"),
-        # RoboCasa up to 0.2, too.
+        # robomimic, and RoboCasa up to 0.2.
         Dialect("robomimic"),
     )
 }
@@ -86,8 +86,8 @@ def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
       arrays: The paths of the arrays in a demonstration.
     """
     paths = dict.fromkeys(arrays)
-    has_states_in_parts = has(paths, "states") and "states" not in paths
-    if has(paths, "initial_state") or has_states_in_parts:
+    has_group_of_states = has(paths, "states") and "states" not in paths
+    if has(paths, "initial_state") or has_group_of_states:
         return "isaac_lab"
     if "bddl_file_name" in attributes:
         return "libero"
@@ -101,26 +101,26 @@ def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
 
 
 def instruction_of_file(attributes: Mapping[str, str], dialect: str, name: str) -> str:
-    """Returns the instruction of all demonstrations of a file; empty if there is none.
+    """Returns the instruction of all demonstrations of a file; empty without an instruction.
 
     Args:
       attributes: The text attributes of the group `data`.
       dialect: The name of the dialect.
       name: The name of the file.
     """
-    words = _json(attributes.get("problem_info", "")).get("language_instruction")
-    if isinstance(words, list):
-        words = " ".join(map(str, words))
-    if not words and dialect == "libero_regenerated":
+    instruction = _json(attributes.get("problem_info", "")).get("language_instruction")
+    if isinstance(instruction, list):
+        instruction = " ".join(map(str, instruction))
+    if not instruction and dialect == "libero_regenerated":
         task, suffix, _ = name.rpartition("_demo.")
-        words = re.sub(r"^[A-Z_]+SCENE\d+_", "", task).replace("_", " ") if suffix else ""
-    return words if isinstance(words, str) else ""
+        instruction = re.sub(r"^[A-Z_]+SCENE\d+_", "", task).replace("_", " ") if suffix else ""
+    return instruction if isinstance(instruction, str) else ""
 
 
 def instruction_of_demo(ep_meta: Any) -> str:
     """Returns the instruction in the attribute `ep_meta` of a demonstration."""
-    words = _json(ep_meta).get("lang")
-    return words if isinstance(words, str) else ""
+    instruction = _json(ep_meta).get("lang")
+    return instruction if isinstance(instruction, str) else ""
 
 
 def with_instruction(ep_meta: Any, text: str) -> str:
@@ -129,7 +129,7 @@ def with_instruction(ep_meta: Any, text: str) -> str:
 
 
 def with_names(action: Field, attributes: Mapping[str, str]) -> Field:
-    """Returns the field of actions, with names if the controller of robosuite is known."""
+    """Returns the field of actions, with names for a supported controller of robosuite."""
     arguments = _json(attributes.get("env_args", "")).get("env_kwargs")
     controller = arguments.get("controller_configs") if isinstance(arguments, dict) else None
     controller = controller if isinstance(controller, dict) else {}

@@ -1,11 +1,11 @@
-"""Files of demonstrations: their arrays and values.
+"""Reading of files of demonstrations.
 
     data/<demo>/actions              T rows
     data/<demo>/obs/<name>           T rows
     data/<demo>/<any other path>     arrays
-    mask/<name>                      the names of some demonstrations
+    mask/<name>                      names of demonstrations
 
-Everything may have attributes.
+All groups and arrays may have attributes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Demo:
     """A demonstration.
 
     Attributes:
-      file: The file that has it.
-      name: Its name in the file.
-      arrays: Its arrays, by path.
-      attributes: Its attributes, by name; those of its arrays and groups by `<path>/<name>`.
-      damage: Its fault.
-      num_steps: The number of its steps.
+      file: The file of the demonstration.
+      name: The name in the file.
+      arrays: The arrays, by path.
+      attributes: The attributes, by name; attributes of arrays and groups, by `<path>/<name>`.
+      damage: The fault of a damaged demonstration.
+      num_steps: The number of steps.
     """
 
     file: DemoFile
@@ -78,7 +78,7 @@ class Demo:
         """Opens the demonstration for reading.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The demonstration is damaged.
         """
         if self.damage is not None:
             raise self.damage
@@ -95,17 +95,16 @@ class DemoFile:
 
     Attributes:
       hdf5: The file.
-      reader: Reads its arrays.
-      name: Its name.
+      reader: The reader of the arrays.
+      name: The name of the file.
       demos: The demonstrations, in the order of their numbers.
-      attributes: The attributes of the group `data` that are text, readable: bytes that are no
-        UTF-8 are replaced.
-      outside_demos: All attributes and arrays that are in no demonstration, in the types of JSON.
-      masks: The demonstrations that each of the masks names.
-      is_exported: Whether an export wrote it.
+      attributes: The text attributes of the group `data`, with replacements for invalid UTF-8.
+      outside_demos: All attributes and arrays outside of demonstrations, in the types of JSON.
+      masks: The names of demonstrations, by mask.
+      is_exported: True if an export of RLDS wrote the file.
 
     Raises:
-      SourceError: It is no HDF5 file, or cut short; it has no group `data`.
+      SourceError: The file is no HDF5 file, is truncated, or has no group `data`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
@@ -117,7 +116,7 @@ class DemoFile:
             self.is_exported = self.hdf5.has(file, SIDECAR_GROUP)
             data = self.hdf5.member(file, _DATA, _DATA)
             self.attributes = {
-                name: _readable(value)
+                name: _replace_invalid(value)
                 for name, value in data.attrs.items()
                 if isinstance(value, str | bytes)
             }
@@ -139,8 +138,8 @@ class DemoFile:
             items += [(f"{_DATA}/{name}", item)] if is_array(item) else []
         attributes, arrays = {}, {}
         for path, item in items:
-            if of_item := read_attributes(hdf5, item, path):
-                attributes[path] = of_item
+            if own := read_attributes(hdf5, item, path):
+                attributes[path] = own
             if is_array(item):
                 values = item[()]
                 try:
@@ -162,14 +161,14 @@ class DemoFile:
         return demo
 
     def _describe(self, demo: Demo, group: Any) -> None:
-        """Finds the arrays and the attributes of a demonstration."""
+        """Sets the arrays and the attributes of a demonstration."""
         h5py = import_extra("h5py")
         attributes = self.reader.attributes(group.id)
         arrays: dict[str, StoredArray] = {}
         for path, item, stored in self.reader.describe(group.id):
             if h5py.h5a.get_num_attrs(item):
-                inner = self.reader.attributes(item, path)
-                attributes |= {f"{path}/{name}": each for name, each in inner.items()}
+                items = self.reader.attributes(item, path).items()
+                attributes |= {f"{path}/{name}": attribute for name, attribute in items}
             if stored is not None and stored.kind == "ragged":
                 raise self.hdf5.error("rows of different lengths are not supported", path)
             if stored is not None:
@@ -187,7 +186,7 @@ class DemoFile:
             raise self.hdf5.error(fault, _SAMPLES)
 
 
-def _readable(text: str | bytes) -> str:
+def _replace_invalid(text: str | bytes) -> str:
     stored = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     return stored.decode(errors="replace")
 
@@ -197,10 +196,7 @@ class OpenDemo:
 
     Args:
       demo: The demonstration.
-      opened: The file that `hdf5.read()` opened.
-
-    Attributes:
-      demo: See above.
+      opened: The file from `hdf5.read()`.
     """
 
     def __init__(self, demo: Demo, opened: Any) -> None:
@@ -211,14 +207,14 @@ class OpenDemo:
         self._arrays: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
-        """Reads rows of an array, which is read completely once and cached.
+        """Reads rows of an array; caches arrays that are read completely.
 
         Args:
           path: The path of the array in the demonstration.
           rows: The rows to read.
 
         Raises:
-          SourceError: They are damaged.
+          SourceError: The rows are damaged.
         """
         stored, read = self.demo.arrays[path], self.demo.file.reader.read
         if path in self._arrays:
@@ -229,12 +225,12 @@ class OpenDemo:
         return self._arrays[path]
 
     def attribute(self, path: str) -> Any:
-        """Reads an attribute, by its path in `Demo.attributes`: text, bytes, or an array."""
+        """Reads the attribute at a path of `Demo.attributes`: text, bytes, or an array."""
         h5py = import_extra("h5py")
         item, name = h5py.Group(self._group), path
         while name not in item.attrs:
-            part, _, name = name.partition("/")
-            item = item[part]
+            group_name, _, name = name.partition("/")
+            item = item[group_name]
         value = text_or_bytes(item.attrs[name])
         if not isinstance(value, bytes) or self.demo.attributes[path].kind != "text":
             return value

@@ -1,4 +1,4 @@
-"""The common arrays of demonstrations, and the demonstrations that differ from them."""
+"""Merging of the arrays of demonstrations, with a check for demonstrations that differ."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 
-__all__ = ["NEXT", "Merged", "merge", "sound"]
+__all__ = ["NEXT", "Merged", "merge", "skip_damaged"]
 
 NEXT = "next_obs"
-# Arrays with a row for each action in all demonstrations, if they have it in one.
+# These arrays must have a row for each action if they have it in one demonstration.
 _STEP_ARRAYS = ("obs", NEXT, "rewards", "dones", "states")
 
 _HasSteps: TypeAlias = Callable[[Demo, str], bool]
@@ -29,23 +29,23 @@ class Merged:
     """An array or attribute with the dtype and shape that all demonstrations share.
 
     Attributes:
-      kind: The kind of its values.
-      dtype: The widest of its dtypes.
-      shape: Its shape; None for a size that is not the same in all.
-      count: The number of demonstrations with it.
-      is_of_steps: Whether it has a row for each step.
+      kind: The kind of the values.
+      dtype: The widest dtype.
+      shape: The shape, with None for sizes that differ between demonstrations.
+      count: The number of demonstrations with the array.
+      has_step_rows: True if the array has a row for each step.
     """
 
     kind: Kind
     dtype: np.dtype
     shape: tuple[int | None, ...]
     count: int = 0
-    is_of_steps: bool = True
+    has_step_rows: bool = True
 
-    def add(self, array: StoredArray, is_of_steps: bool) -> None:
+    def add(self, array: StoredArray, has_step_rows: bool) -> None:
         """Adds the array of a demonstration."""
         self.count += 1
-        self.is_of_steps &= is_of_steps
+        self.has_step_rows &= has_step_rows
         if array.dtype != self.dtype:
             self.dtype = np.result_type(array.dtype, self.dtype)
         if array.shape != self.shape:
@@ -58,7 +58,7 @@ class Merged:
         return Field(dtypes.get(self.kind, self.dtype), shape, doc=doc)
 
 
-def sound(demos: Iterable[Demo]) -> list[Demo]:
+def skip_damaged(demos: Iterable[Demo]) -> list[Demo]:
     """Returns the demonstrations that are not damaged."""
     return [demo for demo in demos if demo.damage is None]
 
@@ -68,72 +68,72 @@ def merge(
 ) -> tuple[dict[str, Merged], dict[str, Merged]]:
     """Returns the arrays and the attributes of demonstrations, by path.
 
-    Demonstrations that are no episodes of one dataset with the others become damaged.
+    Marks demonstrations that contradict earlier ones as damaged.
 
     Args:
       demos: The demonstrations.
-      has_steps: Whether an array of a demonstration may have a row for each step.
+      has_steps: Returns True if an array of a demonstration may have a row for each step.
     """
-    known_arrays: Paths[StoredArray] = Paths()
-    known_attributes: Paths[StoredArray] = Paths()
-    for demo in sound(demos):
-        demo.damage = _why_unlike(demo, demo.arrays, known_arrays)
+    earlier_arrays: Paths[StoredArray] = Paths()
+    earlier_attributes: Paths[StoredArray] = Paths()
+    for demo in skip_damaged(demos):
+        demo.damage = _find_difference(demo, demo.arrays, earlier_arrays)
     _find_odd_lengths(demos, has_steps)
-    for demo in sound(demos):
-        demo.damage = _why_unlike(demo, demo.attributes, known_attributes)
+    for demo in skip_damaged(demos):
+        demo.damage = _find_difference(demo, demo.attributes, earlier_attributes)
     arrays: dict[str, Merged] = {}
     attributes: dict[str, Merged] = {}
-    for demo in sound(demos):
-        for merged, of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
-            for path, stored in of_demo.items():
-                at_path = merged.setdefault(path, Merged(stored.kind, stored.dtype, stored.shape))
-                at_path.add(stored, merged is arrays and has_steps(demo, path))
+    for demo in skip_damaged(demos):
+        for merged, arrays_of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
+            for path, stored in arrays_of_demo.items():
+                entry = merged.setdefault(path, Merged(stored.kind, stored.dtype, stored.shape))
+                entry.add(stored, merged is arrays and has_steps(demo, path))
     return arrays, attributes
 
 
-def _why_unlike(
-    demo: Demo, arrays: Mapping[str, StoredArray], arrays_before: Paths[StoredArray]
+def _find_difference(
+    demo: Demo, arrays: Mapping[str, StoredArray], earlier_arrays: Paths[StoredArray]
 ) -> SourceError | None:
-    """Describes why a demonstration does not fit the ones before it."""
+    """Returns the difference between a demonstration and earlier ones as an error."""
     for path, array in arrays.items():
-        before = arrays_before.get(path, array)
-        if conflicts(arrays_before, path):
+        earlier = earlier_arrays.get(path, array)
+        if conflicts(earlier_arrays, path):
             fault = "an array here and a group in earlier demonstrations, or the reverse"
-        elif before.kind != array.kind:
-            fault = f"{array.kind}, but {before.kind} in earlier demonstrations"
-        elif len(before.shape) != len(array.shape):
-            fault = f"shape {array.shape}, but {before.shape} in earlier demonstrations"
+        elif earlier.kind != array.kind:
+            fault = f"{array.kind}, but {earlier.kind} in earlier demonstrations"
+        elif len(earlier.shape) != len(array.shape):
+            fault = f"shape {array.shape}, but {earlier.shape} in earlier demonstrations"
         else:
             continue
         return demo.error(fault, path)
     for path, array in arrays.items():
-        if path not in arrays_before:
-            arrays_before[path] = array
+        if path not in earlier_arrays:
+            earlier_arrays[path] = array
     return None
 
 
 def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
-    """Finds demonstrations with too few or too many rows of arrays of steps."""
+    """Marks demonstrations with an invalid number of rows in arrays of steps as damaged."""
 
-    def fits(demo: Demo, path: str) -> bool:
-        """Whether an array has a row for each action, or, like observations, one more."""
+    def has_rows(demo: Demo, path: str) -> bool:
+        """Returns True if an array has a row for each action, and maybe a final row."""
         if root_of(path) == NEXT:
             return demo.rows[path] == demo.length
         return has_steps(demo, path)
 
-    fitting: dict[str, Counter[bool]] = {}
-    for demo in sound(demos):
+    fit_counts: dict[str, Counter[bool]] = {}
+    for demo in skip_damaged(demos):
         for path in demo.rows:
-            fitting.setdefault(path, Counter())[fits(demo, path)] += 1
-    # An array of the episode may have as many rows as there are actions by chance.
-    of_steps = {
+            fit_counts.setdefault(path, Counter())[has_rows(demo, path)] += 1
+    # By chance, an array of the episode may have a row for each action.
+    step_arrays = {
         path
-        for path, counts in fitting.items()
+        for path, counts in fit_counts.items()
         if counts[True] >= max(1, counts[False]) or (counts[True] and root_of(path) in _STEP_ARRAYS)
     }
-    for demo in sound(demos):
+    for demo in skip_damaged(demos):
         for path in demo.rows:
-            if path in of_steps and not fits(demo, path):
+            if path in step_arrays and not has_rows(demo, path):
                 fault = (
                     f"{demo.rows[path]} rows, but there are {demo.length} actions; if it has no "
                     "row for each step, name it in per_episode"

@@ -1,8 +1,8 @@
-"""Demonstrations in robomimic's format, as many simulators write it: HDF5, `data/demo_0`.
+"""Demonstrations of simulators in robomimic's HDF5 format (`data/demo_0`).
 
-Raw demonstrations of robosuite, robomimic's own, those of MimicGen, LIBERO (as published, and as
-replayed for OpenVLA), RoboCasa up to 0.2 and Isaac Lab have the same names, but not always the same
-meaning: a row of LIBERO's `obs` is what followed the action of the row.
+Writers are robosuite, robomimic, MimicGen, LIBERO (as published, and as replayed for OpenVLA),
+RoboCasa up to 0.2 and Isaac Lab. Their files have the same names, with different meanings: a row of
+LIBERO's `obs` is the observation after the action of the row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlds.formats.robomimic.dialects import (
     with_names,
 )
 from rlds.formats.robomimic.files import Demo, DemoFile, OpenDemo
-from rlds.formats.robomimic.merging import NEXT, merge, sound
+from rlds.formats.robomimic.merging import NEXT, merge, skip_damaged
 from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.conventions import check_option
@@ -68,38 +68,37 @@ class RobomimicSource(Source):
     """A file of demonstrations in robomimic's format or one of its dialects, or a folder of them.
 
     An episode is a demonstration; `data/demo_2` comes before `data/demo_10`. Its key is its name,
-    or `file.hdf5/demo_2` in a folder. With `T` actions it has `T + 1` steps where the observation
-    after the last action is known, by `next_obs`, and `T` where it is not.
+    or `file.hdf5/demo_2` in a folder. With `T` actions, it has `T + 1` steps if `next_obs` has the
+    observation after the last action; otherwise `T` steps.
 
-    `actions`, `rewards` and `obs` become `action`, `reward` and `observation`. Every other array
-    with a row for each action is a field of the steps, with its name; where a demonstration lacks
-    it, it is filled up, and `<name>_known` is false. All others are fields of the episode:
+    `actions`, `rewards` and `obs` become `action`, `reward` and `observation`. Further arrays with
+    a row for each action are fields of the steps, with their names. If a demonstration lacks such
+    an array, the steps have placeholders, and `<name>_known` is false. Fields of the episode are:
 
-    * arrays of other lengths, with their names;
-    * `next_obs`: the rows of it, unless they repeat the observations of the next steps;
-    * `first_rows` and `last_rows`: rows that belong to no step, because arrays are shifted;
-    * `attributes`: those of the demonstration, and of its arrays and groups by their paths;
-    * `masks`: the names of the masks that it is in.
+    * arrays with a different number of rows, with their names;
+    * `next_obs`: its rows, unless they repeat the observations of the next steps;
+    * `first_rows` and `last_rows`: rows of shifted arrays that belong to no step;
+    * `attributes`: attributes of the demonstration, and of its arrays and groups by path;
+    * `masks`: the names of the masks with the demonstration.
 
-    `language_instruction`, a field of the steps, is what LIBERO and RoboCasa say that a
-    demonstration does.
+    `language_instruction`, a field of the steps, is the task description of LIBERO and RoboCasa.
 
     Args:
-      path: The file or the folder. The files of a folder make one dataset.
-      dialect: The dialect of the names; detected from the first file by default.
-      alignment: The alignment of LIBERO's observations, each of which follows the action of
-        its row. "as_stored" leaves them there. "shift" puts them with the next action; the first
-        action, whose observation is not known, moves to `first_rows`. (The `states` of Isaac Lab,
-        which follow the action too, are always shifted: it has the initial ones as well.)
-      terminal: The demonstrations that end in a terminal state. "success": those with `dones` and a
-        reward of 1 or more in the last row. "dones": those with `dones` there. "never": none.
-      per_episode: Names of arrays that belong to the episode, although they have as many rows as
-        there are actions.
-      follow_links: Whether to read what a file has in other files. By default it is an error.
+      path: The file, or a folder of files of one dataset.
+      dialect: The dialect of the names; by default, detected from the first file.
+      alignment: The alignment of LIBERO's observations, which are stored with the previous action.
+        "as_stored" keeps these rows. "shift" moves observations to the next action; the first
+        action, without an observation, moves to `first_rows`. (The `states` of Isaac Lab have the
+        same alignment; they are always shifted, because the file has the initial state as well.)
+      terminal: The condition for a terminal state at the end of a demonstration. "success": in the
+        last row, `dones` is set and the reward is 1 or more. "dones": `dones` is set in the last
+        row. "never": no demonstration is terminal.
+      per_episode: Names of arrays that belong to the episode in spite of a row for each action.
+      follow_links: True to read data that a file links from other files; by default, an error.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: The file is damaged, or cut short; none of its demonstrations can be read.
+      SourceError: The file is damaged or truncated; no demonstration can be read.
     """
 
     def __init__(
@@ -137,12 +136,12 @@ class RobomimicSource(Source):
             ]
             # Exports use the names of robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
-            arrays = next((demo.arrays for demo in sound(first.demos)), ())
+            arrays = next((demo.arrays for demo in skip_damaged(first.demos)), ())
             proposed = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
             self._dialect = DIALECTS[dialect or proposed]
-            self._is_shifted = alignment == "shift" and "obs" in self._dialect.following
-            initial = self._dialect.initial
-            self._of_episode = (NEXT, *per_episode, *([initial] if initial else []))
+            self._is_shifted = alignment == "shift" and "obs" in self._dialect.after_action
+            initial = self._dialect.initial_group
+            self._episode_arrays = (NEXT, *per_episode, *([initial] if initial else []))
             self._merge()
             steps, self._episode_fields = self._fields_of_steps(), self._fields_of_episodes()
             self._fields = Fields(nest(steps), nest(self._episode_fields))
@@ -153,15 +152,15 @@ class RobomimicSource(Source):
         if not merged:
             damage = next((demo.damage for demo in self._demos), None)
             raise damage or self._files[0].hdf5.error("no demonstrations", "data")
-        self._steps = {path: each for path, each in merged.items() if each.is_of_steps}
-        self._values = {path: each for path, each in merged.items() if not each.is_of_steps}
+        self._steps = {path: entry for path, entry in merged.items() if entry.has_step_rows}
+        self._values = {path: entry for path, entry in merged.items() if not entry.has_step_rows}
         self._initials = {path: self._initial(path) for path in self._steps}
-        for demo in sound(self._demos):
+        for demo in skip_damaged(self._demos):
             demo.num_steps = demo.length + (not self._is_shifted and self._has_final(demo))
 
     def _has_steps(self, demo: Demo, path: str) -> bool:
-        """Whether an array may have a row for each step."""
-        if path not in demo.rows or any(is_in(path, name) for name in self._of_episode):
+        """Returns True if an array may have a row for each step."""
+        if path not in demo.rows or any(is_in(path, name) for name in self._episode_arrays):
             return False
         return demo.rows[path] - demo.length in (0, 1)
 
@@ -201,7 +200,7 @@ class RobomimicSource(Source):
         )
 
     def _sidecar(self) -> Any:
-        # Imported late: it loads much that other files do not need.
+        # A late import: only exported files need this module.
         from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 
         return read_hdf5_sidecar(self._files[0].hdf5)
@@ -217,7 +216,7 @@ class RobomimicSource(Source):
         )  # A file that is cut short counts as one.
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        return {"rows": sum(demo.length for demo in sound(self._demos))}
+        return {"rows": sum(demo.length for demo in skip_damaged(self._demos))}
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -229,7 +228,7 @@ class RobomimicSource(Source):
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for file in self._files:  # Each is opened once.
+            for file in self._files:  # Each file is opened once.
                 stack.enter_context(file.hdf5)
             yield
 
@@ -249,7 +248,7 @@ class RobomimicSource(Source):
             is_final_known = self._is_shifted or demo.num_steps > demo.length
             paths = self.fields.step_paths(fields)
             begin, end, _ = rows.indices(demo.num_steps)
-            # An array is read completely here, and cached for the steps.
+            # Arrays are read completely here, and cached for the steps.
             metadata = {
                 path: self._value(opened, path) for path in self.fields.episode_paths(fields)
             }
@@ -277,12 +276,12 @@ class RobomimicSource(Source):
             if name == rlds.ACTION:
                 field = with_names(field, self._files[0].attributes)
             self._add_field(fields, name, field, path)
-            if merged.count < len(sound(self._demos)):
+            if merged.count < len(skip_damaged(self._demos)):
                 self._add_field(fields, known_field(name), Field(np.bool_), path)
         if not has(fields, rlds.DISCOUNT):
             fields[rlds.DISCOUNT] = DERIVED_DISCOUNT
         if INSTRUCTION not in {*self._steps, *self._values}:
-            with sound(self._demos)[0].open() as opened:
+            with skip_damaged(self._demos)[0].open() as opened:
                 has_instruction = self._instruction(opened) or any(map(self._task, self._files))
             if has_instruction:
                 self._add_field(fields, INSTRUCTION, Field(str), INSTRUCTION)
@@ -295,13 +294,13 @@ class RobomimicSource(Source):
         fields[name] = field
 
     def _fields_of_episodes(self) -> dict[str, Field]:
-        demos = sound(self._demos)
-        own = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
-        fields: Paths[Field | None] = Paths(dict.fromkeys(own))
+        demos = skip_damaged(self._demos)
+        reserved = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
+        fields: Paths[Field | None] = Paths(dict.fromkeys(reserved))
         for path, merged in self._values.items():
             field = merged.field(merged.shape, self._doc(path))
             if root_of(path) == NEXT:
-                doc = "The rows, unless they are the observations of the steps after."
+                doc = "The rows, unless they repeat the observations of the next steps."
                 field = merged.field((None, *merged.shape[1:]), doc)
             self._add_field(fields, path, field, path)
         for path, merged in self._steps.items():
@@ -320,37 +319,37 @@ class RobomimicSource(Source):
 
     def _doc(self, path: str) -> str:
         doc = [self._dialect.doc(path)]
-        if self._follows(path) and not self._is_shifted and not self._initials.get(path):
-            doc.append("As stored: what followed the action of the step.")
+        if self._is_after_action(path) and not self._is_shifted and not self._initials.get(path):
+            doc.append("As stored: the values after the action of the step.")
         return " ".join(filter(None, doc))
 
-    # --- Which row belongs to which step.
+    # --- Rows of steps.
 
-    def _follows(self, path: str) -> bool:
-        return any(is_in(path, name) for name in self._dialect.following)
+    def _is_after_action(self, path: str) -> bool:
+        return any(is_in(path, name) for name in self._dialect.after_action)
 
     def _offset(self, path: str) -> int:
-        """Returns the difference between the row of a step and its number."""
+        """Returns the row of an array for the first step."""
         if self._is_shifted:
-            return int(not self._follows(path))
-        return -1 if self._follows(path) and self._initials[path] else 0
+            return int(not self._is_after_action(path))
+        return -1 if self._is_after_action(path) and self._initials[path] else 0
 
     def _initial(self, path: str) -> str:
-        """Returns the array with the value before the first action; empty if a demo lacks it."""
-        if not self._dialect.initial:
+        """Returns the array with the value before the first action; "" if a demo lacks it."""
+        if not self._dialect.initial_group:
             return ""
-        initial = f"{self._dialect.initial}/{path.partition('/')[2]}"
-        for demo in sound(self._demos):
-            is_there = demo.rows.get(initial) == 1 and _are_alike(demo, initial, path)
-            if path in demo.arrays and not is_there:
+        initial = f"{self._dialect.initial_group}/{path.partition('/')[2]}"
+        for demo in skip_damaged(self._demos):
+            is_present = demo.rows.get(initial) == 1 and _are_alike(demo, initial, path)
+            if path in demo.arrays and not is_present:
                 return ""
         return initial
 
     def _has_final(self, demo: Demo) -> bool:
-        """Whether the observation after the last action is known."""
+        """Returns True if the observation after the last action is stored."""
         length = demo.length
         observed = [path for path in demo.rows if root_of(path) == "obs" and path in self._steps]
-        if not observed or "obs" in self._dialect.following:
+        if not observed or "obs" in self._dialect.after_action:
             return False
         if all(demo.rows[path] == length + 1 for path in observed):
             return True
@@ -365,15 +364,15 @@ class RobomimicSource(Source):
     def _columns(
         self, opened: OpenDemo, paths: Collection[str], begin: int, end: int
     ) -> dict[str, np.ndarray]:
-        """Reads the fields of some steps that arrays have, and the instruction."""
+        """Reads the rows of some steps from arrays, and the instruction."""
         columns: dict[str, np.ndarray] = {}
         if INSTRUCTION in paths:
             columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
         for path, merged in self._steps.items():
-            name, is_there = TABLE.field_path(path), path in opened.demo.rows
+            name, is_present = TABLE.field_path(path), path in opened.demo.rows
             if known_field(name) in paths:
-                columns[known_field(name)] = np.full(end - begin, is_there)
-            if name in paths and is_there:
+                columns[known_field(name)] = np.full(end - begin, is_present)
+            if name in paths and is_present:
                 column = self._column(opened, path, begin, end)
                 columns[name] = column.astype(merged.dtype, copy=False)
             elif name in paths:
@@ -397,7 +396,7 @@ class RobomimicSource(Source):
         return np.concatenate(pieces) if len(pieces) > 1 else column
 
     def _ends_terminal(self, opened: OpenDemo) -> bool:
-        """Whether a demonstration ended in a terminal state."""
+        """Returns True if a demonstration ended in a terminal state."""
         demo, last = opened.demo, {}
         for name in ("dones", "rewards"):
             array = demo.arrays.get(name)
@@ -444,25 +443,25 @@ class RobomimicSource(Source):
         values = opened.array(array)
         observed = f"obs{path.removeprefix(NEXT)}"
         if root == NEXT and demo.num_steps > demo.length == demo.rows.get(observed):
-            # They follow from the observations.
-            return values[:0] if _same(values[:-1], opened.array(observed)[1:]) else values
+            # Equal rows are derived from the observations.
+            return values[:0] if _is_equal(values[:-1], opened.array(observed)[1:]) else values
         return values
 
 
 def _next(path: str) -> str:
-    """The array with the next observations."""
+    """Returns the path of the array with the next observations."""
     return NEXT + path.removeprefix("obs")
 
 
 def _are_alike(demo: Demo, path: str, other: str) -> bool:
-    """Whether the rows of two arrays hold the same."""
+    """Returns True if the rows of two arrays have the same type."""
     one, two = demo.arrays.get(path), demo.arrays.get(other)
     if one is None or two is None:
         return False
     return (one.dtype, one.kind, one.shape[1:]) == (two.dtype, two.kind, two.shape[1:])
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
+def _is_equal(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype == object:
         return one.shape == other.shape and one.tolist() == other.tolist()
     return one.shape == other.shape and one.tobytes() == other.tobytes()
@@ -473,13 +472,13 @@ def _open_files(
 ) -> tuple[list[DemoFile], list[tuple[str, SourceError]]]:
     """Opens files; skips truncated files if there are several."""
     files: list[DemoFile] = []
-    cut: list[tuple[str, SourceError]] = []
+    truncated: list[tuple[str, SourceError]] = []
     for path in paths:
         path.name.encode()  # The key of an episode is text.
         try:
             files.append(DemoFile(path, follow_links=follow_links))
         except SourceError as error:
-            cut.append((path.name, error))
+            truncated.append((path.name, error))
     if not files:
-        raise cut[0][1]
-    return files, cut
+        raise truncated[0][1]
+    return files, truncated

@@ -317,7 +317,7 @@ class Sb3Source(RowsSource):
         return f"env_{episode.env}-row_{episode.rows[0]}"
 
     @override
-    def _run(self, split: str, index: int) -> EpisodeRows:
+    def _find_rows(self, split: str, index: int) -> EpisodeRows:
         episode = self._episodes[index]
         rows, count = episode.rows, len(episode.rows)
         timeout = bool(self._read()["timeouts"][rows[-1], episode.env])
@@ -333,22 +333,22 @@ class Sb3Source(RowsSource):
         )
 
     @override
-    def _rows(self, run: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        episode, arrays = run.handle, self._arrays().items()
-        columns = {p: array[episode.rows, episode.env] for p, array in arrays if p in paths}
+    def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
+        stored, arrays = episode.handle, self._arrays().items()
+        columns = {p: array[stored.rows, stored.env] for p, array in arrays if p in paths}
         if self._is_scaled and rlds.ACTION in columns:
             columns[rlds.ACTION] = self._unscaled(columns[rlds.ACTION])
         return columns
 
     @override
-    def _values(self, run: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        is_ambiguous = np.bool_(self._is_end_ambiguous(run.handle))
-        values = {"env": np.int64(run.handle.env), _IS_AMBIGUOUS: is_ambiguous}
+    def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
+        is_ambiguous = np.bool_(self._is_end_ambiguous(episode.handle))
+        values = {"env": np.int64(episode.handle.env), _IS_AMBIGUOUS: is_ambiguous}
         return {path: values[path] for path in self.value_fields}
 
     @override
-    def _counts(self, run: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
-        return {"transitions": run.num_rows}
+    def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+        return {"transitions": episode.num_rows}
 
     def _unscaled(self, actions: np.ndarray) -> np.ndarray:
         """The actions that the environment got, computed as by Stable-Baselines3."""
@@ -356,12 +356,12 @@ class Sb3Source(RowsSource):
         return (low + 0.5 * (actions + 1.0) * (high - low)).astype(actions.dtype)
 
     @override
-    def _final(self, run: EpisodeRows) -> Any:
-        state, episode = self._read(), run.handle
-        row, name = int(episode.rows[-1]), "next_observations"
+    def _final(self, episode: EpisodeRows) -> Any:
+        state, stored = self._read(), episode.handle
+        row, name = int(stored.rows[-1]), "next_observations"
         if not self._knows_next:
             row, name = (row + 1) % state["buffer_size"], "observations"
-        parts = {part: array[row, episode.env] for part, array in _parts(state[name]).items()}
+        parts = {part: array[row, stored.env] for part, array in _parts(state[name]).items()}
         return parts if isinstance(state[name], Mapping) else parts[""]
 
 

@@ -302,7 +302,7 @@ def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tm
         simple_episode(4, True, **{flag: False}),
     ]
     path = write_rlds(tmp_path, STEP, episodes, {flag: np.bool_})
-    message = "00000:1: the final observation is not known; .*'drop_last_transition'"
+    message = "00000:1: the final observation is unknown, .*'drop_last_transition'"
     with pytest.raises(ValueError, match=message):
         export_minari(path, "cut-v0")
     export_minari(path, "cut-v0", unknown_final_observation="drop_last_transition")

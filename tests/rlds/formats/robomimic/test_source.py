@@ -130,8 +130,8 @@ def test_libero_is_read_as_stored_or_shifted(tmp_path):
     path = raw.libero(tmp_path / "libero.hdf5")
     stored, shifted = (rlds.sources.open(path, alignment=a) for a in ("as_stored", "shift"))
     assert stored.metadata["robomimic"]["dialect"] == "libero"
-    assert "followed the action" in stored.spec["steps"]["observation"]["ee_pos"].doc
-    assert "followed the action" not in shifted.spec["steps"]["observation"]["ee_pos"].doc
+    assert "after the action" in stored.spec["steps"]["observation"]["ee_pos"].doc
+    assert "after the action" not in shifted.spec["steps"]["observation"]["ee_pos"].doc
     assert "Upside down" in shifted.spec["steps"]["observation"]["agentview_rgb"].doc
     for episode in stored:  # An action of time t beside what was seen at t + 1.
         time = np.arange(episode.num_steps)
