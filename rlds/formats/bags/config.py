@@ -1,7 +1,6 @@
 """The configuration of bags: the topics of fields, the clock of steps, the bounds of episodes.
 
-A configuration is declared once, here. It is written in TOML or in Python; a dataset keeps it in
-its metadata.
+A configuration is written in TOML or in Python; a dataset keeps it in its metadata.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import rlds
 from rlds_ecosystem.model.nests import conflicts, root_of
 
-__all__ = ["BagConfig", "Clock", "EpisodesBy", "FieldOf"]
+__all__ = ["BagConfig", "Clock", "EpisodeBounds", "FieldConfig"]
 
 Policy = Literal["hold", "nearest", "linear", "slerp", "window", "first", "next_state"]
 Missing = Literal["drop", "null", "error"]
@@ -27,13 +26,13 @@ By = Literal["bag", "marker", "metadata", "gap"]
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """The clock of steps: each message of a topic, or a fixed rate. Set one of the two.
+    """The clock of steps: either a topic or a fixed rate.
 
     Attributes:
       topic: Each message of this topic is a step.
-      rate: So many steps in a second, from the first time at which all fields have values to the
-        last.
-      stamp: The time of a message of the topic; see `FieldOf`.
+      rate: The steps per second, between the first and the last time at which all fields have
+        values.
+      stamp: The time of a message of the topic; see `FieldConfig`.
     """
 
     topic: str = ""
@@ -42,33 +41,34 @@ class Clock:
 
 
 @dataclasses.dataclass(frozen=True)
-class FieldOf:
-    """A field of a step, and the messages that it is made of.
+class FieldConfig:
+    """A field of a step, and its messages.
 
     Attributes:
       field: The path of the field, such as `observation/joints`.
-      topic: The topic. Not with the policy `next_state`.
-      path: The part of a message: the path of a value, such as `pose/position`, or several, whose
-        numbers are joined. A message of numbers alone is a vector of them. Empty for the message
-        as a whole, which is what an image is; `bytes` for the message as it is encoded.
-      order: The names of joints, in the order that the field has them in: values are found by name,
-        wherever they are in a message. If empty, that of the first message.
-      names: The path of the names in a message. If empty, `name` or `joint_names` if there are as
-        many names as values; "none" for values that are taken by position.
+      topic: The topic; empty for the policy `next_state`.
+      path: The path of a value in the message, such as `pose/position`, or several paths, whose
+        numbers are concatenated. A nested message of numbers becomes a vector. Empty for the
+        complete message, such as an image; `bytes` for the encoded message.
+      order: The names of joints, in the order of the field: values are matched by name, independent
+        of their position in a message. By default, the order of the first message.
+      names: The path of the names in a message. By default, `name` or `joint_names` if there is a
+        name for each value; "none" to match values by position.
       policy: The resampling policy for the value of a step at time t.
-        "hold": the last one at or before t. "nearest": the nearest one. "linear": the two around
-        t, interpolated; "slerp": the same for quaternions (x, y, z, w). "window": the last `size`
-        at or before t, the oldest first. "first": the first one in [t, t + dt), for actions.
-        "next_state": the value of the field `source` at the next step, for actions that were not
-        recorded; the last step has none, and is the final observation.
+        "hold": the last message at or before t. "nearest": the nearest message. "linear":
+        interpolation between the two messages around t; "slerp": the same for quaternions
+        (x, y, z, w). "window": the last `size` messages at or before t, the oldest first. "first":
+        the first message in [t, t + dt), for actions. "next_state": the value of the field `source`
+        at the next step, for actions without a recording; the last step has no action, and is the
+        final observation.
       size: The number of messages in a "window".
       max_age: The largest distance of a message from t, in seconds.
-      missing: The treatment of a step without a value: "drop" leaves the step out, "null" stands in
-        NaN, zeros or empty text, with an age of NaN, and "error" makes the episode damaged.
-      stamp: The time of a message: "header" is the stamp in the message if it has one that
-        is not zero, and the log time otherwise.
-      source: The field that "next_state" takes its values from.
-      dtype: The dtype of numbers, if not that of the message. JSON does not say one.
+      missing: The treatment of a step without a value: "drop" drops the step, "null" inserts NaN,
+        zeros or empty text, with an age of NaN, and "error" makes the episode damaged.
+      stamp: The time of a message. "header" is the stamp in the message, or the log time if the
+        stamp is missing or zero.
+      source: The field with the values of "next_state".
+      dtype: The dtype of numbers; by default, the dtype of the message. JSON has no dtypes.
       unit: The unit of the numbers.
     """
 
@@ -88,22 +88,23 @@ class FieldOf:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodesBy:
+class EpisodeBounds:
     """The rule that bounds episodes, by the log times of messages.
 
     Attributes:
       by: "bag": a bag is an episode. "marker": messages of a topic mark episodes. "metadata":
-        metadata records of an MCAP file do. "gap": an episode ends where the clock pauses, or goes
-        back.
+        metadata records of an MCAP file mark episodes. "gap": a pause or a backward jump of the
+        clock ends an episode.
       topic: The topic of the markers. `NAME/_service_event` has the calls of a service.
       path: The path of the value in a marker.
-      start: The value with which an episode begins. By default, any that is true.
-      stop: The value with which it ends. By default, any other than `start`. An episode without one
-        ends where the next one begins, or with the bag; it is incomplete if others have one.
+      start: The value of a marker at the begin of an episode; by default, any true value.
+      stop: The value of a marker at the end of an episode; by default, any value except `start`.
+        Without such a marker, an episode ends at the next one, or with the bag; if other episodes
+        have such a marker, it is incomplete.
       name: The name of the metadata records.
-      begin_key: The key of the time at which an episode begins, in nanoseconds.
-      end_key: The key of the time at which it ends.
-      seconds: The length in seconds above which a pause of the clock ends an episode.
+      begin_key: The key of the begin time of an episode, in nanoseconds.
+      end_key: The key of the end time.
+      seconds: The length of a pause of the clock that ends an episode.
     """
 
     by: By = "bag"
@@ -119,13 +120,13 @@ class EpisodesBy:
 
 @dataclasses.dataclass(frozen=True)
 class BagConfig:
-    """The configuration that turns recordings into episodes.
+    """The configuration of the conversion from recordings to episodes.
 
     Attributes:
       clock: The clock of the steps.
       fields: The fields of a step.
       episodes: The rule that bounds episodes.
-      types: Definitions (.msg) of types of messages, for files that do not have them.
+      types: Definitions (.msg) of message types, for files without definitions.
 
     >>> text = '''
     ... clock = {topic = "/joint_states"}
@@ -139,8 +140,8 @@ class BagConfig:
     """
 
     clock: Clock
-    fields: tuple[FieldOf, ...]
-    episodes: EpisodesBy = EpisodesBy()
+    fields: tuple[FieldConfig, ...]
+    episodes: EpisodeBounds = EpisodeBounds()
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -161,19 +162,19 @@ class BagConfig:
         actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
         if len({field.policy == "next_state" for field in actions}) > 1:
             raise ValueError(
-                "action: expected the policy next_state for all its parts, or for none"
+                "action: expected the policy next_state for all of its fields, or none"
             )
 
     @classmethod
-    def of(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:
+    def load(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:
         """Returns a bag configuration from a file, a mapping or an object.
 
         Args:
-          config: A configuration; what `to_json` returns; TOML, or the path of a file with it.
+          config: A configuration, its JSON from `to_json`, its TOML, or the path of a TOML file.
 
         Raises:
           FileNotFoundError: There is no such file.
-          ValueError: It is not right; says where.
+          ValueError: The configuration is invalid; the message has the key.
         """
         if isinstance(config, BagConfig):
             return config
@@ -186,12 +187,12 @@ class BagConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> BagConfig:
-        """Reads TOML; see `of`."""
+        """Reads TOML; see `load`."""
         return cls.from_json(tomllib.loads(text))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BagConfig:
-        """Reads the JSON of `to_json`; see `of`."""
+        """Reads the JSON of `to_json`; see `load`."""
         defaults: dict[str, Any] = {"clock": {}, "fields": [], "episodes": {}, "types": {}}
         _check_names(content, defaults, "bag_config")
         clock, fields, episodes, types = {**defaults, **content}.values()
@@ -199,8 +200,8 @@ class BagConfig:
             raise ValueError("fields: expected tables [[fields]]; types: expected a table")
         return cls(
             _read(Clock, clock, "clock"),
-            tuple(_read(FieldOf, item, f"fields[{i}]") for i, item in enumerate(fields)),
-            _read(EpisodesBy, episodes, "episodes"),
+            tuple(_read(FieldConfig, item, f"fields[{i}]") for i, item in enumerate(fields)),
+            _read(EpisodeBounds, episodes, "episodes"),
             {str(name): str(text) for name, text in types.items()},
         )
 
@@ -226,7 +227,7 @@ class BagConfig:
                 lines.append("")
         return "\n".join(lines)
 
-    def field(self, path: str) -> FieldOf:
+    def field(self, path: str) -> FieldConfig:
         """Returns the configuration of a field.
 
         Raises:
@@ -234,7 +235,7 @@ class BagConfig:
         """
         return next(field for field in self.fields if field.field == path)
 
-    def _check_field(self, field: FieldOf, seen: Mapping[str, Any]) -> None:
+    def _check_field(self, field: FieldConfig, seen: Mapping[str, Any]) -> None:
         where = f"field {field.field!r}"
         _check_values(field, where)
         reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
@@ -254,14 +255,14 @@ class BagConfig:
                 )
         if (field.policy == "window") != (field.size > 0):
             raise ValueError(
-                f"{where}: size: got {field.size}; the policy window needs a size, others have none"
+                f"{where}: size: got {field.size}; only the policy window has a size, and needs it"
             )
         if not field.max_age >= 0:
             raise ValueError(f"{where}: max_age: got {field.max_age}, expected 0 seconds or more")
 
 
 def _read(kind: Any, content: Any, where: str) -> Any:
-    """Makes a dataclass of a table; an error names the wrong key."""
+    """Converts a table to a dataclass; an error names the invalid key."""
     fields = dataclasses.fields(kind)
     _check_names(content, [field.name for field in fields], where)
     needed = [field.name for field in fields if field.default is dataclasses.MISSING]
@@ -275,7 +276,7 @@ def _read(kind: Any, content: Any, where: str) -> Any:
 
 
 def _check_names(content: Any, names: Collection[str], where: str) -> None:
-    """Checks that a table has keys of some names only."""
+    """Checks that a table has no unexpected keys."""
     if not isinstance(content, Mapping):
         raise ValueError(f"{where}: got {content!r}, expected a table")
     if unknown := [name for name in content if name not in names]:
@@ -300,7 +301,7 @@ _KINDS: Mapping[Any, Any] = {
 
 
 def _non_defaults(item: Any) -> dict[str, Any]:
-    """The attributes of a dataclass that are not as by default, in the types of JSON."""
+    """Returns the attributes of a dataclass that differ from the defaults, in types of JSON."""
     values = {}
     for field in dataclasses.fields(item):
         value = getattr(item, field.name)

@@ -1,4 +1,4 @@
-"""Episodes of any source as MCAP files."""
+"""Exports to MCAP files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rlds_ecosystem.video_codec import Video
 
 __all__ = ["McapExport"]
 
-# The types of `std_msgs` by dtype; there are arrays of all but the first.
+# The types of `std_msgs` by dtype; all types except the first have array types.
 _BOOL = "Bool"
 _TYPES = {
     **{"bool": _BOOL, "float32": "Float32", "float64": "Float64"},
@@ -51,22 +51,22 @@ string format
 
 
 class McapExport(Export):
-    """A folder of MCAP files, one for each episode, that tools of ROS and Foxglove read.
+    """A folder of MCAP files for tools of ROS and Foxglove, with a file for each episode.
 
-    Each field of a step that has numbers, text or an image is a topic, in the types of ROS 2:
-    `observation/joints` is `/observation/joints`, a `std_msgs/Float64MultiArray`. Images are
-    `sensor_msgs/CompressedImage`, or `sensor_msgs/Image` where they are arrays. All else is in a
+    Each field of a step with numbers, text or an image is a topic with a type of ROS 2:
+    `observation/joints` is `/observation/joints`, a `std_msgs/Float64MultiArray`. Encoded images
+    are `sensor_msgs/CompressedImage`, and arrays `sensor_msgs/Image`. All other data is in a
     metadata record and an attachment of each file.
 
     Args:
       episodes: The episodes.
-      rate: The steps per second, if steps have no `timestamp` in nanoseconds; by
-        default what the metadata of the data says, or 10.
-      codec: "h264" makes video of images of uint8 with three channels, and of clips: a
-        `foxglove_msgs/CompressedVideo` for each step. Packets of clips stay if they are of H.264,
+      rate: The steps per second, if steps have no `timestamp` in nanoseconds; by default, the rate
+        in the metadata, or 10.
+      codec: "h264" encodes images of uint8 with three channels, and clips, as video: a
+        `foxglove_msgs/CompressedVideo` for each step. Packets of H.264 clips are copied if they are
         in the order of the steps.
-      quality: The constant rate factor of the video: less is better, and larger; by default 23.
-      gop: The length of a group of pictures, in frames: the last frame needs all others.
+      quality: The constant rate factor of the video: lower is better, and larger; by default 23.
+      gop: The length of a group of pictures, in frames: the last frame depends on the first.
     """
 
     format = "mcap"
@@ -84,7 +84,7 @@ class McapExport(Export):
         is_given = rate is not None
         rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
-            raise ValueError(f"rate: got {rate}, expected steps in a second")
+            raise ValueError(f"rate: got {rate}, expected steps per second")
         encoded = [] if codec is None else encodable(episodes, clips=True)
         if codec is not None and encoded:
             video = Video(codec, quality, fps=rate, gop=gop, delays=True)
@@ -92,20 +92,19 @@ class McapExport(Export):
         super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        kinds = {path: _type_of(f) for path, f in steps.items() if not is_derived(path, f)}
-        self._kinds = {
-            path: kind for path, kind in kinds.items() if kind and path not in rlds.STEP_FLAGS
+        all_types = {path: _type_of(f) for path, f in steps.items() if not is_derived(path, f)}
+        self._types = {
+            path: kind for path, kind in all_types.items() if kind and path not in rlds.STEP_FLAGS
         }
-        topics = {path: f"/{path}" for path in self._kinds}
+        topics = {path: f"/{path}" for path in self._types}
         observations = [path for path in topics if root_of(path) == rlds.OBSERVATION]
         self._cameras = [path for path in encoded if path not in topics]
         clips = {
-            f"{VIDEO}/{path}/{part}": f"/{path}" for path in self._cameras for part in (CLIP, FIRST)
+            f"{VIDEO}/{path}/{name}": f"/{path}" for path in self._cameras for name in (CLIP, FIRST)
         }
         self._sidecar = Sidecar.of(episodes, topics, observations, episode_places=clips)
         if is_given and "timestamp" not in steps:
-            about = with_rate(episodes.metadata, rate)
-            metadata = {**self._sidecar.metadata, "metadata": about}
+            metadata = {**self._sidecar.metadata, "metadata": with_rate(episodes.metadata, rate)}
             self._sidecar = dataclasses.replace(self._sidecar, metadata=metadata)
 
     @override
@@ -129,12 +128,12 @@ class McapExport(Export):
     def _write_episode(self, writer: Any, episode: SourceEpisode) -> None:
         columns = self._sidecar.columns(episode)
         last = episode.num_steps - episode.final_observation_known
-        topics = {path: _Topic(writer, path, self._sidecar.steps[path]) for path in self._kinds}
-        about = dict(leaves_at(episode.metadata, None))
+        topics = {path: _Topic(writer, path, self._sidecar.steps[path]) for path in self._types}
+        metadata = dict(leaves_at(episode.metadata, None))
         videos = {
             path: (
                 _Topic(writer, path, None),
-                stream_packets(Clip(bytes(about[f"{VIDEO}/{path}/{CLIP}"]), 0))[0],
+                stream_packets(Clip(bytes(metadata[f"{VIDEO}/{path}/{CLIP}"]), 0))[0],
             )
             for path in self._cameras
         }
@@ -160,7 +159,7 @@ class McapExport(Export):
 
 
 def _type_of(field: Any) -> str:
-    """Returns the type of the messages of a field; empty if there is none that holds it."""
+    """Returns the type of the messages of a field; empty for an unsupported field."""
     if not isinstance(field, Field) or None in field.shape:
         return ""
     if field.encoding:
@@ -177,12 +176,12 @@ def _type_of(field: Any) -> str:
 
 
 class _Topic:
-    """Writes the messages of a field.
+    """A writer of the messages of a field.
 
     Args:
-      writer: Writes the file.
+      writer: The writer of the file.
       path: The path of the field.
-      field: The field; None of packets of video.
+      field: The field; None for video packets.
     """
 
     def __init__(self, writer: Any, path: str, field: Field | None) -> None:
@@ -194,7 +193,7 @@ class _Topic:
         self._channels: dict[str, int] = {}
 
     def write(self, value: Any, time: int, row: int) -> None:
-        """Writes the message with a value."""
+        """Writes a value as a message."""
         message = self._message(value, time)
         kind = message.__msgtype__
         if kind not in self._channels:
@@ -205,16 +204,16 @@ class _Topic:
         self._writer.add_message(self._channels[kind], time, data, time, row)
 
     def _message(self, value: Any, time: int) -> Any:
-        field, types, kind = self._field, self._store.types, _type_of(self._field)
-        stamp = types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
+        field, all_types, kind = self._field, self._store.types, _type_of(self._field)
+        stamp = all_types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
         if field is None:
             data = np.frombuffer(value, np.uint8)
-            return types[_VIDEO_TYPE](stamp, self._path, data, "h264")
+            return all_types[_VIDEO_TYPE](stamp, self._path, data, "h264")
         if kind.startswith("sensor_msgs/"):
-            header = types["std_msgs/msg/Header"](stamp, self._path)
+            header = all_types["std_msgs/msg/Header"](stamp, self._path)
             if isinstance(value, bytes):
                 data = np.frombuffer(value, np.uint8)
-                return types["sensor_msgs/msg/CompressedImage"](header, field.encoding, data)
+                return all_types["sensor_msgs/msg/CompressedImage"](header, field.encoding, data)
             name = {1: "mono8", 3: "rgb8", 4: "rgba8"}[value.shape[2]]
             if value.dtype == np.uint16:  # REP 118 of ROS has an encoding for depth in millimetres.
                 name = "16UC1" if field.unit == "mm" else "mono16"
@@ -222,14 +221,14 @@ class _Topic:
                 name = "bgr8"
             height, width = value.shape[:2]
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            return types["sensor_msgs/msg/Image"](
+            return all_types["sensor_msgs/msg/Image"](
                 header, height, width, name, 0, value[0].nbytes, data
             )
         if kind.endswith("MultiArray"):
             dims, stride = [], int(np.prod(value.shape))
             for size in value.shape:
-                dims.append(types["std_msgs/msg/MultiArrayDimension"]("", size, stride))
+                dims.append(all_types["std_msgs/msg/MultiArrayDimension"]("", size, stride))
                 stride //= max(size, 1)
-            layout = types["std_msgs/msg/MultiArrayLayout"](dims, 0)
-            return types[kind](layout, np.ascontiguousarray(value).reshape(-1))
-        return types[kind](value.item() if isinstance(value, np.generic) else as_text(value))
+            layout = all_types["std_msgs/msg/MultiArrayLayout"](dims, 0)
+            return all_types[kind](layout, np.ascontiguousarray(value).reshape(-1))
+        return all_types[kind](value.item() if isinstance(value, np.generic) else as_text(value))

@@ -1,4 +1,4 @@
-"""Reader of MCAP files, by the library mcap; reads the complete records of truncated files."""
+"""Reader of MCAP files with the library mcap; reads the complete records of truncated files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAGIC = b"\x89MCAP0\r\n"
 # The header of a record: its type and length.
 _RECORD_HEADER = struct.Struct("<BQ")
 _RECORD_HEADER_SIZE = _RECORD_HEADER.size
-# The types of records that are needed to read messages.
+# The types of records with messages and their schemas.
 _NEEDED_RECORDS = ("SCHEMA", "CHANNEL", "MESSAGE", "CHUNK")
 # The library treats other values as "none".
 _COMPRESSIONS = ("", "none", "zstd", "lz4")
 
 
 class _File(io.BufferedReader):
-    """A file that allocates no more memory than its size, whatever lengths it declares."""
+    """A file whose reads allocate no more memory than its size, whatever lengths it declares."""
 
     def __init__(self, path: str) -> None:
         super().__init__(io.FileIO(path))
@@ -44,32 +44,30 @@ def messages(
     path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of the file; see `MessageReader`."""
-    kinds = import_extra("mcap.records")
-    schemas: dict[int, Any] = {0: kinds.Schema(0, b"", "", "")}
+    types = import_extra("mcap.records")
+    schemas: dict[int, Any] = {0: types.Schema(0, b"", "", "")}
     channels: dict[int, Channel] = {}
     count = 0
     with _File(path) as file:
         summary = _summary(file)
         for record in _records(file, summary, flaws, begin, end):
-            for it in _content(record, flaws):
-                if isinstance(it, kinds.Schema):
-                    schemas[it.id] = it
-                elif isinstance(it, kinds.Channel) and it.id not in channels:
-                    schema = schemas[it.schema_id]
-                    channels[it.id] = Channel(
-                        it.topic, schema.name, it.message_encoding, schema.data, schema.encoding
+            for item in _content(record, flaws):
+                if isinstance(item, types.Schema):
+                    schemas[item.id] = item
+                elif isinstance(item, types.Channel) and item.id not in channels:
+                    schema = schemas[item.schema_id]
+                    channels[item.id] = Channel(
+                        item.topic, schema.name, item.message_encoding, schema.data, schema.encoding
                     )
-                elif isinstance(it, kinds.Message):
+                elif isinstance(item, types.Message):
                     count += 1
-                    channel = channels[it.channel_id]
-                    if max(it.log_time, it.publish_time) >= LAST_TIME:
-                        times = f"{it.log_time}, {it.publish_time}"
-                        raise ValueError(
-                            f"a message of {channel.topic} has impossible times: {times}"
-                        )
-                    is_wanted = topics is None or channel.topic in topics
-                    if is_wanted and begin <= it.log_time < end:
-                        yield Message(channel, it.log_time, it.publish_time, it.sequence, it.data)
+                    channel, times = channels[item.channel_id], (item.log_time, item.publish_time)
+                    if max(times) >= LAST_TIME:
+                        fault = f"has impossible times: {times[0]}, {times[1]}"
+                        raise ValueError(f"a message of {channel.topic} {fault}")
+                    is_requested = topics is None or channel.topic in topics
+                    if is_requested and begin <= item.log_time < end:
+                        yield Message(channel, *times, item.sequence, item.data)
     if topics is None and summary is not None and summary.statistics is not None:
         expected = summary.statistics.message_count
         if count < expected and not flaws.damages:
@@ -79,7 +77,7 @@ def messages(
 def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
     """Yields the records with messages between two log times; skips other indexed chunks.
 
-    Messages may be outside chunks, too: between those that are indexed, all records are looked at.
+    Messages may be outside chunks, too: between indexed chunks, all records are read.
     """
     if summary is None or not summary.chunk_indexes or not summary.channels:
         yield from _all_records(file, flaws)
@@ -99,30 +97,30 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
 
 
 def _records_between(
-    file: _File, flaws: Flaws, at: int, end: int, indexed: Collection[int]
+    file: _File, flaws: Flaws, offset: int, end: int, indexed: Collection[int]
 ) -> Iterator[Any]:
-    """Yields the records between two offsets that have messages, or that messages need.
+    """Yields the records with messages and their schemas between two offsets.
 
-    Indexed chunks are skipped by their place, as the lengths in an index may be wrong.
+    Skips indexed chunks by their offsets, because the lengths in an index may be wrong.
     """
-    kinds = import_extra("mcap.records")
+    types = import_extra("mcap.records")
     stream = import_extra("mcap.data_stream").ReadDataStream(file)
     codes = import_extra("mcap.opcode").Opcode
-    types = {
-        code: getattr(kinds, code.name.title()) for code in codes if code.name in _NEEDED_RECORDS
+    needed_types = {
+        code: getattr(types, code.name.title()) for code in codes if code.name in _NEEDED_RECORDS
     }
     try:
-        while at < end:
-            file.seek(at)
+        while offset < end:
+            file.seek(offset)
             code, size = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER_SIZE))
             if code in (codes.DATA_END, codes.FOOTER):
                 return
-            start, at = at, at + _RECORD_HEADER_SIZE + size
-            if at > end:
+            start, offset = offset, offset + _RECORD_HEADER_SIZE + size
+            if offset > end:
                 raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
-            if code in types and start not in indexed:
+            if code in needed_types and start not in indexed:
                 more = (size,) if code == codes.MESSAGE else ()
-                yield types[code].read(stream, *more)
+                yield needed_types[code].read(stream, *more)
     except Exception as error:
         if not is_damage(error):
             raise
@@ -180,7 +178,7 @@ def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
             records = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
         else:
             kind = import_extra("mcap.records").Metadata
-            records = [it for it in _all_records(file, Flaws()) if isinstance(it, kind)]
+            records = [item for item in _all_records(file, Flaws()) if isinstance(item, kind)]
     return [(record.name, record.metadata) for record in records]
 
 

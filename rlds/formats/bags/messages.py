@@ -1,4 +1,4 @@
-"""Messages, channels and faults of recording files, for all formats of bags."""
+"""Messages, channels and damage of recording files, for all formats of bags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlds.raw_files.untrusted import trusted_bytes
 __all__ = ["LAST_TIME", "Channel", "Flaws", "Message", "MessageReader", "check_decompressed"]
 
 LAST_TIME = 2**63 - 1
-"""A time after those of all messages."""
+"""An upper bound of the times of messages."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Channel:
 
     Attributes:
       topic: The topic.
-      type: The name of their type, as the file has it.
-      encoding: Their encoding, by its MCAP name: cdr, ros1, json, protobuf, ....
-      schema: The definition of the type; empty if the file has none.
+      type: The name of the message type in the file.
+      encoding: The MCAP name of the message encoding: cdr, ros1, json, protobuf, ....
+      schema: The definition of the type; empty if it is missing.
       schema_encoding: The language of the schema: ros1msg, ros2msg, ros2idl, jsonschema, ....
     """
 
@@ -49,7 +49,7 @@ class Flaws:
 
     Attributes:
       cut: The reason why the file is incomplete; empty if it is complete.
-      damages: Unreadable pieces: the log times before and after each, and the reason.
+      damages: Unreadable pieces: the log times before and after a piece, and the reason.
     """
 
     cut: str = ""
@@ -59,10 +59,10 @@ class Flaws:
 MessageReader: TypeAlias = Callable[
     [str, Flaws, Collection[str] | None, int, int], Iterator[Message]
 ]
-"""Yields the messages of a file in an order that is always the same.
+"""Yields the messages of a file in a fixed order.
 
-Its arguments are the path of the file, the flaws to add to, the topics that are wanted (None for
-all), and the log times from which and before which messages are wanted.
+The arguments are the path of the file, the flaws, to which damage is added, the requested topics
+(None for all), and the range of log times: the first time, and the end.
 """
 
 

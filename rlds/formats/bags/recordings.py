@@ -1,4 +1,4 @@
-"""Recordings of robots: files that belong together, located and opened."""
+"""Search for recordings of robots, and access to their files."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ _METADATA_FILE, _METADATA_KEY = "metadata.yaml", "rosbag2_bagfile_information"
 
 @dataclasses.dataclass(frozen=True)
 class BagRecording:
-    """A recording: a file, or several consecutive ones.
+    """A recording in one file, or in several consecutive files.
 
     Attributes:
-      name: Its name, relative to what was opened, without a suffix.
-      files: Its files.
-      described: The `metadata.yaml` of rosbag2, if there is one.
+      name: The name, relative to the opened path, without a suffix.
+      files: The files.
+      metadata_file: The `metadata.yaml` of rosbag2; None if there is no such file.
     """
 
     name: str
     files: tuple[epath.Path, ...]
-    described: epath.Path | None = None
+    metadata_file: epath.Path | None = None
 
     def all_messages(self, flaws: Flaws) -> Iterator[Message]:
         """Yields all messages in the order of the files.
 
         Args:
-          flaws: Collects the damage. Readable messages are yielded nevertheless.
+          flaws: Collects the damage; readable messages are still yielded.
 
         Raises:
-          SourceError: A file is no recording, or one is missing.
+          SourceError: A file is no recording, or is missing.
         """
-        expected, count = self._num_described(), 0
+        expected, count = self._expected_count(), 0
         for message in self.messages(flaws):
             count += 1
             yield message
@@ -77,45 +77,45 @@ class BagRecording:
     ) -> Iterator[Message]:
         """Yields the messages of some topics between two log times, in the order of the files."""
         for path in self.files:
-            of_file = Flaws()
-            with source_errors(path), _on_disk(path) as local:
-                yield from _READERS[_suffix(path.name)](local, of_file, topics, begin, end)
-            flaws.damages += of_file.damages
-            flaws.cut = flaws.cut or (f"{path.name}: {of_file.cut}" if of_file.cut else "")
+            file_flaws = Flaws()
+            with source_errors(path), _local_copy(path) as local:
+                yield from _READERS[_suffix(path.name)](local, file_flaws, topics, begin, end)
+            flaws.damages += file_flaws.damages
+            flaws.cut = flaws.cut or (f"{path.name}: {file_flaws.cut}" if file_flaws.cut else "")
 
     def metadata(self) -> list[tuple[str, dict[str, str]]]:
-        """Returns the metadata records of MCAP files: their names and contents."""
+        """Returns the names and contents of the metadata records of MCAP files."""
         records: list[tuple[str, dict[str, str]]] = []
         for path in self.files:
             if _suffix(path.name) == ".mcap":
-                with source_errors(path), _on_disk(path) as local:
+                with source_errors(path), _local_copy(path) as local:
                     records += mcap_files.metadata(local)
         return records
 
     def attachment(self, name: str) -> bytes | None:
-        """Returns an attachment of its first file, an MCAP file; None if there is none."""
-        with source_errors(self.files[0]), _on_disk(self.files[0]) as local:
+        """Returns an attachment of the first MCAP file; None if there is no such attachment."""
+        with source_errors(self.files[0]), _local_copy(self.files[0]) as local:
             return mcap_files.attachment(local, name)
 
     def sha256(self) -> str:
-        """Returns the digests of the files, in hexadecimal, one in a line."""
+        """Returns the digests of the files in hexadecimal, with a line for each file."""
         return "\n".join(map(_sha256, self.files))
 
-    def _num_described(self) -> int:
-        """Returns the number of messages in `metadata.yaml`; 0 if it has none.
+    def _expected_count(self) -> int:
+        """Returns the number of messages in `metadata.yaml`; 0 without such a file.
 
         Raises:
-          SourceError: It names a file that is not there.
+          SourceError: A listed file is missing.
         """
-        if self.described is None:
+        if self.metadata_file is None:
             return 0
-        with source_errors(self.described, episode=self.name):
+        with source_errors(self.metadata_file, episode=self.name):
             yaml = import_extra("ruamel.yaml").YAML(typ="safe")
-            content = yaml.load(self.described.read_text())[_METADATA_KEY]
-            # Some were compressed or converted later, and some lists begin with the folder.
-            there = {_stem(file.name) for file in self.files}
-            listed = [os.path.basename(name) for name in content.get("relative_file_paths") or ()]
-            if missing := [name for name in listed if _stem(name) not in there]:
+            content = yaml.load(self.metadata_file.read_text())[_METADATA_KEY]
+            # Files may have a new suffix after compression, and listed names may have a folder.
+            stems = {_stem(file.name) for file in self.files}
+            names = [os.path.basename(name) for name in content.get("relative_file_paths") or ()]
+            if missing := [name for name in names if _stem(name) not in stems]:
                 raise ValueError(f"it lists missing files: {', '.join(missing)}")
             return int(content.get("message_count", 0))
 
@@ -124,8 +124,8 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
     """Returns the recordings at a path, in the natural order of their names.
 
     Args:
-      path: A file; the folder of a bag of ROS 2; or a folder with several of either.
-      family: The kinds to search for.
+      path: A file, the folder of a bag of ROS 2, or a folder of files or bags.
+      family: The kind of recordings.
     """
     root = stores.as_path(path)
     if not root.is_dir():
@@ -149,8 +149,8 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
     return recordings
 
 
-def _looks_like(path: str | os.PathLike[str], family: Family) -> bool:
-    """Whether a path holds recordings; reads little of them."""
+def _has_recordings(path: str | os.PathLike[str], family: Family) -> bool:
+    """Returns True if a path has recordings, by the first bytes of a file."""
     recordings = find_recordings(path, family)
     if not recordings:
         return False
@@ -162,16 +162,16 @@ def _looks_like(path: str | os.PathLike[str], family: Family) -> bool:
         return opened.read(len(magic)) == magic
 
 
-is_mcap = functools.partial(_looks_like, family="mcap")
-is_rosbag = functools.partial(_looks_like, family="rosbag")
+is_mcap = functools.partial(_has_recordings, family="mcap")
+is_rosbag = functools.partial(_has_recordings, family="rosbag")
 
 
 def _rosbag2(folder: epath.Path, name: str) -> BagRecording | None:
-    described = folder / _METADATA_FILE
-    if not described.exists() or described.is_dir():
+    metadata_file = folder / _METADATA_FILE
+    if not metadata_file.exists() or metadata_file.is_dir():
         return None
-    check_is_file(described)
-    if _METADATA_KEY.encode() not in described.read_bytes():
+    check_is_file(metadata_file)
+    if _METADATA_KEY.encode() not in metadata_file.read_bytes():
         return None
     names = [
         entry.name
@@ -181,7 +181,7 @@ def _rosbag2(folder: epath.Path, name: str) -> BagRecording | None:
     if not names:
         return None
     files = require_files(*(folder / name for name in sorted(names, key=natural_order)))
-    return BagRecording(name, tuple(files), described)
+    return BagRecording(name, tuple(files), metadata_file)
 
 
 def _stem(name: str) -> str:
@@ -191,15 +191,15 @@ def _stem(name: str) -> str:
 
 
 def _suffix(name: str) -> str:
-    """Returns the suffix that tells the kind of file."""
+    """Returns the suffix of a file without the suffix of its compression."""
     for suffix in _COMPRESSED:
         name = name.removesuffix(suffix)
     return os.path.splitext(name)[1]
 
 
 @contextlib.contextmanager
-def _on_disk(path: epath.Path) -> Iterator[str]:
-    """Gives the path of a file on this machine: itself, or a copy that is not compressed."""
+def _local_copy(path: epath.Path) -> Iterator[str]:
+    """Yields the local path of a file, or of a decompressed copy."""
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(stores.on_disk(path))
         if not path.name.endswith(_COMPRESSED):

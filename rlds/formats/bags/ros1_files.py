@@ -1,4 +1,4 @@
-"""Bags of ROS 1, read by the library rosbags. One that was never closed needs `rosbag reindex`."""
+"""Reader of ROS 1 bags with the library rosbags; unclosed bags need `rosbag reindex`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def messages(
     """Yields messages in the order of their times; see `MessageReader`."""
     del flaws  # A ROS 1 bag is complete, or raises an error.
     with import_extra("rosbags.rosbag1").Reader(path) as reader:
-        chosen = [it for it in reader.connections if topics is None or it.topic in topics]
+        connections = [it for it in reader.connections if topics is None or it.topic in topics]
         channels = {
             it.id: Channel(it.topic, it.msgtype, "ros1", it.msgdef.data.encode(), "ros1msg")
-            for it in chosen
+            for it in connections
         }
-        for connection, time, data in reader.messages(chosen, begin, end) if chosen else ():
+        records = reader.messages(connections, begin, end) if connections else ()
+        for connection, time, data in records:
             yield Message(channels[connection.id], time, time, 0, data)

@@ -1,4 +1,4 @@
-"""Recordings of robots as episodes: MCAP files, bags of ROS 1 and ROS 2."""
+"""Reading of robot recordings: MCAP files, bags of ROS 1 and ROS 2."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock
-from rlds.formats.bags.proposal import Overview, picked_of, propose
+from rlds.formats.bags.proposal import Overview, infer_reader, propose
 from rlds.formats.bags.recordings import BagRecording, Family, find_recordings
 from rlds.formats.bags.steps import (
     EpisodeSpan,
-    ages_of,
-    next_values,
-    rows_of,
-    spans_of,
-    stacked,
+    find_spans,
+    match_rows,
+    sample_values,
+    shift_values,
+    stack_values,
+    stamps_and_ages,
     step_times,
-    values_of,
-    window_of,
+    window_rows,
 )
 from rlds.formats.bags.stored import StoredEpisodes, sidecar_in
 from rlds.formats.bags.tracks import Index, Track, make_index, read_values
@@ -55,9 +55,9 @@ from rlds_ecosystem.model.nests import nest, root_of
 __all__ = ["BagSource", "McapSource", "RosbagSource"]
 
 TIMESTAMP, STAMPS, AGES, RECORDING = "timestamp", "stamps", "ages", "recording"
-# Limit of the folders whose files are compared after each read; of more, only their parent is.
+# The limit of folders that are checked for changes after each read.
 _MAX_COMPARED_FOLDERS = 64
-# Numbers of messages before the first step that are searched for a keyframe.
+# The numbers of messages before the first step to search for a keyframe.
 _KEYFRAME_SEARCH_MESSAGES = (30, 300, 1 << 40)
 
 
@@ -72,7 +72,7 @@ class _Steps:
       times: The times of the steps.
       messages: The rows of the tracks for each step, by field.
       num_dropped: The number of dropped steps, which lack the value of a field.
-      why_none: The reason why there are no steps.
+      why_empty: The reason for an episode without steps.
     """
 
     recording: BagRecording
@@ -81,7 +81,7 @@ class _Steps:
     times: Any
     messages: Mapping[str, Any]
     num_dropped: int
-    why_none: str
+    why_empty: str
 
 
 class BagSource(Source):
@@ -110,54 +110,54 @@ class BagSource(Source):
         self._leaves_out = damaged_chunks == "leave_out"
         self._stored: StoredEpisodes | None = None
         self._spans: list[tuple[int, EpisodeSpan]] | None = None
-        self._indexed: tuple[int, Index] | None = None
+        self._cached_index: tuple[int, Index] | None = None
         self._digests: dict[int, str] = {}
-        self._picked: dict[str, FieldReader] = {}
+        self._readers: dict[str, FieldReader] = {}
         with source_errors(os.fspath(path)):
             sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
             if sidecar is not None:
                 self._stored = StoredEpisodes(self._recordings, sidecar)
                 return
         self._is_proposed = bag_config is None
-        given = None if bag_config is None else BagConfig.of(bag_config)
+        user_config = None if bag_config is None else BagConfig.load(bag_config)
         with source_errors(os.fspath(path)):
-            self._overview = self._look(given)
-            self.config = given or propose(self._overview, self._recordings[0])
-            self.config = self._adjusted(self.config, rate, policy, max_age)
+            self._overview = self._scan(user_config)
+            self.config = user_config or propose(self._overview, self._recordings[0])
+            self.config = self._adjust(self.config, rate, policy, max_age)
             self._overview.check(self.config, self._recordings[0])
-            self._picked = self._pick()
+            self._readers = self._make_readers()
         # Joint names in the order of the recording.
-        picked_fields = {path: item.config for path, item in self._picked.items()}
-        fields = [picked_fields.get(field.field, field) for field in self.config.fields]
+        configs = {path: item.config for path, item in self._readers.items()}
+        fields = [configs.get(field.field, field) for field in self.config.fields]
         self.config = dataclasses.replace(self.config, fields=tuple(fields))
         if self.config.episodes.by == "bag":
             self._spans = [(n, EpisodeSpan()) for n in range(len(self._recordings))]
 
     def __getstate__(self) -> Mapping[str, Any]:
-        return {**vars(self), "_indexed": None, "_picked": {}}
+        return {**vars(self), "_cached_index": None, "_readers": {}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
         if self._stored is None:
-            self._picked = self._pick()
+            self._readers = self._make_readers()
 
     # --- Topics and episodes
 
-    def _look(self, config: BagConfig | None) -> Overview:
+    def _scan(self, config: BagConfig | None) -> Overview:
         """Scans recordings until each requested field has a message."""
         overview = Overview()
         fields = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
             try:
-                overview.look(recording, config)
+                overview.scan(recording, config)
             except SourceError:
                 if not overview.topics and recording is self._recordings[-1]:
                     raise
-            if overview.topics and overview.firsts.keys() >= fields:
+            if overview.topics and overview.first_messages.keys() >= fields:
                 break
         return overview
 
-    def _adjusted(
+    def _adjust(
         self, config: BagConfig, rate: float | None, policy: Any, max_age: float | None
     ) -> BagConfig:
         """Applies the options `rate`, `policy` and `max_age` to a configuration."""
@@ -171,21 +171,21 @@ class BagSource(Source):
             changes: dict[str, Any] = {} if max_age is None else {"max_age": max_age}
             is_action = root_of(field.field) == rlds.ACTION
             if is_action and rate and field.policy == "hold":
-                is_often = self._overview.topics[field.topic].rate >= 0.9 * rate
-                changes |= {"policy": "first"} if is_often else {}
+                is_fast = self._overview.topics[field.topic].rate >= 0.9 * rate
+                changes |= {"policy": "first"} if is_fast else {}
             elif policy is not None and field.policy == "hold" and not is_action:
-                picked = picked_of(field, *self._overview.firsts[field.field], config)
-                is_float = picked.kind == "numbers" and picked.field.column_dtype.kind == "f"
+                reader = infer_reader(field, *self._overview.first_messages[field.field], config)
+                is_float = reader.kind == "numbers" and reader.field.column_dtype.kind == "f"
                 changes |= {"policy": policy} if policy != "linear" or is_float else {}
             fields.append(dataclasses.replace(field, **changes))
         clock = config.clock if rate is None else Clock(rate=rate)
         return dataclasses.replace(config, clock=clock, fields=tuple(fields))
 
-    def _pick(self) -> dict[str, FieldReader]:
+    def _make_readers(self) -> dict[str, FieldReader]:
         """Infers the types of fields from the first messages of their topics."""
-        firsts, config = self._overview.firsts, self.config
+        firsts, config = self._overview.first_messages, self.config
         return {
-            field.field: picked_of(field, *firsts[field.field], config)
+            field.field: infer_reader(field, *firsts[field.field], config)
             for field in config.fields
             if field.topic
         }
@@ -199,7 +199,7 @@ class BagSource(Source):
         for config in self.config.fields:
             path, shape = config.field, (config.size,) if config.size else ()
             if path not in self._videos:
-                field = self._picked[config.source or path].field
+                field = self._readers[config.source or path].field
                 fields[path] = dataclasses.replace(field, shape=(*shape, *field.shape))
             if config.topic:
                 fields[f"{STAMPS}/{path}"] = Field(np.int64, shape, unit="ns")
@@ -209,19 +209,19 @@ class BagSource(Source):
 
     @property
     def _videos(self) -> list[str]:
-        """The camera fields with video packets, which become fields of the episode."""
-        return [path for path, picked in self._picked.items() if picked.kind == "video"]
+        """The camera fields with video packets, which are fields of the episode."""
+        return [path for path, reader in self._readers.items() if reader.kind == "video"]
 
     def _episode_fields(self) -> Mapping[str, Any]:
         return {
             **nest(video_fields(self._videos)),
             RECORDING: {
                 "files": Field(str, doc="The names of the files."),
-                "sha256": Field(str, doc="The digests of the files, one in a line."),
+                "sha256": Field(str, doc="The digests of the files, with a line for each file."),
                 "begin": Field(np.int64, unit="ns", doc="The log time of the first message."),
                 "end": Field(np.int64, unit="ns", doc="The log time after the last message."),
-                "dropped_steps": Field(np.int64, doc="Steps without a value of some field."),
-                "metadata": Field(str, doc="What the recorder says of the episode, in JSON."),
+                "dropped_steps": Field(np.int64, doc="The number of steps without a value."),
+                "metadata": Field(str, doc="The recorder's metadata of the episode, in JSON."),
             },
         }
 
@@ -260,7 +260,7 @@ class BagSource(Source):
     @override
     def inputs(self) -> Sequence[Any]:
         files = [file for recording in self._recordings for file in recording.files]
-        return files + [it.described for it in self._recordings if it.described]
+        return files + [it.metadata_file for it in self._recordings if it.metadata_file]
 
     # --- Episodes
 
@@ -273,19 +273,19 @@ class BagSource(Source):
         return self._recordings[index].files[0]
 
     def _all_spans(self) -> list[tuple[int, EpisodeSpan]]:
-        """Returns the spans of all episodes, with the numbers of their recordings."""
+        """Returns the spans of all episodes, with the indices of their recordings."""
         if self._spans is None:
             spans: list[tuple[int, EpisodeSpan]] = []
             for recording_index, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {})
                     records = recording.metadata()
-                    new = spans_of(index, self.config.episodes, records)
-                    # A recorder may have been killed at the beginning of the last episode.
-                    if len(new) > 1 and not new[-1].has_end:
-                        times = self._steps_in(recording_index, new[-1]).times
-                        new = new if len(times) else new[:-1]
-                spans += [(recording_index, span) for span in new]
+                    new_spans = find_spans(index, self.config.episodes, records)
+                    # After a crash, the last episode may have no steps.
+                    if len(new_spans) > 1 and not new_spans[-1].has_end:
+                        times = self._steps_in(recording_index, new_spans[-1]).times
+                        new_spans = new_spans if len(times) else new_spans[:-1]
+                spans += [(recording_index, span) for span in new_spans]
             self._spans = spans
         return self._spans
 
@@ -318,20 +318,20 @@ class BagSource(Source):
         steps = self._steps_in(recording_index, span)
         times = steps.times
         if not len(times):
-            raise SourceError(steps.why_none, file=steps.recording.files[0])
+            raise SourceError(steps.why_empty, file=steps.recording.files[0])
         columns = self._columns(steps)
         paths = [path for path in self.fields.step_paths(fields) if path in steps.messages]
-        columns |= self._fetched(steps, {path: steps.messages[path] for path in paths})
+        columns |= self._fetch_columns(steps, {path: steps.messages[path] for path in paths})
         is_final = self._add_next_states(columns)
         columns[rlds.DISCOUNT] = columns.get(rlds.DISCOUNT, np.ones(len(times), np.float32))
         if is_final:
             columns[rlds.DISCOUNT][-1:] = 0
-        about: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         for root in {root_of(path) for path in self.fields.episode_paths(fields)}:
             if root == RECORDING:
-                about[root] = self._about(recording_index, span, steps)
+                metadata[root] = self._read_metadata(recording_index, span, steps)
             else:
-                about[root] = nest({path: self._clip(steps, path) for path in self._videos})
+                metadata[root] = nest({path: self._clip(steps, path) for path in self._videos})
         return SourceEpisode(
             key=self.key(split, index),
             steps={**nest(columns), **step_flags([len(times)], [False])},
@@ -339,139 +339,140 @@ class BagSource(Source):
             truncated=True,
             complete=is_complete,
             final_observation_known=is_final,
-            metadata=about,
+            metadata=metadata,
         )
 
     def _steps_in(self, recording_index: int, span: EpisodeSpan) -> _Steps:
-        """Returns the steps of an episode that have a message for every required field.
+        """Returns the steps of an episode that have a message for all required fields.
 
         Raises:
-          SourceError: A field makes steps without a value an error.
+          SourceError: A step has no value, and the policy `missing` is "error".
         """
         recording, index = self._recordings[recording_index], self._index_of(recording_index)
         tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
         tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
         times = step_times(index, span, self.config, tracks)
-        messages = {
-            path: rows_of(track, self.config.field(path), times) for path, track in tracks.items()
-        }
+        fields = {path: self.config.field(path) for path in tracks}
+        messages = {p: match_rows(track, fields[p], times) for p, track in tracks.items()}
         is_kept = np.ones(len(times), bool)
-        for path, of_steps in messages.items():
-            config, is_there = self.config.field(path), of_steps >= 0
-            if not is_there.all() and config.missing == "error":
-                row = int(np.flatnonzero(~is_there)[0])
+        for path, rows in messages.items():
+            config, is_present = fields[path], rows >= 0
+            if not is_present.all() and config.missing == "error":
+                row = int(np.flatnonzero(~is_present)[0])
                 fault = f"{config.topic} has no message for this step"
                 raise SourceError(fault, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
-                is_kept &= is_there
+                is_kept &= is_present
         return _Steps(
             recording,
             index,
             tracks,
             times[is_kept],
-            {path: of_steps[is_kept] for path, of_steps in messages.items()},
+            {path: rows[is_kept] for path, rows in messages.items()},
             int((~is_kept).sum()),
             "" if is_kept.any() else _why_empty(times, tracks),
         )
 
     def _index_of(self, recording_index: int) -> Index:
-        if self._indexed is None or self._indexed[0] != recording_index:
+        if self._cached_index is None or self._cached_index[0] != recording_index:
             recording = self._recordings[recording_index]
             with source_errors(recording.files[0]):
-                self._indexed = recording_index, make_index(recording, self.config, self._picked)
-        return self._indexed[1]
+                index = make_index(recording, self.config, self._readers)
+                self._cached_index = recording_index, index
+        return self._cached_index[1]
 
     def _is_complete(self, recording_index: int, span: EpisodeSpan) -> bool:
-        """Whether an episode is complete: not cut, damaged or without its end."""
+        """Returns True if an episode is not truncated, not damaged, and has an end."""
         index = self._index_of(recording_index)
         flaws = index.flaws
-        damages = [
+        reasons = [
             why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
         ]
-        if damages and not self._leaves_out:
-            fault = f'{damages[0]}. Pass damaged_chunks="leave_out" to read the rest'
+        if reasons and not self._leaves_out:
+            fault = f'{reasons[0]}. Pass damaged_chunks="leave_out" to read the rest'
             raise SourceError(fault, file=self._recordings[recording_index].files[0])
         is_cut = bool(flaws.cut) and span.end > index.last
-        return not is_cut and not damages and span.has_end
+        return not is_cut and not reasons and span.has_end
 
     def _columns(self, steps: _Steps) -> dict[str, Any]:
-        """Returns the columns that the index has: of numbers, stamps and ages."""
+        """Returns the columns of numbers, stamps and ages, which are in the index."""
         columns: dict[str, Any] = {TIMESTAMP: steps.times}
         for path, track in steps.tracks.items():
-            config, of_steps, at = self.config.field(path), steps.messages[path], steps.times
+            config, rows, times = self.config.field(path), steps.messages[path], steps.times
             if config.size:
-                of_steps, at = window_of(of_steps, config.size), at[:, None]
-            stamps, ages = ages_of(track, of_steps, at)
+                rows, times = window_rows(rows, config.size), times[:, None]
+            stamps, ages = stamps_and_ages(track, rows, times)
             columns |= {f"{STAMPS}/{path}": stamps, f"{AGES}/{path}": ages}
             if track.values is not None:
-                columns[path] = values_of(track, config, of_steps, at)
+                columns[path] = sample_values(track, config, rows, times)
         return columns
 
     def _add_next_states(self, columns: dict[str, Any]) -> bool:
-        """Adds actions that are the next state; returns whether a field is such an action."""
+        """Adds actions that are the next state; returns True if there are such actions."""
         configs = [config for config in self.config.fields if config.policy == "next_state"]
         for config in configs:
             if config.source in columns:
-                columns[config.field] = next_values(columns[config.source])
+                columns[config.field] = shift_values(columns[config.source])
         return bool(configs)
 
-    def _fetched(self, steps: _Steps, messages: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the columns of fields whose values are read again, such as images.
+    def _fetch_columns(self, steps: _Steps, messages: Mapping[str, Any]) -> dict[str, Any]:
+        """Reads the columns of values that are not in the index, such as images.
 
         Args:
           steps: The steps of the episode.
-          messages: The rows of the tracks that are wanted, by field.
+          messages: The requested rows of tracks, by field.
         """
         tracks, file = steps.tracks, steps.recording.files[0]
-        numbers = {
-            path: [int(tracks[path].numbers[row]) if row >= 0 else -1 for row in rows]
+        indices = {
+            path: [int(tracks[path].indices[row]) if row >= 0 else -1 for row in rows]
             for path, rows in messages.items()
             if tracks[path].values is None
         }
-        unique = {path: {*of_steps} - {-1} for path, of_steps in numbers.items()}
-        values = read_values(steps.recording, self.config, self._picked, steps.index.fields, unique)
-        columns = {}
-        for path, of_steps in numbers.items():
+        unique = {path: {*rows} - {-1} for path, rows in indices.items()}
+        readers, columns = self._readers, {}
+        values = read_values(steps.recording, self.config, readers, steps.index.fields, unique)
+        for path, rows in indices.items():
             with source_errors(file, field=path):
-                of_each = [values[path].get(number) for number in of_steps]
-                columns[path] = stacked(of_each, self._picked[path].field)
+                row_values = [values[path].get(index) for index in rows]
+                columns[path] = stack_values(row_values, readers[path].field)
         return columns
 
     def _clip(self, steps: _Steps, path: str) -> Mapping[str, Any]:
-        """Returns the packets of video from the keyframe before the first step to the last step."""
-        of_steps, file = steps.messages[path], steps.recording.files[0]
-        first, last = int(of_steps.min()), int(of_steps.max())
-        codec = self._picked[path].field.doc
+        """Returns the video packets from the keyframe before the first step to the last step."""
+        rows, file = steps.messages[path], steps.recording.files[0]
+        first, last = int(rows.min()), int(rows.max())
+        codec = self._readers[path].field.doc
         for before in _KEYFRAME_SEARCH_MESSAGES:
             begin = max(first - before, 0)
-            packets = self._fetched(steps, {path: np.arange(begin, last + 1)})[path]
+            packets = self._fetch_columns(steps, {path: np.arange(begin, last + 1)})[path]
             with source_errors(file, field=path):
-                numbers = range(first - begin, -1, -1)
-                key = next((n for n in numbers if is_keyframe(packets[n], codec)), None)
-                if key is not None:
-                    frames = (of_steps - (begin + key)).astype(np.int64)
-                    clip = clip_of(list(packets[key:]), codec)
+                candidates = range(first - begin, -1, -1)
+                keyframe = next(
+                    (index for index in candidates if is_keyframe(packets[index], codec)), None
+                )
+                if keyframe is not None:
+                    frames = (rows - (begin + keyframe)).astype(np.int64)
+                    clip = clip_of(list(packets[keyframe:]), codec)
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
-    def _about(self, recording_index: int, span: EpisodeSpan, steps: _Steps) -> Mapping[str, Any]:
-        """Returns the metadata of an episode about its recording."""
-        recording, index = steps.recording, steps.index
-        if recording_index not in self._digests:
-            self._digests[recording_index] = recording.sha256()
+    def _read_metadata(self, index: int, span: EpisodeSpan, steps: _Steps) -> dict[str, Any]:
+        """Returns the metadata of the recording of an episode."""
+        if index not in self._digests:
+            self._digests[index] = steps.recording.sha256()
         return {
-            "files": ", ".join(file.name for file in recording.files),
-            "sha256": self._digests[recording_index],
-            "begin": np.int64(max(span.begin, index.first)),
-            "end": np.int64(min(span.end, index.last + 1)),
+            "files": ", ".join(file.name for file in steps.recording.files),
+            "sha256": self._digests[index],
+            "begin": np.int64(max(span.begin, steps.index.first)),
+            "end": np.int64(min(span.end, steps.index.last + 1)),
             "dropped_steps": np.int64(steps.num_dropped),
             "metadata": json.dumps(dict(span.metadata)),
         }
 
 
 def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
-    """Explains why no step is complete: topics may use different clocks."""
+    """Returns a message for an episode without steps: topics may use different clocks."""
     spans = {path: track.stamps for path, track in tracks.items()} | {"the clock": times}
     ranges = [
         f"{name}: {len(stamps)} messages"
@@ -485,31 +486,31 @@ def _why_empty(times: Any, tracks: Mapping[str, Track]) -> str:
 class McapSource(BagSource):
     """MCAP files with one or more episodes each.
 
-    Steps are made of messages as a configuration says; `rlds.formats.bags.config` has all that it
-    can say. Without one, a usual one is proposed: `about.metadata["mcap"]["config"]` has it, and
-    `source.config.to_toml()` writes it for you to edit.
+    A configuration describes the conversion of messages to steps; see `rlds.formats.bags.config`.
+    By default, a configuration is proposed; it is in `about.metadata["mcap"]["config"]`, and
+    `source.config.to_toml()` returns it for edits.
 
-    Beside its fields, a step has its `timestamp`, and for each field the stamp of the message that
-    it is of (`stamps/<field>`) and its age (`ages/<field>`). An episode has the names and digests
-    of its files below `recording`.
+    In addition to its fields, a step has a `timestamp`, and for each field the stamp of its message
+    (`stamps/<field>`) and its age (`ages/<field>`). An episode has the names and digests of its
+    files below `recording`.
 
     Args:
       path: A file, or a folder of files.
-      bag_config: The configuration: TOML, the path of a file with it, or a `BagConfig`.
-      damaged_chunks: Whether a damaged piece of an MCAP file is an error of the episodes that it is
-        in, or is left out of them: then they are not `complete`.
-      rate: The steps per second, in place of the rate in the configuration.
-      policy: Which messages fields of observations have that would "hold" the last one: "nearest",
-        or "linear" for what is between two messages, of fields of floats.
+      bag_config: The configuration: TOML, the path of a TOML file, or a `BagConfig`.
+      damaged_chunks: The treatment of damaged chunks of an MCAP file: "error" raises an error for
+        their episodes; "leave_out" skips the chunks, and the episodes are not `complete`.
+      rate: The steps per second, instead of the rate in the configuration.
+      policy: The policy of fields of observations, instead of "hold": "nearest", or, for floats,
+        "linear".
       max_age: The largest distance of a message from its step, in seconds, for all fields.
-      video: Whether video stays "packets", in a clip of the episode, see `rlds.video`; or
-        `rlds.sources.open` gives steps with "frames", "png" or "jpeg" files.
-      quality: Of such JPEG files, from 1 to 100.
+      video: The form of video: "packets", in a clip of the episode, see `rlds.video`; or images of
+        the steps as arrays ("frames"), "png" or "jpeg" files.
+      quality: The quality of these JPEG files, from 1 to 100.
 
     Raises:
       FileNotFoundError: There are no such files.
-      SourceError: There is no message that a field could be made of.
-      ValueError: The configuration is not right.
+      SourceError: A field has no message.
+      ValueError: The configuration is invalid.
     """
 
     family = "mcap"
@@ -518,8 +519,8 @@ class McapSource(BagSource):
 class RosbagSource(BagSource):
     """Bags of ROS 1 and ROS 2 with one or more episodes each.
 
-    A bag of ROS 2 is a folder with `metadata.yaml`, or a file in it; a bag of ROS 1 is a file. See
-    `McapSource`, which has the same arguments.
+    A bag of ROS 2 is a folder with `metadata.yaml`, or a file in it; a bag of ROS 1 is a file. The
+    arguments are the same as of `McapSource`.
     """
 
     family = "rosbag"

@@ -1,4 +1,4 @@
-"""Files of rosbag2 in SQLite (`.db3`)."""
+"""Reader of rosbag2 files in SQLite (`.db3`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MAGIC", "messages"]
 
 MAGIC = b"SQLite format 3\0"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# Beginnings of the statements of a recorder; sequences and the like have no statement.
+# The begin of the SQL statements of recorders; internal tables have no statement.
 _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
@@ -25,7 +25,7 @@ def messages(
 ) -> Iterator[Message]:
     """Yields messages in the order of their rows; see `MessageReader`."""
     del flaws  # A SQLite bag is complete, or raises an error.
-    # As it is: nothing is written, and no journal beside it is looked for.
+    # Read-only, without a journal.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
@@ -36,31 +36,28 @@ def messages(
             for channel_id, channel in _channels(database).items()
             if topics is None or channel.topic in topics
         }
-        marks = ", ".join("?" * len(channels))
+        placeholders = ", ".join("?" * len(channels))
         rows = database.execute(
-            # Sorted alone, the numbers of rows cost less than with the data.
+            # Sorting row ids alone is faster than sorting rows with data.
             "SELECT id, topic_id, timestamp, data FROM messages WHERE id IN (SELECT id FROM "
-            f"messages WHERE timestamp >= ? AND timestamp < ? AND topic_id IN ({marks})) "
+            f"messages WHERE timestamp >= ? AND timestamp < ? AND topic_id IN ({placeholders})) "
             "ORDER BY id",
             (begin, end, *channels),
         )
-        latest = -1
+        last_id = -1
         for row_id, topic, time, data in rows:
-            if row_id <= latest:  # Damaged pages may lead to one another for ever.
-                raise ValueError(f"the database is damaged: row {row_id} comes after {latest}")
+            if row_id <= last_id:  # Damaged pages may form an endless cycle.
+                raise ValueError(f"the database is damaged: row {row_id} comes after {last_id}")
             if not isinstance(time, int) or not isinstance(data, bytes):
                 raise ValueError(f"row {row_id} of the table messages is not a message")
-            latest = row_id
-            yield Message(channels[topic], time, time, 0, _plain(data))
+            last_id = row_id
+            yield Message(channels[topic], time, time, 0, _decompress(data))
 
 
 def _check_tables(database: sqlite3.Connection) -> None:
-    """Refuses views and triggers, which make values that the file does not hold.
-
-    A view may never end, and a generated value may be of any size.
-    """
+    """Raises an error for views, triggers and generated columns, which may be of any size."""
     for name, sql in database.execute("SELECT name, CAST(sql AS TEXT) FROM sqlite_master"):
-        # The declared kind may be wrong: the statement made the table.
+        # The declared kind may be wrong; only the statement is reliable.
         if sql is not None and not _STATEMENT.match(sql):
             raise ValueError(f"not a rosbag2 database: {name!r} is not a table ({sql:.60})")
     for table in ("topics", "messages", "message_definitions"):
@@ -72,7 +69,7 @@ def _check_tables(database: sqlite3.Connection) -> None:
 
 def _channels(database: sqlite3.Connection) -> dict[int, Channel]:
     definitions: dict[str, tuple[str, str]] = {}
-    with contextlib.suppress(sqlite3.OperationalError):  # Older ones have no such table.
+    with contextlib.suppress(sqlite3.OperationalError):  # Missing in old files.
         rows = database.execute(
             "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
         )
@@ -87,8 +84,8 @@ def _channels(database: sqlite3.Connection) -> dict[int, Channel]:
     return channels
 
 
-def _plain(data: bytes) -> bytes:
-    """Returns the message; CDR never begins as compressed bytes do."""
+def _decompress(data: bytes) -> bytes:
+    """Decompresses a message if needed; CDR never begins with the magic bytes of zstd."""
     if not data.startswith(_ZSTD_MAGIC):
         return data
     check_decompressed(zstandard.frame_content_size(data), len(data))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.bags.config import BagConfig, EpisodesBy, FieldOf
+from rlds.formats.bags.config import BagConfig, EpisodeBounds, FieldConfig
 from rlds.formats.bags.messages import LAST_TIME
 from rlds.formats.bags.tracks import Index, Track
 from rlds.raw_files.image_files import black_jpeg
@@ -19,24 +19,24 @@ from tfds_files.png import encode_png
 
 __all__ = [
     "EpisodeSpan",
-    "ages_of",
-    "next_values",
-    "rows_of",
-    "spans_of",
-    "stacked",
+    "find_spans",
+    "match_rows",
+    "sample_values",
+    "shift_values",
+    "stack_values",
+    "stamps_and_ages",
     "step_times",
-    "values_of",
-    "window_of",
+    "window_rows",
 ]
 
-# Stamps of a topic that decrease by more, in the order of logging, come from two runs.
+# A larger backward jump of the stamps of a topic, in logging order, separates two recordings.
 _MAX_BACKWARD_NS = 10**9
 _MAX_STEPS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpan:
-    """The span of an episode: its first and last log time, and its metadata record."""
+    """The first log time of an episode, its end, and its metadata record."""
 
     begin: int = 0
     end: int = LAST_TIME
@@ -44,27 +44,27 @@ class EpisodeSpan:
     has_end: bool = True
 
 
-def spans_of(
-    index: Index, config: EpisodesBy, records: Sequence[tuple[str, Mapping[str, str]]]
+def find_spans(
+    index: Index, config: EpisodeBounds, records: Sequence[tuple[str, Mapping[str, str]]]
 ) -> list[EpisodeSpan]:
     """Returns the episodes of a recording, in order.
 
     Args:
       index: The index of the recording.
-      config: The rule that bounds episodes, if a recording is not one.
-      records: Its metadata records: their names, and what they say.
+      config: The rule that bounds episodes, except "bag".
+      records: The names and contents of the metadata records.
 
     Raises:
-      KeyError: A record says no times.
+      KeyError: A metadata record has no times.
     """
     if config.by == "marker":
         edges = [*index.markers, (LAST_TIME, False)]
-        # If some ends are marked, an unmarked one is missing.
-        begins_end = all(begins for _, begins in index.markers)
+        # If other ends have markers, the marker is missing.
+        begins_end = all(is_begin for _, is_begin in index.markers)
         return [
-            EpisodeSpan(begin, end, has_end=end < LAST_TIME and (begins_end or not next_begins))
-            for (begin, begins), (end, next_begins) in itertools.pairwise(edges)
-            if begins
+            EpisodeSpan(begin, end, has_end=end < LAST_TIME and (begins_end or not is_next_begin))
+            for (begin, is_begin), (end, is_next_begin) in itertools.pairwise(edges)
+            if is_begin
         ]
     if config.by == "metadata":
         spans = [
@@ -73,10 +73,10 @@ def spans_of(
             if name == config.name
         ]
         return sorted(spans, key=lambda span: span.begin)
-    logged, pauses = index.clock.logged, np.diff(index.clock.stamps)
-    cuts = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACKWARD_NS)) + 1
-    times = [0, *logged[cuts].tolist(), LAST_TIME]
-    return [EpisodeSpan(*times) for times in itertools.pairwise(times)] if len(logged) else []
+    log_times, pauses = index.clock.log_times, np.diff(index.clock.stamps)
+    boundaries = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACKWARD_NS)) + 1
+    times = [0, *log_times[boundaries].tolist(), LAST_TIME]
+    return [EpisodeSpan(*times) for times in itertools.pairwise(times)] if len(log_times) else []
 
 
 def step_times(
@@ -85,15 +85,15 @@ def step_times(
     """Returns the times of the steps of an episode.
 
     Raises:
-      ValueError: Stamps jump.
+      ValueError: The stamps jump.
     """
     if config.clock.topic:
-        first, after = np.searchsorted(index.clock.logged, [span.begin, span.end], side="left")
+        first, after = np.searchsorted(index.clock.log_times, [span.begin, span.end], side="left")
         stamps = index.clock.stamps[first:after]
         _check_runs(stamps, config.clock.topic)
         return np.sort(stamps, kind="stable")
-    # Messages before the episode only provide values that have not changed since.
-    series = [track.stamps[track.logged >= span.begin] for track in tracks.values()]
+    # Messages before the episode provide the values at its begin, but do not extend it.
+    series = [track.stamps[track.log_times >= span.begin] for track in tracks.values()]
     series = [stamps for stamps in series if len(stamps)]
     if not series:
         return np.zeros(0, np.int64)
@@ -109,16 +109,16 @@ def step_times(
 
 
 def _check_runs(stamps: Any, topic: str) -> None:
-    if len(stamps) > 1 and (back := int(np.diff(stamps).min())) < -_MAX_BACKWARD_NS:
+    if len(stamps) > 1 and (jump := int(np.diff(stamps).min())) < -_MAX_BACKWARD_NS:
         raise ValueError(
-            f"the stamps of {topic} go back by {-back / 1e9:.3f} s: the clock was set back, or a "
+            f"the stamps of {topic} go back by {-jump / 1e9:.3f} s: the clock was set back, or a "
             'simulation restarted. Split there with episodes.by = "gap", or use '
             'stamp = "log_time"'
         )
 
 
-def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
-    """Returns the message of a track for each step.
+def match_rows(track: Track, field: FieldConfig, times: Any) -> Any:
+    """Returns the row of a track for each step.
 
     Args:
       track: The track, ordered by stamps.
@@ -126,100 +126,101 @@ def rows_of(track: Track, field: FieldOf, times: Any) -> Any:
       times: The times of the steps.
 
     Returns:
-      A row of the track for each step, -1 if there is none; for "linear" and "slerp" the one at or
-      before it; for "window" the last one of them.
+      The rows of messages, or -1 for a step without a message. For "linear" and "slerp", the
+      message at or before the step; for "window", the last message.
     """
     stamps, num_messages = track.stamps, len(track.stamps)
     if not num_messages:
         return np.full(len(times), -1)
     rows = np.searchsorted(stamps, times, side="right") - 1
-    following = np.minimum(rows + 1, num_messages - 1)
+    next_rows = np.minimum(rows + 1, num_messages - 1)
     if field.policy == "nearest":
         before = np.maximum(rows, 0)
-        is_nearer = stamps[following] - times < times - stamps[before]
-        rows = np.where(is_nearer | (rows < 0), following, before)
+        is_nearer = stamps[next_rows] - times < times - stamps[before]
+        rows = np.where(is_nearer | (rows < 0), next_rows, before)
     elif field.policy == "first":
         rows = np.searchsorted(stamps, times, side="left")
-        usual = int(np.median(np.diff(times))) if len(times) > 1 else 10**8
-        ends = np.append(times[1:], times[-1:] + usual)
-        is_in = (rows < num_messages) & (stamps[np.minimum(rows, num_messages - 1)] < ends)
-        rows = np.where(is_in, rows, -1)
+        usual_step = int(np.median(np.diff(times))) if len(times) > 1 else 10**8
+        ends = np.append(times[1:], times[-1:] + usual_step)
+        is_before_next = (rows < num_messages) & (stamps[np.minimum(rows, num_messages - 1)] < ends)
+        rows = np.where(is_before_next, rows, -1)
     elif field.policy in ("linear", "slerp"):
         is_exact = stamps[rows] == times
-        is_between = (rows >= 0) & (following > rows)
-        is_between &= stamps[following] - times <= field.max_age * 1e9
+        is_between = (rows >= 0) & (next_rows > rows)
+        is_between &= stamps[next_rows] - times <= field.max_age * 1e9
         rows = np.where(is_exact | is_between, rows, -1)
-    farthest = rows
+    oldest = rows
     if field.policy == "window":
         rows = np.where(rows >= field.size - 1, rows, -1)
-        farthest = np.maximum(rows - field.size + 1, 0)
-    is_near = np.abs(times - stamps[farthest]) <= field.max_age * 1e9
+        oldest = np.maximum(rows - field.size + 1, 0)
+    is_near = np.abs(times - stamps[oldest]) <= field.max_age * 1e9
     return np.where((rows >= 0) & is_near, rows, -1)
 
 
-def window_of(rows: Any, size: int) -> Any:
-    """Returns the rows of the last messages of each step, the oldest first; -1 for none."""
+def window_rows(rows: Any, size: int) -> Any:
+    """Returns the rows of the last messages of each step, the oldest first; -1 if missing."""
     return np.where(rows[:, None] >= 0, rows[:, None] - np.arange(size)[::-1], -1)
 
 
-def ages_of(track: Track, rows: Any, times: Any) -> tuple[Any, Any]:
-    """Returns the stamps of messages, zero for none, and their ages in seconds, NaN for none."""
+def stamps_and_ages(track: Track, rows: Any, times: Any) -> tuple[Any, Any]:
+    """Returns the stamps (zero if missing) and the ages in seconds (NaN if missing) of messages."""
     if not len(track.stamps):
         return np.zeros(rows.shape, np.int64), np.full(rows.shape, np.nan)
-    is_there, stamps = rows >= 0, track.stamps[rows]
-    return np.where(is_there, stamps, 0), np.where(is_there, (times - stamps) / 1e9, np.nan)
+    is_present, stamps = rows >= 0, track.stamps[rows]
+    return np.where(is_present, stamps, 0), np.where(is_present, (times - stamps) / 1e9, np.nan)
 
 
-def values_of(track: Track, field: FieldOf, rows: Any, times: Any) -> Any:
-    """Returns numbers for steps, from messages or interpolated; NaN or zero without a message."""
+def sample_values(track: Track, field: FieldConfig, rows: Any, times: Any) -> Any:
+    """Returns the numbers of steps, interpolated if needed; NaN or zero without a message."""
     values = np.zeros((*rows.shape, *track.values.shape[1:]), track.values.dtype)
-    is_there = rows >= 0
-    if field.policy in ("linear", "slerp") and is_there.any():
+    is_present = rows >= 0
+    if field.policy in ("linear", "slerp") and is_present.any():
         is_slerp = field.policy == "slerp"
-        values[is_there] = _between(track, rows[is_there], times[is_there], is_slerp)
+        values[is_present] = _between(track, rows[is_present], times[is_present], is_slerp)
     else:
-        values[is_there] = track.values[rows[is_there]]
+        values[is_present] = track.values[rows[is_present]]
     if values.dtype.kind == "f":
-        values[~is_there] = np.nan
+        values[~is_present] = np.nan
     return values
 
 
 def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
-    """Interpolates between messages; values at the exact time stay unchanged."""
-    following = np.minimum(rows + 1, len(track.values) - 1)
-    before, begin, end = track.values[rows], track.stamps[rows], track.stamps[following]
-    share = (times - begin) / np.maximum(end - begin, 1)
-    share = share.reshape(-1, *[1] * (before.ndim - 1))
-    one, two = before.astype(np.float64), track.values[following].astype(np.float64)
+    """Interpolates between messages; keeps values at the exact time unchanged."""
+    next_rows = np.minimum(rows + 1, len(track.values) - 1)
+    before, begin, end = track.values[rows], track.stamps[rows], track.stamps[next_rows]
+    fraction = (times - begin) / np.maximum(end - begin, 1)
+    fraction = fraction.reshape(-1, *[1] * (before.ndim - 1))
+    begin_values, end_values = before.astype(np.float64), track.values[next_rows].astype(np.float64)
     if is_slerp:
-        cosine = np.sum(one * two, axis=-1, keepdims=True)
-        two = np.where(cosine < 0, -two, two)  # The same rotation, by the shorter path.
+        cosine = np.sum(begin_values * end_values, axis=-1, keepdims=True)
+        # The same rotation, by the shorter path.
+        end_values = np.where(cosine < 0, -end_values, end_values)
         angle = np.arccos(np.clip(np.abs(cosine), 0, 1))
         sine = np.maximum(np.sin(angle), 1e-12)
         weights = [
-            np.where(angle < 1e-6, plain, np.sin(plain * angle) / sine)
-            for plain in (1 - share, share)
+            np.where(angle < 1e-6, weight, np.sin(weight * angle) / sine)
+            for weight in (1 - fraction, fraction)
         ]
-        mixed = weights[0] * one + weights[1] * two
-        mixed /= np.maximum(np.linalg.norm(mixed, axis=-1, keepdims=True), 1e-12)
+        interpolated = weights[0] * begin_values + weights[1] * end_values
+        interpolated /= np.maximum(np.linalg.norm(interpolated, axis=-1, keepdims=True), 1e-12)
     else:
-        mixed = one + (two - one) * share
-    is_exact = (begin == times).reshape(share.shape)
-    return np.where(is_exact, before, mixed.astype(before.dtype))
+        interpolated = begin_values + (end_values - begin_values) * fraction
+    is_exact = (begin == times).reshape(fraction.shape)
+    return np.where(is_exact, before, interpolated.astype(before.dtype))
 
 
-def next_values(column: Any) -> Any:
+def shift_values(column: Any) -> Any:
     """Returns the values of the next steps; zeros for the last step."""
     shifted = np.zeros_like(column)
     shifted[:-1] = column[1:]
     return shifted
 
 
-def stacked(values: Sequence[Any], field: Field) -> Any:
-    """Stacks values to a column; None becomes a placeholder."""
+def stack_values(values: Sequence[Any], field: Field) -> Any:
+    """Stacks values to a column, with placeholders for None."""
     if field.is_text or field.encoding:
-        absent: Any = _absent(field) if any(value is None for value in values) else None
-        return objects(absent if value is None else value for value in values)
+        placeholder: Any = _placeholder(field) if any(value is None for value in values) else None
+        return objects(placeholder if value is None else value for value in values)
     column = np.zeros((len(values), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
     for row, value in enumerate(values):
         if value is not None:
@@ -230,7 +231,7 @@ def stacked(values: Sequence[Any], field: Field) -> Any:
     return column
 
 
-def _absent(field: Field) -> Any:
+def _placeholder(field: Field) -> Any:
     shape = tuple(map(int, field.shape))  # type: ignore[arg-type]
     if field.encoding == "jpeg":
         return black_jpeg(shape if shape[-1] > 1 else shape[:2])

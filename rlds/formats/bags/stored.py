@@ -1,4 +1,4 @@
-"""Reads episodes exported by `rlds` as MCAP files, restored without loss."""
+"""Lossless reading of MCAP files that RLDS exported."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.bags.config import FieldOf
-from rlds.formats.bags.definitions import decoder
+from rlds.formats.bags.config import FieldConfig
+from rlds.formats.bags.definitions import make_decoder
 from rlds.formats.bags.messages import Channel, Flaws
 from rlds.formats.bags.recordings import BagRecording
-from rlds.formats.bags.values import pick
+from rlds.formats.bags.values import make_reader
 from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.sidecar import Sidecar
@@ -28,10 +28,10 @@ RATE = "rate"  # The metadata key of the frame rate of video.
 
 
 def sidecar_in(recording: BagRecording) -> Sidecar | None:
-    """Returns the sidecar in a recording; None if it is no episode that was exported.
+    """Returns the sidecar in a recording; None if RLDS did not export it.
 
     Raises:
-      SourceError: It is damaged.
+      SourceError: The sidecar is damaged.
     """
     record = dict(recording.metadata()).get(RLDS_RECORD)
     with source_errors(recording.files[0]):
@@ -39,11 +39,11 @@ def sidecar_in(recording: BagRecording) -> Sidecar | None:
 
 
 class StoredEpisodes:
-    """Exported episodes, one in each recording.
+    """Exported episodes, with a recording for each episode.
 
     Args:
       recordings: The recordings.
-      sidecar: The sidecar of the first one.
+      sidecar: The sidecar of the first recording.
     """
 
     def __init__(self, recordings: Sequence[BagRecording], sidecar: Sidecar) -> None:
@@ -55,24 +55,26 @@ class StoredEpisodes:
         with source_errors(recording.files[0]):
             return dict(recording.metadata())[RLDS_RECORD]["key"]
 
-    def read(self, index: int, fields: Collection[str], about: Collection[str]) -> SourceEpisode:
+    def read(
+        self, index: int, fields: Collection[str], episode_fields: Collection[str]
+    ) -> SourceEpisode:
         """Reads an episode.
 
         Args:
-          index: The number of the episode.
+          index: The index of the episode.
           fields: The paths of the requested fields of steps.
-          about: The paths of the requested fields of the episode.
+          episode_fields: The paths of the requested fields of the episode.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         recording = self._recordings[index]
         packed = recording.attachment(EPISODE_ATTACHMENT)
         if packed is None:
             raise SourceError("not an episode that RLDS exported", file=recording.files[0])
         with source_errors(recording.files[0]):
-            placed = self.sidecar.episode_places.items()
-            videos = {topic: path.rpartition("/")[0] for path, topic in placed if path in about}
+            topics = self.sidecar.episode_places.items()
+            videos = {t: path.rpartition("/")[0] for path, t in topics if path in episode_fields}
             columns = self._columns(recording, fields, videos)
             rate = float(dict(recording.metadata())[RLDS_RECORD].get(RATE, 0))
             values: dict[str, Any] = {}
@@ -90,23 +92,23 @@ class StoredEpisodes:
         paths |= videos
         kinds = {**self.sidecar.steps, **dict.fromkeys(videos.values(), Field(bytes))}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
-        takers: dict[Channel, Any] = {}
+        extractors: dict[Channel, Any] = {}
         flaws = Flaws()
         for message in recording.messages(flaws, paths) if paths else ():
             channel = message.channel
             path = paths[channel.topic]
-            if channel not in takers:
-                takers[channel] = _taker(channel, kinds[path])
-            rows[path][message.sequence] = takers[channel](message.data)
+            if channel not in extractors:
+                extractors[channel] = _make_extractor(channel, kinds[path])
+            rows[path][message.sequence] = extractors[channel](message.data)
         if flaws.cut or flaws.damages:
             why = flaws.cut or flaws.damages[0][2]
             raise SourceError(why, file=recording.files[0])
         return {path: _column(messages, kinds[path]) for path, messages in rows.items()}
 
 
-def _taker(channel: Channel, field: Field) -> Any:
-    """Returns the function that extracts a field from the bytes of its messages."""
-    decode = decoder(channel)
+def _make_extractor(channel: Channel, field: Field) -> Any:
+    """Returns a function that extracts a field from the bytes of a message."""
+    decode = make_decoder(channel)
     if channel.type.startswith("sensor_msgs/"):
         return lambda data: _image(channel, decode(data), field)
     if channel.type.startswith("foxglove_msgs/"):
@@ -120,7 +122,7 @@ def _taker(channel: Channel, field: Field) -> Any:
 def _image(channel: Channel, message: Any, field: Field) -> Any:
     if channel.type.endswith("CompressedImage"):
         return bytes(message["data"])
-    image = np.array(pick(FieldOf("x", channel.topic), channel, message).value(message))
+    image = np.array(make_reader(FieldConfig("x", channel.topic), channel, message).value(message))
     is_swapped = field.names == BGR and message["encoding"] == "bgr8"
     return image[..., ::-1] if is_swapped else image
 
@@ -128,7 +130,7 @@ def _image(channel: Channel, message: Any, field: Field) -> Any:
 def _column(rows: Mapping[int, Any], field: Field) -> Any:
     if sorted(rows) != list(range(len(rows))):
         raise ValueError(f"{len(rows)} messages, but their numbers have gaps")
-    values = [rows[number] for number in range(len(rows))]
+    values = [rows[sequence] for sequence in range(len(rows))]
     if field.is_text or (values and isinstance(values[0], bytes)):
         return objects(values)
     if not values:

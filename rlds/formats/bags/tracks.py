@@ -1,8 +1,8 @@
 """Tracks: time stamps and values of the messages of a bag, by field.
 
-A recording is read once: numbers are kept, of all else (images) the times only. What an episode
-needs of that is read again when it is known which steps it has. So memory holds an episode, not a
-recording.
+The first pass over a recording keeps numbers, and only the times of all other values, such as
+images. After the steps of an episode are chosen, their images are read in a second pass. So memory
+holds an episode, not a recording.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.bags.config import BagConfig, Clock, EpisodesBy, FieldOf
-from rlds.formats.bags.definitions import decoder
+from rlds.formats.bags.config import BagConfig, Clock, EpisodeBounds, FieldConfig
+from rlds.formats.bags.definitions import make_decoder
 from rlds.formats.bags.messages import LAST_TIME, Flaws, Message
 from rlds.formats.bags.recordings import BagRecording
-from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, at_path, header_stamp
+from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, header_stamp, value_at
 from rlds.raw_files.untrusted import SourceError, source_errors
 
 __all__ = ["Index", "Track", "make_index", "read_values"]
@@ -26,32 +26,32 @@ __all__ = ["Index", "Track", "make_index", "read_values"]
 
 @dataclasses.dataclass
 class Track:
-    """The messages of a topic that have a value of a field, in the order of their log times.
+    """The messages with a value of a field, in the order of their log times.
 
     Attributes:
-      logged: Their log times.
-      stamps: Their times.
-      numbers: The numbers of these messages of the topic, in the order in which files are read.
-      values: The values; None if they are read again for the steps that need them.
+      log_times: The log times of the messages.
+      stamps: The times of the messages.
+      indices: The indices of the messages among all messages of the topic, in file order.
+      values: The values; None if they are read in the second pass.
     """
 
-    logged: Any
+    log_times: Any
     stamps: Any
-    numbers: Any
+    indices: Any
     values: Any = None
 
-    def at(self, rows: Any) -> Track:
-        """Returns some of the messages."""
+    def select(self, rows: Any) -> Track:
+        """Returns the track of some messages."""
         values = None if self.values is None else self.values[rows]
-        return Track(self.logged[rows], self.stamps[rows], self.numbers[rows], values)
+        return Track(self.log_times[rows], self.stamps[rows], self.indices[rows], values)
 
     def within(self, begin: int, end: int) -> Track:
-        """Returns the track between two log times, with the message before, ordered by stamps."""
-        first, after = np.searchsorted(self.logged, [begin, end], side="left")
+        """Returns the track between two log times, with one earlier message, ordered by stamps."""
+        first, after = np.searchsorted(self.log_times, [begin, end], side="left")
         rows = np.arange(max(first - 1, 0), after)
         if first and first < after and self.stamps[first - 1] > self.stamps[first:after].min():
-            rows = rows[1:]  # The stamp is of another run.
-        return self.at(rows[np.argsort(self.stamps[rows], kind="stable")])
+            rows = rows[1:]  # The stamp belongs to another recording.
+        return self.select(rows[np.argsort(self.stamps[rows], kind="stable")])
 
 
 @dataclasses.dataclass
@@ -60,9 +60,8 @@ class Index:
 
     Attributes:
       clock: The messages of the clock, if it is a topic.
-      fields: The track of each field, by its path.
-      markers: The messages of the topic of markers: their log times, and whether each begins an
-        episode (None if neither that nor the end of one).
+      fields: The tracks, by field path.
+      markers: The log times of markers; True for the begin of an episode, False for its end.
       flaws: The damage in the files.
       first: The first log time.
       last: The last log time.
@@ -76,86 +75,87 @@ class Index:
     last: int
 
 
-class _Rows:
-    """Collects a track; without a field, the times of messages only."""
+class _TrackBuilder:
+    """A builder of a track; without a field, of the times of messages only."""
 
-    def __init__(self, picked: FieldReader | None = None) -> None:
-        self._picked = picked if picked is not None and picked.kind == "numbers" else None
+    def __init__(self, reader: FieldReader | None = None) -> None:
+        self._reader = reader if reader is not None and reader.kind == "numbers" else None
         self._count = 0
         self._times: list[tuple[int, int, int]] = []
         self._values: list[Any] = []
 
-    def add(self, logged: int, stamp: int, decoded: Any) -> None:
-        number, self._count = self._count, self._count + 1
-        if self._picked is not None:
+    def add(self, log_time: int, stamp: int, decoded: Any) -> None:
+        index, self._count = self._count, self._count + 1
+        if self._reader is not None:
             try:
-                self._values.append(np.array(self._picked.value(decoded)))
+                self._values.append(np.array(self._reader.value(decoded)))
             except NoValueError:
                 return
-        self._times.append((logged, stamp, number))
+        self._times.append((log_time, stamp, index))
 
     def track(self) -> Track:
-        logged, stamps, numbers = np.array(self._times, np.int64).reshape(-1, 3).T
+        log_times, stamps, indices = np.array(self._times, np.int64).reshape(-1, 3).T
         values = None
-        if self._picked is not None:
-            field = self._picked.field
+        if self._reader is not None:
+            field = self._reader.field
             shape = (len(self._values), *map(int, field.shape))  # type: ignore[arg-type]
             values = np.array(self._values, field.dtype).reshape(shape)
-        return Track(logged, stamps, numbers, values).at(np.argsort(logged, kind="stable"))
+        order = np.argsort(log_times, kind="stable")
+        return Track(log_times, stamps, indices, values).select(order)
 
 
 def make_index(
-    recording: BagRecording, config: BagConfig, picked: Mapping[str, FieldReader]
+    recording: BagRecording, config: BagConfig, readers: Mapping[str, FieldReader]
 ) -> Index:
     """Reads a recording once.
 
     Args:
       recording: The recording.
       config: The configuration.
-      picked: The fields that are wanted, by path.
+      readers: The readers of the requested fields, by path.
 
     Raises:
-      ValueError: A message is damaged, or not what others of its topic are.
+      ValueError: A message is damaged, or differs from the first message of its topic.
     """
-    decoder_of = functools.cache(functools.partial(decoder, types=config.types))
-    rows = {path: _Rows(item) for path, item in picked.items()}
-    by_topic: dict[str, list[tuple[_Rows, FieldOf]]] = {}
-    for path, item in picked.items():
-        by_topic.setdefault(item.config.topic, []).append((rows[path], item.config))
-    clock = _Rows()
+    decoder_of = functools.cache(functools.partial(make_decoder, types=config.types))
+    builders = {path: _TrackBuilder(reader) for path, reader in readers.items()}
+    targets: dict[str, list[tuple[_TrackBuilder, FieldConfig]]] = {}
+    for path, reader in readers.items():
+        targets.setdefault(reader.config.topic, []).append((builders[path], reader.config))
+    clock = _TrackBuilder()
     markers: list[tuple[int, bool]] = []
-    marks = config.episodes.topic if config.episodes.by == "marker" else ""
+    marker_topic = config.episodes.topic if config.episodes.by == "marker" else ""
     flaws, first, last = Flaws(), LAST_TIME, 0
     for message in recording.all_messages(flaws):
-        logged, topic = message.log_time, message.channel.topic
-        first, last = min(first, logged), max(last, logged)
-        fields = by_topic.get(topic, ())
-        if not fields and topic not in (config.clock.topic, marks):
+        log_time, topic = message.log_time, message.channel.topic
+        first, last = min(first, log_time), max(last, log_time)
+        fields = targets.get(topic, ())
+        if not fields and topic not in (config.clock.topic, marker_topic):
             continue
         is_raw = all(field.path == BYTES and field.stamp != "header" for _, field in fields)
         decoded = None
-        if topic in (config.clock.topic, marks) or not is_raw:
+        if topic in (config.clock.topic, marker_topic) or not is_raw:
             decoded = decoder_of(message.channel)(message.data)
         if topic == config.clock.topic:
-            clock.add(logged, _stamp(message, decoded, config.clock), None)
-        if topic == marks:
-            begins = _begins(at_path(decoded, config.episodes.path), config.episodes)
-            markers += [] if begins is None else [(logged, begins)]
-        for of_field, field in fields:
+            clock.add(log_time, _stamp(message, decoded, config.clock), None)
+        if topic == marker_topic:
+            is_begin = _is_begin(value_at(decoded, config.episodes.path), config.episodes)
+            markers += [] if is_begin is None else [(log_time, is_begin)]
+        for builder, field in fields:
             stamp = _stamp(message, decoded, field)
-            of_field.add(logged, stamp, message.data if field.path == BYTES else decoded)
-    tracks = {path: of_field.track() for path, of_field in rows.items()}
+            builder.add(log_time, stamp, message.data if field.path == BYTES else decoded)
+    tracks = {path: builder.track() for path, builder in builders.items()}
     return Index(clock.track(), tracks, sorted(markers), flaws, first, last)
 
 
-def _stamp(message: Message, decoded: Any, config: FieldOf | Clock) -> int:
+def _stamp(message: Message, decoded: Any, config: FieldConfig | Clock) -> int:
     if config.stamp == "publish_time":
         return message.publish_time
     stamp = header_stamp(decoded) if config.stamp == "header" else 0
     return stamp if 0 < stamp < LAST_TIME else message.log_time
 
 
-def _begins(value: Any, config: EpisodesBy) -> bool | None:
+def _is_begin(value: Any, config: EpisodeBounds) -> bool | None:
     """Returns True if a marker message begins an episode; None if it is no marker."""
     value = value.item() if isinstance(value, np.generic) else value
     if config.start is not None and value == config.start:
@@ -170,52 +170,52 @@ def _begins(value: Any, config: EpisodesBy) -> bool | None:
 def read_values(
     recording: BagRecording,
     config: BagConfig,
-    picked: Mapping[str, FieldReader],
+    readers: Mapping[str, FieldReader],
     tracks: Mapping[str, Track],
-    numbers: Mapping[str, Collection[int]],
+    indices: Mapping[str, Collection[int]],
 ) -> dict[str, dict[int, Any]]:
-    """Reads messages again whose values are not in the index, each once.
+    """Reads values that are not in the index, in a second pass over the recording.
 
     Args:
       recording: The recording.
       config: The configuration.
-      picked: Its fields, by path.
+      readers: The readers of the fields, by path.
       tracks: The tracks in the index.
-      numbers: The `Track.numbers` of the messages, by the paths of fields.
+      indices: The `Track.indices` of the messages, by the paths of fields.
 
     Returns:
-      The values by the path of the field and the number of the message.
+      The values, by the path of the field and the index of the message.
     """
     times = [
-        track.logged[np.isin(track.numbers, list(numbers[path]))]
+        track.log_times[np.isin(track.indices, list(indices[path]))]
         for path, track in tracks.items()
-        if numbers.get(path)
+        if indices.get(path)
     ]
     if not times:
-        return {path: {} for path in numbers}
+        return {path: {} for path in indices}
     begin, end = min(int(it.min()) for it in times), max(int(it.max()) for it in times) + 1
-    values: dict[str, dict[int, Any]] = {path: {} for path in numbers}
+    values: dict[str, dict[int, Any]] = {path: {} for path in indices}
     topics: dict[str, list[str]] = {}
-    for path in numbers:
-        topics.setdefault(picked[path].config.topic, []).append(path)
-    # Message numbers by topic between these times, in file order, and their log times.
+    for path in indices:
+        topics.setdefault(readers[path].config.topic, []).append(path)
+    # Message indices by topic between these times, in file order, and their log times.
     expected = {}
     for topic, paths in topics.items():
         track = tracks[paths[0]]
-        inside = track.at((track.logged >= begin) & (track.logged < end))
-        expected[topic] = iter(sorted(zip(inside.numbers.tolist(), inside.logged.tolist())))
-    decoder_of = functools.cache(functools.partial(decoder, types=config.types))
+        inside = track.select((track.log_times >= begin) & (track.log_times < end))
+        expected[topic] = iter(sorted(zip(inside.indices.tolist(), inside.log_times.tolist())))
+    decoder_of = functools.cache(functools.partial(make_decoder, types=config.types))
     for message in recording.messages(Flaws(), topics, begin, end):
         topic = message.channel.topic
-        number, logged = next(expected[topic], (0, None))
-        if logged != message.log_time:
-            fault = f"the message of {topic} at {logged} is now at {message.log_time}"
+        index, log_time = next(expected[topic], (0, None))
+        if log_time != message.log_time:
+            fault = f"the message of {topic} at {log_time} is now at {message.log_time}"
             raise SourceError(f"{fault}: the file changed", file=recording.files[0])
         for path in topics[topic]:
-            if number in numbers[path]:
-                item = picked[path]
+            if index in indices[path]:
+                reader = readers[path]
                 with source_errors(recording.files[0], field=path):
-                    is_raw = item.config.path == BYTES
+                    is_raw = reader.config.path == BYTES
                     decode = bytes if is_raw else decoder_of(message.channel)
-                    values[path][number] = item.value(decode(message.data))
+                    values[path][index] = reader.value(decode(message.data))
     return values

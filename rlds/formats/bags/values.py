@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlds.formats.bags.config import FieldOf
+from rlds.formats.bags.config import FieldConfig
 from rlds.formats.bags.messages import Channel
 from rlds.raw_files.image_files import is_png, jpeg_shape, png_shape
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 from tfds_files import Image, decode_image
 
-__all__ = ["FieldReader", "NoValueError", "at_path", "header_stamp", "pick"]
+__all__ = ["FieldReader", "NoValueError", "header_stamp", "make_reader", "value_at"]
 
 BYTES = "bytes"
 
@@ -26,7 +26,7 @@ _NANOSECONDS = ("nanosec", "nsec", "nsecs", "nanos", "nanoseconds")
 _NAMES = ("name", "joint_names")
 _VIDEO = ("h264", "h265", "hevc", "vp9", "av1")
 _COMPRESSED, _RAW = {"data", "format"}, {"height", "width", "encoding", "data"}
-# dtype, channels, and whether red and blue are exchanged.
+# The dtype, the channels, and True if red and blue are swapped.
 _PIXELS: Mapping[str, tuple[str, int, bool]] = {
     **{"rgb8": ("u1", 3, False), "bgr8": ("u1", 3, True), "8uc3": ("u1", 3, False)},
     **{"rgba8": ("u1", 4, False), "bgra8": ("u1", 4, True), "8uc4": ("u1", 4, False)},
@@ -34,15 +34,15 @@ _PIXELS: Mapping[str, tuple[str, int, bool]] = {
     **{"16uc1": ("u2", 1, False), "16sc1": ("i2", 1, False), "32fc1": ("f4", 1, False)},
     **{"rgb16": ("u2", 3, False), "bgr16": ("u2", 3, True), "32fc3": ("f4", 3, False)},
 }
-# Before the file in an image of compressed depth: its kind, and A and B. Where depths are floats,
-# its values are codes, and a depth is A / (code - B).
+# The header of a compressed depth image: its kind, and the numbers A and B. If depths are floats,
+# the pixels are codes, and a depth is A / (code - B).
 _DEPTH_HEADER = struct.Struct("<iff")
 # The units of depths by encoding: REP 118 of ROS.
 _DEPTH_UNITS = {"16uc1": "mm", "32fc1": "m"}
 
 
 class NoValueError(ValueError):
-    """A message does not have the value: the message is passed over."""
+    """The message has no value, and is skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,23 +52,23 @@ class FieldReader:
     Attributes:
       field: The type of the values.
       config: The configuration of the field, with the order of the joints.
-      value: Takes the value out of a decoded message.
+      value: Extracts the value from a decoded message.
       kind: "numbers" of a fixed shape, "text", "image" (files or arrays), "video" (packets), or
-        "bytes" (of the message, or in it).
+        "bytes" (a value, or the encoded message).
     """
 
     field: Field
-    config: FieldOf
+    config: FieldConfig
     value: Callable[[Any], Any]
     kind: Literal["numbers", "text", "image", "video", "bytes"]
 
 
-def at_path(message: Any, path: str) -> Any:
+def value_at(message: Any, path: str) -> Any:
     """Returns the value at a path of a decoded message, such as `poses/0/position`.
 
     Raises:
-      ValueError: There is no such path; says what there is.
-      NoValueError: A list ends before it, or a part is not set.
+      ValueError: There is no such path; the error lists the names.
+      NoValueError: A list is too short, or a value is not set.
     """
     value = message
     for name in path.split("/") if path else ():
@@ -87,7 +87,7 @@ def at_path(message: Any, path: str) -> Any:
 
 
 def header_stamp(message: Any) -> int:
-    """Returns the stamp in a message, in nanoseconds; zero if it has none."""
+    """Returns the stamp in a message, in nanoseconds; zero without a stamp."""
     if not isinstance(message, Mapping):
         return 0
     header = message.get("header")
@@ -96,15 +96,15 @@ def header_stamp(message: Any) -> int:
         for name in ("stamp", "timestamp"):
             time = holder.get(name)
             if isinstance(time, Mapping):
-                parts = [
+                components = [
                     next((int(time[name]) for name in names if name in time), 0)
                     for names in (_SECONDS, _NANOSECONDS)
                 ]
-                return parts[0] * 10**9 + parts[1]
+                return components[0] * 10**9 + components[1]
     return 0
 
 
-def pick(config: FieldOf, channel: Channel, message: Any) -> FieldReader:
+def make_reader(config: FieldConfig, channel: Channel, message: Any) -> FieldReader:
     """Infers the type of a field from a message.
 
     Args:
@@ -114,39 +114,44 @@ def pick(config: FieldOf, channel: Channel, message: Any) -> FieldReader:
 
     Raises:
       ValueError: There is no such path.
-      NoValueError: The message has no value: another one may.
-      ValueError: The value is nothing that a field can hold.
+      NoValueError: The message has no value; other messages may have one.
+      ValueError: A field cannot hold the value.
     """
     if config.path == BYTES:
         return FieldReader(Field(bytes), config, bytes, "bytes")
     is_json = channel.encoding == "json"
     if isinstance(config.path, tuple):
         paths, dtype = config.path, config.dtype
-        return _numbers(config, lambda m: _joined([at_path(m, p) for p in paths], dtype), message)
+        return _number_reader(
+            config, lambda message: _join([value_at(message, p) for p in paths], dtype), message
+        )
     path = config.path
-    value = at_path(message, path)
+    value = value_at(message, path)
     if value is None:
         raise NoValueError(f"{path!r} is not set")
     if isinstance(value, Mapping) and value.keys() >= _COMPRESSED:
-        return _compressed(config, path, value, is_json)
+        return _compressed_reader(config, path, value, is_json)
     if isinstance(value, Mapping) and value.keys() >= _RAW:
-        return _raw(config, path, value, is_json)
+        return _pixel_reader(config, path, value, is_json)
     if isinstance(value, str):
         field = Field(str, unit=config.unit or None)
-        return FieldReader(field, config, lambda message: str(at_path(message, path)), "text")
+        return FieldReader(field, config, lambda message: str(value_at(message, path)), "text")
     if isinstance(value, bytes):
         return FieldReader(
-            Field(bytes), config, lambda message: bytes(at_path(message, path)), "bytes"
+            Field(bytes), config, lambda message: bytes(value_at(message, path)), "bytes"
         )
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         shape = (len(value),)
         return FieldReader(
-            Field(str, shape), config, lambda m: _texts(at_path(m, path), shape), "text"
+            Field(str, shape),
+            config,
+            lambda message: _read_texts(value_at(message, path), shape),
+            "text",
         )
-    return _numbers(config, lambda message: at_path(message, path), message)
+    return _number_reader(config, lambda message: value_at(message, path), message)
 
 
-def _texts(values: Any, shape: tuple[int]) -> np.ndarray:
+def _read_texts(values: Any, shape: tuple[int]) -> np.ndarray:
     if len(values) != shape[0]:
         raise ValueError(f"{len(values)} texts, expected {shape[0]} as in the first message")
     return objects(map(str, values))
@@ -155,26 +160,26 @@ def _texts(values: Any, shape: tuple[int]) -> np.ndarray:
 # --- Numbers
 
 
-def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldReader:
-    array = _array(get(message), config.dtype)
+def _number_reader(config: FieldConfig, get: Callable[[Any], Any], message: Any) -> FieldReader:
+    array = _to_array(get(message), config.dtype)
     if not array.size:
         raise NoValueError("it is empty")
-    names_path, names = _names_of(config, message, array)
+    names_path, names = _names(config, message, array)
     order = config.order or names
     if order and not (names_path and array.ndim):
         raise ValueError("order needs names, but the message has none; set names to their path")
     shape = (len(order), *array.shape[1:]) if order else array.shape
-    names = order if len(shape) == 1 and order else _keys(get(message), shape, config)
+    names = order if len(shape) == 1 and order else _component_names(get(message), shape, config)
     field = Field(array.dtype, shape, names=names or None, unit=config.unit or None)
     config = dataclasses.replace(config, order=tuple(order))
     orders: dict[tuple[str, ...], list[int] | None] = {}
 
     def value(message: Any) -> np.ndarray:
-        array = _array(get(message), config.dtype)
+        array = _to_array(get(message), config.dtype)
         if array.dtype != field.dtype:
             array = _as_dtype(array, field.dtype)
         if order:
-            names = tuple(map(str, at_path(message, names_path)))
+            names = tuple(map(str, value_at(message, names_path)))
             if names not in orders:
                 has_all = set(order) <= set(names)
                 orders[names] = [names.index(name) for name in order] if has_all else None
@@ -192,48 +197,48 @@ def _numbers(config: FieldOf, get: Callable[[Any], Any], message: Any) -> FieldR
     return FieldReader(field, config, value, "numbers")
 
 
-def _names_of(config: FieldOf, message: Any, values: np.ndarray) -> tuple[str, tuple[str, ...]]:
-    """Returns the path of the names of values, such as joints, and the names; or empty."""
+def _names(config: FieldConfig, message: Any, values: np.ndarray) -> tuple[str, tuple[str, ...]]:
+    """Returns the path of the names of values, such as joints, and the names; empty if missing."""
     if config.names == "none" or not isinstance(message, Mapping):
         return "", ()
     path = config.names or next((name for name in _NAMES if name in message), "")
-    texts = at_path(message, path) if path else None
+    texts = value_at(message, path) if path else None
     names = tuple(map(str, texts)) if isinstance(texts, list) else ()
     is_of_values = values.ndim and len(names) == len(values) == len(set(names))
     return path, names if is_of_values else ()
 
 
-def _array(numbers: Any, dtype: str) -> np.ndarray:
+def _to_array(values: Any, dtype: str) -> np.ndarray:
     """Returns numbers as an array."""
-    if isinstance(numbers, np.ndarray | np.generic | bool):
-        array = np.asarray(numbers)
-    elif isinstance(numbers, int | float):  # JSON numbers: 1 may be followed by 1.5.
-        array = np.asarray(numbers, dtype or np.float64)
-    elif isinstance(numbers, Mapping):
-        array = _joined(list(numbers.values()), dtype)
-    elif isinstance(numbers, list) and any(isinstance(item, Mapping) for item in numbers):
-        array = np.stack([_array(item, dtype) for item in numbers])
-    elif isinstance(numbers, list):
-        array = _joined(numbers, dtype) if numbers else np.zeros(0)
+    if isinstance(values, np.ndarray | np.generic | bool):
+        array = np.asarray(values)
+    elif isinstance(values, int | float):  # JSON numbers: 1 may be followed by 1.5.
+        array = np.asarray(values, dtype or np.float64)
+    elif isinstance(values, Mapping):
+        array = _join(list(values.values()), dtype)
+    elif isinstance(values, list) and any(isinstance(item, Mapping) for item in values):
+        array = np.stack([_to_array(item, dtype) for item in values])
+    elif isinstance(values, list):
+        array = _join(values, dtype) if values else np.zeros(0)
     else:
-        raise ValueError(f"got {type(numbers).__name__}, expected numbers; extend the path")
+        raise ValueError(f"got {type(values).__name__}, expected numbers; extend the path")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"got {array.dtype}, expected numbers")
     return _as_dtype(array, np.dtype(dtype)) if dtype else array
 
 
-def _joined(values: Sequence[Any], dtype: str) -> np.ndarray:
-    arrays = [np.atleast_1d(_array(value, dtype)) for value in values]
+def _join(values: Sequence[Any], dtype: str) -> np.ndarray:
+    arrays = [np.atleast_1d(_to_array(value, dtype)) for value in values]
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _as_dtype(numbers: np.ndarray, dtype: Any) -> np.ndarray:
+def _as_dtype(values: np.ndarray, dtype: Any) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return numbers.astype(dtype)
+        return values.astype(dtype)
 
 
-def _keys(value: Any, shape: tuple[int, ...], config: FieldOf) -> tuple[str, ...]:
-    """The names of the parts of a vector that a message, or several paths, consist of."""
+def _component_names(value: Any, shape: tuple[int, ...], config: FieldConfig) -> tuple[str, ...]:
+    """Returns the names of the elements of a vector, from several paths or a nested message."""
     if isinstance(config.path, tuple):
         return config.path if shape == (len(config.path),) else ()
     if isinstance(value, Mapping) and shape == (len(value),):
@@ -249,23 +254,25 @@ def _content(image: Any, is_json: bool) -> bytes:
     return base64.b64decode(data, validate=True) if is_json else bytes(data)
 
 
-def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
+def _compressed_reader(config: FieldConfig, path: str, image: Any, is_json: bool) -> FieldReader:
     data = _content(image, is_json)
     if not data:
         raise NoValueError("it is empty")
     if str(image["format"]).lower() in _VIDEO:
         name = str(image["format"]).lower()
         field = Field(bytes, doc="hevc" if name in ("h265", "hevc") else name)
-        return FieldReader(field, config, lambda m: _content(at_path(m, path), is_json), "video")
+        return FieldReader(
+            field, config, lambda message: _content(value_at(message, path), is_json), "video"
+        )
     skipped, unit = 0, None
     if is_png(data[_DEPTH_HEADER.size :]) and not is_png(data):
         skipped, encoding = _DEPTH_HEADER.size, _depth_encoding(image)
         if encoding == "32fc1":
-            return _depths(config, path, image, is_json)
+            return _depth_reader(config, path, image, is_json)
         unit = config.unit or _DEPTH_UNITS.get(encoding)
 
     def value(message: Any) -> bytes:
-        content = _content(at_path(message, path), is_json)[skipped:]
+        content = _content(value_at(message, path), is_json)[skipped:]
         if not content:
             raise NoValueError("it is empty")
         return content
@@ -275,7 +282,7 @@ def _compressed(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldR
         shape, dtype = png_shape(data)
         return FieldReader(Field(dtype, shape, encoding="png", unit=unit), config, value, "image")
     if data[:2] == b"\xff\xd8":
-        # Some recorders leave bytes after the end of the image; its header is all that is needed.
+        # Some recorders write bytes after the image; only its header is needed.
         size = jpeg_shape(data if data.endswith(b"\xff\xd9") else data + b"\xff\xd9")
         shape = (size[0], size[1], size[2] if len(size) > 2 else 1)
         return FieldReader(Field(np.uint8, shape, encoding="jpeg"), config, value, "image")
@@ -293,7 +300,7 @@ def _depth_encoding(image: Any) -> str:
     return name
 
 
-def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
+def _depth_reader(config: FieldConfig, path: str, image: Any, is_json: bool) -> FieldReader:
     """Returns the reader of depths stored as codes of inverse depth; 0 is no depth."""
 
     def depths(image: Any) -> np.ndarray:
@@ -310,12 +317,12 @@ def _depths(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReade
         return np.divide(one, codes.astype(np.float32) - zero, out=metres, where=codes > 0)
 
     field = Field(np.float32, depths(image).shape, unit=config.unit or "m")
-    return FieldReader(field, config, lambda message: depths(at_path(message, path)), "image")
+    return FieldReader(field, config, lambda message: depths(value_at(message, path)), "image")
 
 
-def _raw(config: FieldOf, path: str, image: Any, is_json: bool) -> FieldReader:
+def _pixel_reader(config: FieldConfig, path: str, image: Any, is_json: bool) -> FieldReader:
     def value(message: Any) -> np.ndarray:
-        return _pixels(at_path(message, path), is_json)
+        return _pixels(value_at(message, path), is_json)
 
     pixels, encoding = _pixels(image, is_json), str(image["encoding"]).lower()
     is_depth = "depth" in config.topic.lower()

@@ -15,29 +15,29 @@ __all__ = ["clip_of", "is_keyframe"]
 
 _NAL_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
 _CODECS = ("h264", "hevc")
-_FPS = 30  # Not used: the messages have times.
+_FPS = 30  # A placeholder: messages have times.
 
 
 def is_keyframe(packet: bytes, codec: str) -> bool:
     """Returns True if decoding can begin with a packet (Annex B).
 
     Raises:
-      ValueError: The codec is none of those whose packets are known.
+      ValueError: The codec is not supported.
     """
     if codec not in _CODECS:
         raise ValueError(f"cannot cut packets of {codec}; use the path 'data' for their bytes")
     for start in _NAL_START.finditer(packet):
-        header = start[1][0]
-        if header & 31 == 5 if codec == "h264" else 16 <= header >> 1 & 63 <= 21:
+        nal_header = start[1][0]
+        if nal_header & 31 == 5 if codec == "h264" else 16 <= nal_header >> 1 & 63 <= 21:
             return True
     return False
 
 
 def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
-    """Muxes packets, one for each frame in the order of time, into an mp4 file.
+    """Muxes packets, with a packet for each frame in temporal order, into an mp4 file.
 
     Raises:
-      ValueError: They are not as many frames.
+      ValueError: The number of frames differs from the number of packets.
     """
     stream = io.BytesIO(b"".join(packets))
     with import_extra("av").open(stream, format=codec) as container:
