@@ -201,7 +201,7 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
             for name, field in fields.items()
         }
 
-    def _is_given(self, name: str) -> bool:
+    def _is_declared(self, name: str) -> bool:
         return name in self._given()
 
     def _given(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The format `layout`: episodes from files of any kind, whose arrays a YAML file describes.
+"""The format `layout`: episodes in files of any kind, with a YAML description of their arrays.
 
-`layouts` parses the description, `arrays` reads the arrays, `source` makes episodes of them, and
-`proposals` drafts a layout for unknown files. The safe reads below are in `rlds.raw_files`.
+`layouts` parses the description, `arrays` reads the arrays, `source` converts them to episodes, and
+`proposals` drafts a layout for unknown files.
 """

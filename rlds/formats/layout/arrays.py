@@ -1,4 +1,4 @@
-"""Arrays in files (HDF5, NPZ, CSV, Parquet and others), read by name and rows."""
+"""Access to arrays in files of several kinds (HDF5, NPZ, CSV, Parquet, images) by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["KINDS", "Arrays", "FileArray", "files_in", "groups_in", "is_image", "open_arrays"]
 
-_NUMBERS = (
+_NUMBER_TYPES = (
     (re.compile(r"[+-]?[0-9]+\Z"), np.int64),
     (re.compile(r"[+-]?([0-9.]+([eE][+-]?[0-9]+)?|nan|inf|NaN|Inf)\Z"), np.float64),
 )
@@ -46,9 +46,9 @@ class FileArray(NamedTuple):
 
     Attributes:
       length: The number of rows; None for a single value, which is read as a row.
-      field: Returns the field of a row.
-      rows: Reads the rows from one to another.
-      is_column: Whether it is a column of a table, which has a row for each step.
+      field: A function that returns the field of a row.
+      rows: A function that reads the rows from a first row to an end.
+      is_column: True for a column of a table, which has a row for each step.
     """
 
     length: int | None
@@ -58,7 +58,7 @@ class FileArray(NamedTuple):
 
 
 class Arrays(dict[str, FileArray]):
-    """The arrays of a file, of a group in it, or of a folder, by their names.
+    """The arrays of a file, of a group of a file, or of a folder, by name.
 
     Args:
       path: The file or the folder.
@@ -70,7 +70,7 @@ class Arrays(dict[str, FileArray]):
         self.path = path
 
     def value(self, name: str) -> Any:
-        """Reads all of an array."""
+        """Reads a complete array."""
         length = self[name].length
         return self[name].rows(0, 1)[0] if length is None else self[name].rows(0, length)
 
@@ -82,15 +82,15 @@ class Arrays(dict[str, FileArray]):
 def open_arrays(path: str, group: str = "", patterns: Iterable[str] = ()) -> Arrays:
     """Opens the arrays of a file or of a folder.
 
-    A folder has those of its files, `FILE/ARRAY`, and patterns of images, such as `rgb/*.png`.
+    The arrays of a folder are `FILE/ARRAY`, and patterns of images, such as `rgb/*.png`.
 
     Args:
       path: The file or the folder.
       group: A group of an HDF5 file.
-      patterns: More patterns of images in a folder.
+      patterns: Further patterns of images in a folder.
 
     Raises:
-      SourceError: It is damaged, or of no kind that a layout can describe.
+      SourceError: The file is damaged, or of an unsupported kind.
     """
     kind = os.path.splitext(path)[1]
     if group:
@@ -105,15 +105,15 @@ def open_arrays(path: str, group: str = "", patterns: Iterable[str] = ()) -> Arr
 def groups_in(path: str, pattern: str) -> list[str]:
     """Returns the groups of an HDF5 file whose paths match a pattern, in natural order."""
     file = Hdf5File(path)
-    with file.read() as opened:
-        paths = [name for name, item in file.items(opened) if hasattr(item, "keys")]
+    with file.read() as root:
+        paths = [name for name, item in file.items(root) if hasattr(item, "keys")]
     depth = pattern.count("/")
     groups = (name for name in paths if name.count("/") == depth)
     return sorted(fnmatch.filter([*groups], pattern), key=natural_order)
 
 
 def files_in(folder: str) -> list[str]:
-    """Returns the files in a folder that have arrays, and the images in it and one level below."""
+    """Returns the files with arrays in a folder, and the images in it and one level below."""
     names = []
     for entry in stores.list_directory(folder):
         check_link(path := os.path.join(folder, entry.name))
@@ -122,8 +122,8 @@ def files_in(folder: str) -> list[str]:
         if os.path.splitext(entry.name)[1] in KINDS or is_image(entry.name):
             names.append(entry.name)
         elif entry.is_dir:
-            below = [it.name for it in stores.list_directory(path) if is_image(it.name)]
-            names += [f"{entry.name}/{name}" for name in below]
+            images = [item.name for item in stores.list_directory(path) if is_image(item.name)]
+            names += [f"{entry.name}/{name}" for name in images]
     return sorted(names, key=natural_order)
 
 
@@ -141,7 +141,7 @@ def _npz(path: str) -> dict[str, FileArray]:
     for name, array in file.arrays.items():
         kind = {"U": str, "S": bytes}.get(array.dtype.kind, array.dtype)
         rows = functools.partial(file.rows, name)
-        field = functools.partial(_described, Field(kind, array.shape[1:]), rows)
+        field = functools.partial(_detect_image, Field(kind, array.shape[1:]), rows)
         arrays[name] = FileArray(None if name in file.scalars else array.shape[0], field, rows)
     return arrays
 
@@ -150,7 +150,7 @@ def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
     file = Hdf5File(path)
 
     @contextlib.contextmanager
-    def opened() -> Iterator[EpisodeGroup]:
+    def open_group() -> Iterator[EpisodeGroup]:
         with file.read() as item:
             for name in filter(None, group.split("/")):
                 item = file.member(item, name, group)
@@ -158,18 +158,18 @@ def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
 
     @functools.cache
     def field(name: str) -> Field:
-        with opened() as episode:
+        with open_group() as episode:
             return episode.value_field(name) if lengths[name] is None else episode.field(name)
 
     def rows(name: str, begin: int, end: int) -> np.ndarray:
         expected = field(name)
-        with opened() as episode:
+        with open_group() as episode:
             if lengths[name] is not None:
                 return episode.rows(name, expected, slice(begin, end))
             value = episode.value(name)
             return np.array([value], object if isinstance(value, str | bytes) else None)
 
-    with opened() as episode:
+    with open_group() as episode:
         lengths = {name: episode.num_rows(name) for name in episode.arrays}
     partial = functools.partial
     return {
@@ -199,19 +199,19 @@ def _csv(path: str) -> dict[str, FileArray]:
 
 
 def _parse(path: str, name: str, texts: list[str]) -> np.ndarray:
-    """Returns a text column of a CSV file as numbers or bools, if all values are."""
-    plain = [text.strip() for text in texts]
-    given = {*plain}
-    is_number = _NUMBERS[1][0].match
-    if "" in given and len(given) > 1 and all(map(is_number, given - {""})):
-        row = plain.index("")
+    """Converts a text column of a CSV file to numbers or bools, if all values can be converted."""
+    values = [text.strip() for text in texts]
+    distinct = {*values}
+    is_number = _NUMBER_TYPES[1][0].match
+    if "" in distinct and len(distinct) > 1 and all(map(is_number, distinct - {""})):
+        row = values.index("")
         raise SourceError("no value, expected a number", file=path, field=name, row=row)
-    for pattern, dtype in _NUMBERS:
-        if given and all(map(pattern.match, given)):
+    for pattern, dtype in _NUMBER_TYPES:
+        if distinct and all(map(pattern.match, distinct)):
             with source_errors(path, field=name):
-                return np.array([dtype(text) for text in plain], dtype)
-    if given and given <= _BOOLS.keys():
-        return np.array([_BOOLS[text] for text in plain])
+                return np.array([dtype(text) for text in values], dtype)
+    if distinct and distinct <= _BOOLS.keys():
+        return np.array([_BOOLS[text] for text in values])
     return objects(texts)
 
 
@@ -219,12 +219,13 @@ def _parquet(path: str) -> dict[str, FileArray]:
     check_is_file(path)
     size = int(stores.as_path(path).stat().length)
     with _parquet_file(path) as file:
-        about = file.metadata
-        declared = sum(about.row_group(it).total_byte_size for it in range(about.num_row_groups))
+        metadata = file.metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        declared = sum(group.total_byte_size for group in groups)
         if declared > trusted_bytes(size):
             fault = f"{declared:,} bytes are declared in a file of {size:,} bytes"
             raise SourceError(fault, file=path)
-        names, length = file.schema_arrow.names, about.num_rows
+        names, length = file.schema_arrow.names, metadata.num_rows
     return {name: _column(functools.partial(_read_parquet, path, name), length) for name in names}
 
 
@@ -235,7 +236,7 @@ def _read_parquet(path: str, name: str) -> np.ndarray:
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
-            column = column.field("bytes")  # An image of the library datasets.
+            column = column.field("bytes")  # An image in the form of the library datasets.
         return as_rows(column)
 
 
@@ -256,10 +257,10 @@ def _folder(path: str, patterns: Iterable[str]) -> dict[str, FileArray]:
         else:
             columns = open_arrays(os.path.join(path, name)).items()
             arrays |= {f"{name}/{column}": array for column, array in columns}
-    every = sorted((name for names in images.values() for name in names), key=natural_order)
+    image_names = sorted((name for names in images.values() for name in names), key=natural_order)
     for pattern in {*patterns} - images.keys():
-        if "*" in pattern and (matching := fnmatch.filter(every, pattern)):
-            images[pattern] = matching
+        if "*" in pattern and (matches := fnmatch.filter(image_names, pattern)):
+            images[pattern] = matches
     for pattern, names in images.items():
         arrays[pattern] = _images([os.path.join(path, name) for name in names])
     return arrays
@@ -286,7 +287,7 @@ KINDS: Mapping[str, Callable[[str], dict[str, FileArray]]] = {
     ".csv": _csv,
     ".parquet": _parquet,
 }
-"""Readers of files, by the ends of their names."""
+"""Readers of files, by suffix."""
 
 
 def _column(read: Callable[[], np.ndarray], length: int) -> FileArray:
@@ -300,13 +301,13 @@ def _column(read: Callable[[], np.ndarray], length: int) -> FileArray:
         values = column()
         is_bytes = values.dtype == object and values.size and isinstance(values.flat[0], bytes)
         kind = (bytes if is_bytes else str) if values.dtype == object else values.dtype
-        return _described(Field(kind, values.shape[1:]), rows)
+        return _detect_image(Field(kind, values.shape[1:]), rows)
 
     return FileArray(length, field, rows, is_column=True)
 
 
-def _described(field: Field, rows: Callable[[int, int], np.ndarray]) -> Field:
-    """Returns the field of images, if strings of bytes are files of images."""
+def _detect_image(field: Field, rows: Callable[[int, int], np.ndarray]) -> Field:
+    """Returns the field of images, if the values of a bytes field are image files."""
     if np.dtype(field.dtype) != np.dtype(bytes) or field.shape or not len(first := rows(0, 1)):
         return field
     return image_field(first[0]) if is_image_file(first[0]) else field

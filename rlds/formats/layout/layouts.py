@@ -22,10 +22,10 @@ from rlds_ecosystem.model.texts import shorten
 __all__ = ["LAYOUT_FILE", "QUESTIONS", "UNKNOWN", "EpisodeEnds", "FileLayout", "LayoutField"]
 
 LAYOUT_FILE = "rlds_layout.yaml"
-"""The layout of a folder, if it lies in it under this name."""
+"""The name of the layout file in a folder of data."""
 
 UNKNOWN = "???"
-"""The value of a line that the user has to fill in."""
+"""The placeholder of a value that the user has to fill in."""
 
 QUESTIONS: Mapping[str, str] = {
     "episodes": "the ends of episodes: {one_per: file}, {one_per: folder} or {one_per: group}; "
@@ -41,7 +41,7 @@ QUESTIONS: Mapping[str, str] = {
     "if a flag marks time limits, too, add a line truncated: FLAG or time_limit: STEPS",
     "unit": "the unit of the numbers, such as m or rad; or unknown",
 }
-"""Explanations of the keys, for users who fill them in."""
+"""Explanations of the keys, for users."""
 
 _EXPECTED = {
     "dtype": "a dtype of numbers, such as float32",
@@ -49,7 +49,7 @@ _EXPECTED = {
     "final_observation": QUESTIONS["final_observation"],
 }
 _MAX_BYTES, _MAX_DEPTH = 1 << 18, 16
-_OWN = ("text", "lines")
+_DERIVED_KEYS = ("text", "lines")
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Names = tuple[_Name, ...]
@@ -57,13 +57,13 @@ _Dtype = Annotated[str, msgspec.Meta(pattern=r"^(bool|u?int(8|16|32|64)|float(16
 
 
 class LayoutField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field, and the arrays that hold it.
+    """A field, and its arrays.
 
     Attributes:
-      arrays: The arrays; the values of several are joined.
-      unit: The unit, if it is known.
+      arrays: The arrays; several arrays are concatenated.
+      unit: The unit, or "unknown".
       names: The names of the elements.
-      dtype: The dtype, if it is to be another than that of the arrays.
+      dtype: The dtype; by default, the dtype of the arrays.
       doc: A description.
       of: "transition" if a step field belongs to the transition.
     """
@@ -80,11 +80,11 @@ class EpisodeEnds(msgspec.Struct, frozen=True, kw_only=True):
     """The ends of episodes; one of the attributes is set.
 
     Attributes:
-      one_per: "file", "folder" or "group" if each is an episode.
+      one_per: "file", "folder" or "group", if each of them is an episode.
       ends: Flags that are set in the last row of each episode.
-      end_rows: The array with the row after the last one of each episode.
+      end_rows: The array with the end row of each episode, after its last row.
       lengths: The array with the number of rows of each episode.
-      number: The array whose value is another in each episode.
+      number: The array with the same episode number in all rows of an episode.
     """
 
     one_per: Literal["file", "folder", "group"] | None = None
@@ -95,11 +95,11 @@ class EpisodeEnds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """The meaning of the arrays in files, by the keys of docs/layouts.md; and the YAML itself.
+    """The meaning of the arrays in files, with the keys of docs/layouts.md.
 
     Attributes:
       text: The layout in YAML.
-      lines: The places of keys in the layout, for errors.
+      lines: The line numbers of keys in the layout, for errors.
     """
 
     layout: Literal[1]
@@ -124,7 +124,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def final(self) -> Literal["row", "extra", "next", ""]:
-        """The final observation; see `EpisodeRows`."""
+        """The location of the final observation; see `EpisodeRows`."""
         if self.next:
             return "next"
         kinds: Any = {"unknown": "", "extra_row": "extra"}
@@ -132,17 +132,17 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> RowsTable:
-        """The table of the rows."""
-        # With next observations, other fields have no value for the final observation.
+        """The meaning of the rows."""
+        # With next observations, all other fields have no value for the final observation.
         other_fields: Any = "transitions" if self.next else "observations"
         transitions = [path for path, field in self.steps.items() if field.of]
         table = RowsTable({}, self.order, other_fields, transitions)
-        left = filter(table.has_transition_rows, self.steps if self.final == "row" else ())
-        return dataclasses.replace(table, leftovers={path: f"leftover/{path}" for path in left})
+        paths = filter(table.has_transition_rows, self.steps if self.final == "row" else ())
+        return dataclasses.replace(table, leftovers={path: f"leftover/{path}" for path in paths})
 
     @property
     def arrays(self) -> dict[str, str]:
-        """The keys that mention an array first, by the names of the arrays."""
+        """The first key of each array, by the name of the array."""
         ends, terminal = self.episodes, self.terminal
         names = {
             **{f"steps/{path}": field.arrays for path, field in self.steps.items()},
@@ -156,15 +156,15 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
         return {name: key for key in reversed(names) for name in names[key] if name}
 
     @classmethod
-    def of(cls, layout: str | os.PathLike[str]) -> FileLayout:
-        """Returns a layout.
+    def load(cls, layout: str | os.PathLike[str]) -> FileLayout:
+        """Loads a layout.
 
         Args:
-          layout: The path of a file in YAML, or YAML of several lines.
+          layout: The path of a YAML file, or YAML with several lines.
 
         Raises:
           FileNotFoundError: There is no such file.
-          SourceError: The layout has an error, or a line to fill in; names the line.
+          SourceError: The layout has an error, or a line to fill in; the message has the line.
         """
         text, name = os.fspath(layout), "layout"
         if "\n" not in text:
@@ -179,7 +179,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Parser:
-    """Parses a layout.
+    """A parser of layouts.
 
     Args:
       name: The name of the file, for errors.
@@ -210,7 +210,7 @@ class _Parser:
 
     def _struct(self, kind: Any, content: Any, where: str) -> Any:
         fields = {it.encode_name: it for it in msgspec.structs.fields(kind)}
-        keys = [key for key in fields if key not in _OWN]
+        keys = [key for key in fields if key not in _DERIVED_KEYS]
         values = {}
         for key, value in self._items(content, where):
             if key not in keys:
@@ -240,18 +240,18 @@ class _Parser:
             choices = " or ".join(map(str, get_args(literals[0]))) if literals else ""
             expected = _EXPECTED.get(where.rpartition("/")[2], choices)
             expected = expected or "a name; put it in quotes"
-            self._fail(where, f"got {_shown(value)}, expected {expected}")
+            self._fail(where, f"got {_describe(value)}, expected {expected}")
 
     def _items(self, content: Any, where: str) -> Any:
         if not isinstance(content, dict):
-            self._fail(where, f"got {_shown(content)}, expected keys with values")
+            self._fail(where, f"got {_describe(content)}, expected keys with values")
         return content.items()
 
     def _check(self, layout: FileLayout) -> None:
         """Checks combinations of keys."""
         ends = [it.name for it in msgspec.structs.fields(EpisodeEnds)]
-        if len(given := [key for key in ends if getattr(layout.episodes, key)]) != 1:
-            self._fail("episodes", f"got {given}, expected one of {', '.join(ends)}")
+        if len(keys := [key for key in ends if getattr(layout.episodes, key)]) != 1:
+            self._fail("episodes", f"got {keys}, expected one of {', '.join(ends)}")
         self._check_fields(layout.steps, "steps", rlds.STEP_FLAGS)
         self._check_fields(layout.episode, "episode", (*RESERVED, "leftover"))
         if not layout.steps:
@@ -270,12 +270,12 @@ class _Parser:
             self._fail("final_observation", reason)
 
     def _check_fields(
-        self, fields: Mapping[str, LayoutField], key: str, taken: tuple[str, ...]
+        self, fields: Mapping[str, LayoutField], key: str, reserved: tuple[str, ...]
     ) -> None:
         for path in fields:
-            other_fields = {other: None for other in fields if other != path}
-            if root_of(path) in taken or conflicts(other_fields, path) or not all(path.split("/")):
-                fault = "the name is reserved, used twice, or has an empty part"
+            siblings = {other: None for other in fields if other != path}
+            if root_of(path) in reserved or conflicts(siblings, path) or not all(path.split("/")):
+                fault = "the name is reserved, used twice, or has an empty segment"
                 self._fail(_join(key, path), fault)
 
     # --- YAML.
@@ -283,8 +283,8 @@ class _Parser:
     def _load(self, text: str) -> Any:
         yaml = import_extra("yaml")
         try:
-            # Aliases can stand for more than there is memory, tags for objects; the time that
-            # the library takes grows with the square of the depth.
+            # Aliases can expand beyond the memory, tags can create objects, and the run time of
+            # the library is quadratic in the depth.
             depth = 0
             for token in yaml.scan(text, Loader=yaml.SafeLoader):
                 kind, self._lines = type(token).__name__, {"YAML": token.start_mark.line + 1}
@@ -296,17 +296,17 @@ class _Parser:
             root = yaml.compose(text, Loader=yaml.SafeLoader)
             if root is None:
                 raise SourceError("empty, expected a layout", file=self._name)
-            return self._plain(root, "")
+            return self._parse_node(root, "")
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f"line {mark.line + 1}: " if mark else ""
             fault = getattr(error, "problem", None) or " ".join(str(error).split())
             raise SourceError(f"{line}not valid YAML: {fault}", file=self._name) from error
 
-    def _plain(self, node: Any, where: str) -> Any:
-        """Returns the value of a node of YAML; keeps the lines of keys."""
+    def _parse_node(self, node: Any, where: str) -> Any:
+        """Returns the value of a YAML node; keeps the line numbers of keys."""
         if node.id == "sequence":
-            return [self._plain(item, where) for item in node.value]
+            return [self._parse_node(item, where) for item in node.value]
         if node.id == "mapping":
             values: dict[str, Any] = {}
             for key, value in node.value:
@@ -314,7 +314,7 @@ class _Parser:
                 self._lines[key_path] = key.start_mark.line + 1
                 if not isinstance(key.value, str) or key.value in values:
                     self._fail(key_path, "used twice, or no name")
-                values[key.value] = self._plain(value, key_path)
+                values[key.value] = self._parse_node(value, key_path)
             return values
         if node.value == UNKNOWN:
             question = QUESTIONS.get(where.rpartition("/")[2], "fill in this line")
@@ -329,7 +329,7 @@ def _join(where: str, key: str) -> str:
     return f"{where}/{key}" if where else key
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "keys with values"
     return shorten(repr(value), 80)

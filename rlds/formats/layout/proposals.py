@@ -1,4 +1,4 @@
-"""Proposes a layout for files of an unknown format, with questions for the user."""
+"""Proposals of layouts for files of an unknown format, with questions for the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlds_ecosystem.model.nests import conflicts, root_of
 
 __all__ = ["propose_layout"]
 
-# Names of arrays that have a role in many formats, and the paths of fields.
+# Common names of arrays, and the paths of their fields.
 _ROLES = (
     (re.compile(r"(rew|rews|rewards?)\Z"), rlds.REWARD),
     (re.compile(r"(act|acts|actions?|controls?|cmd|commands?)\b"), rlds.ACTION),
@@ -30,10 +30,10 @@ _ROLES = (
         rlds.OBSERVATION,
     ),
 )
-_FLAGS = re.compile(
+_FLAG_NAME = re.compile(
     r"\w*(done|dones|terminal|terminals|terminated|timeouts?|truncated|truncations?|ends?)\Z"
 )
-_EPISODE = re.compile(r"\w*(episode|traj|demo)\w*")
+_EPISODE_NAME = re.compile(r"\w*(episode|traj|demo)\w*")
 _PLAIN_SCALAR = re.compile(
     r"(?!(true|false|yes|no|on|off|null)\Z)[A-Za-z_][\w./-]*\Z", re.IGNORECASE
 )
@@ -45,8 +45,8 @@ class _Content(NamedTuple):
     """The arrays at a path.
 
     Attributes:
-      arrays: The arrays of the first episode, or of all.
-      lines: Lines of the layout that say which files and groups are meant.
+      arrays: The arrays of the first episode, or of all episodes.
+      lines: Lines of the layout with the patterns of files and groups.
       one_per: "file", "folder" or "group"; empty if the arrays may hold several episodes.
     """
 
@@ -56,41 +56,41 @@ class _Content(NamedTuple):
 
 
 def propose_layout(path: str | os.PathLike[str]) -> str:
-    """Returns a layout in YAML with `???` in each line that the files cannot answer.
+    """Returns a layout in YAML with `???` in lines that the files do not determine.
 
     Args:
       path: A file or a folder.
 
     Raises:
-      SourceError: A file is damaged, or there are none that a layout can describe.
+      SourceError: A file is damaged, or there are no supported files.
     """
     path = os.fspath(path)
     content = None
     if stores.as_path(path).is_dir():
-        content = _look_in_folder(path)
+        content = _scan_folder(path)
     elif os.path.splitext(path)[1] in KINDS:
-        content = _look_in_file(path)
+        content = _scan_file(path)
     if not (content and content.arrays):
         fault = f"no arrays, expected files of {', '.join(KINDS)}, or images"
         raise SourceError(fault, file=path)
-    name = _quoted(os.path.basename(path.rstrip("/")))
+    name = _quote(os.path.basename(path.rstrip("/")))
     first = f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
     return "\n".join([first, "layout: 1", *content.lines, *_Proposal(content).lines()]) + "\n"
 
 
-def _look_in_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Content:
+def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Content:
     for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
         names = groups_in(path, pattern)
         kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
-        ((pattern_of_most, count),) = kinds.most_common(1) or [("", 0)]
+        ((most_common, count),) = kinds.most_common(1) or [("", 0)]
         if count > 1:
-            first = next(name for name in names if re.sub(r"\d+", "*", name) == pattern_of_most)
-            line = f"groups: {json.dumps(pattern_of_most)}  # {count:,} groups"
+            first = next(name for name in names if re.sub(r"\d+", "*", name) == most_common)
+            line = f"groups: {json.dumps(most_common)}  # {count:,} groups"
             return _Content(open_arrays(path, first), (*lines, line), "group")
     return _Content(open_arrays(path), lines, one_per)
 
 
-def _look_in_folder(path: str) -> _Content | None:
+def _scan_folder(path: str) -> _Content | None:
     entries = [
         it for it in stores.list_directory(stores.as_path(path)) if not it.name.startswith(".")
     ]
@@ -103,9 +103,9 @@ def _look_in_folder(path: str) -> _Content | None:
         count, kind = max(counts)
         first = next(name for name in files if name.endswith(kind))
         line = f'files: "*{kind}"  # {count:,} files'
-        return _look_in_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
-    below = (open_arrays(os.path.join(path, it.name)) for it in entries if it.is_dir)
-    return next((_Content(arrays, (), "folder") for arrays in below if arrays), None)
+        return _scan_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
+    folders = (open_arrays(os.path.join(path, it.name)) for it in entries if it.is_dir)
+    return next((_Content(arrays, (), "folder") for arrays in folders if arrays), None)
 
 
 class _Proposal:
@@ -122,40 +122,41 @@ class _Proposal:
                 self._unreadable.append(name)
         lengths = [self._arrays[name].length for name in self._fields]
         counts = collections.Counter(n for n in lengths if n is not None)
-        # Observations may have a row more than actions.
+        # Observations may have one more row than actions.
         self._rows = max(counts, key=lambda n: (counts[n] + counts[n + 1], n), default=0)
 
     def lines(self) -> Iterator[str]:
-        of_steps = [
+        step_names = [
             name
             for name in self._fields
             if self._arrays[name].length in (self._rows, self._rows + 1)
         ]
-        flags = {name: note for name in of_steps if (note := self._flag(name))}
-        ends, arrays_of_ends = self._ends()
-        yield from _question("episodes", ends)
-        yield from _question("order")
+        flags = {name: note for name in step_names if (note := self._flag(name))}
+        ends, end_arrays = self._ends()
+        yield from _ask("episodes", ends)
+        yield from _ask("order")
         yield "# Only with order: sar."
-        yield from _question("final_observation")
-        yield from (f"# {_quoted(name)}: {note}" for name, note in flags.items())
-        yield from _question("terminal")
-        left_out = [*flags, *arrays_of_ends, *self._unreadable]
-        used: dict[str, str] = {}
+        yield from _ask("final_observation")
+        yield from (f"# {_quote(name)}: {note}" for name, note in flags.items())
+        yield from _ask("terminal")
+        ignored = [*flags, *end_arrays, *self._unreadable]
+        names: dict[str, str] = {}
         yield "steps:"
-        for name in of_steps:
-            if name not in left_out:
-                used[path := _path_of(name, used)] = name
+        for name in step_names:
+            if name not in ignored:
+                names[path := _field_path(name, names)] = name
                 yield from self._step(path, name)
-        per_episode = [name for name in self._fields if name not in {*used.values(), *left_out}]
+        used = {*names.values(), *ignored}
+        per_episode = [name for name in self._fields if name not in used]
         yield from ["episode:"] if per_episode else []
         for name in per_episode:
-            used[path := _free(name, used)] = name
-            yield f"  {_quoted(path)}: {_quoted(name)}  # {self._described(name)}"
-        if left_out:
-            yield f"leave_out: [{', '.join(map(_quoted, left_out))}]"
+            names[path := _unused_path(name, names)] = name
+            yield f"  {_quote(path)}: {_quote(name)}  # {self._describe(name)}"
+        if ignored:
+            yield f"leave_out: [{', '.join(map(_quote, ignored))}]"
 
     def _ends(self) -> tuple[str, Collection[str]]:
-        """Returns a proposal for the key `episodes`, and the arrays that it uses."""
+        """Returns a proposal for the key `episodes`, and its arrays."""
         if self._content.one_per:
             return f"{{one_per: {self._content.one_per}}}", ()
         rows = self._rows
@@ -166,21 +167,22 @@ class _Proposal:
                 continue
             values = self._arrays[name].rows(0, length).astype(np.int64)
             key = ""
-            if length == rows and _EPISODE.match(_last(name)) and np.all(np.diff(values) >= 0):
+            is_sorted = np.all(np.diff(values) >= 0)
+            if length == rows and _EPISODE_NAME.match(_basename(name)) and is_sorted:
                 key = "number"
             elif length < rows and values[-1] == rows and np.all(np.diff(values, prepend=0) > 0):
                 key = "end_rows"
             elif length < rows and values.sum() == rows and np.all(values > 0):
                 key = "lengths"
             if key:
-                return f"{{{key}: {_quoted(name)}}}", [name]
+                return f"{{{key}: {_quote(name)}}}", [name]
         return UNKNOWN, ()
 
     def _flag(self, name: str) -> str:
-        """Describes an array of flags; returns an empty text for other arrays."""
+        """Returns a description of an array of flags; empty for all other arrays."""
         field, length = self._fields[name], self._arrays[name].length or 0
         is_scalar = field.shape in ((), (1,)) and field.column_dtype.kind in "biuf"
-        if not is_scalar or not _FLAGS.match(_last(name)) or length > _MAX_ROWS:
+        if not is_scalar or not _FLAG_NAME.match(_basename(name)) or length > _MAX_ROWS:
             return ""
         values = self._arrays[name].rows(0, length)
         if not np.all((values == 0) | (values == 1)):
@@ -188,15 +190,15 @@ class _Proposal:
         return f"{field.column_dtype.name}, set in {np.count_nonzero(values):,} of {length:,} rows"
 
     def _step(self, path: str, name: str) -> Iterator[str]:
-        field, note = self._fields[name], self._described(name)
+        field, note = self._fields[name], self._describe(name)
         if field.encoding or field.column_dtype.kind != "f" or path == rlds.REWARD:
-            yield f"  {_quoted(path)}: {_quoted(name)}  # {note}"
+            yield f"  {_quote(path)}: {_quote(name)}  # {note}"
         else:
-            yield f"  {_quoted(path)}:  # {note}"
-            yield f"    from: {_quoted(name)}"
+            yield f"  {_quote(path)}:  # {note}"
+            yield f"    from: {_quote(name)}"
             yield f"    unit: {UNKNOWN}"
 
-    def _described(self, name: str) -> str:
+    def _describe(self, name: str) -> str:
         field, length = self._fields[name], self._arrays[name].length
         kind = "text" if field.is_text else field.column_dtype.name
         kind = f"{field.encoding} image" if field.encoding else kind
@@ -204,34 +206,35 @@ class _Proposal:
         return f"{kind}, {rows}" + (f" of {field.shape}" if field.shape else "")
 
 
-def _question(key: str, value: str = UNKNOWN) -> Iterator[str]:
+def _ask(key: str, value: str = UNKNOWN) -> Iterator[str]:
     yield from (f"# {line}" for line in QUESTIONS[key].split("; "))
     yield f"{key}: {value}"
 
 
-def _last(name: str) -> str:
+def _basename(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _path_of(name: str, used: dict[str, str]) -> str:
-    """Returns the path of a field for an array, by its name."""
+def _field_path(name: str, names: dict[str, str]) -> str:
+    """Returns the field path for the name of an array."""
     stem = re.sub(r"/?\*?\.[A-Za-z]\w*(?=/|\Z)", "", name).strip("/") or "image"
     root, _, suffix = stem.partition("/")
     for pattern, path in _ROLES:
         if pattern.match(root.lower()) and suffix:
-            return _free(f"{path}/{suffix}", used)
-        if pattern.match(_last(stem).lower()):
-            return _free(path if path != rlds.OBSERVATION else f"{path}/{_last(stem)}", used)
-    return _free(stem, used)
+            return _unused_path(f"{path}/{suffix}", names)
+        if pattern.match(_basename(stem).lower()):
+            is_observation = path == rlds.OBSERVATION
+            return _unused_path(f"{path}/{_basename(stem)}" if is_observation else path, names)
+    return _unused_path(stem, names)
 
 
-def _free(path: str, used: dict[str, str]) -> str:
+def _unused_path(path: str, names: dict[str, str]) -> str:
     """Returns an unused field path."""
-    number, name = 1, path
-    while name in used or conflicts(used, name) or root_of(name) in _RESERVED:
-        number, name = number + 1, f"{path}_{number}"
+    count, name = 1, path
+    while name in names or conflicts(names, name) or root_of(name) in _RESERVED:
+        count, name = count + 1, f"{path}_{count}"
     return name
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if _PLAIN_SCALAR.match(name) else json.dumps(name)

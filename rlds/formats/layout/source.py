@@ -1,4 +1,4 @@
-"""Reads files of any kind whose arrays a layout describes; see docs/layouts.md."""
+"""Reading of files with a layout, a description of their arrays; see docs/layouts.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["LayoutSource"]
 
 
 class _Location(NamedTuple):
-    """The rows of an episode in a file, a folder, or a group of a file; all if `end` is None."""
+    """The rows of an episode in a file, folder or group; all rows if `end` is None."""
 
     path: str
     group: str = ""
@@ -42,18 +42,18 @@ class _Location(NamedTuple):
 
 
 class LayoutSource(RowsSource):
-    """Episodes in files of your own (HDF5, npz, CSV, Parquet, images), by a layout in YAML.
+    """Episodes in custom files (HDF5, npz, CSV, Parquet, images) with a layout in YAML.
 
     Args:
       path: A file or a folder.
-      layout: The path of the layout, or its text; the file `rlds_layout.yaml` of the folder if
-        empty.
+      layout: The path of the layout, or its text; by default, the file `rlds_layout.yaml` in the
+        folder.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: There is no layout.
-      SourceError: A file is damaged, or has other arrays than the layout describes; or the layout
-        has an error, or a line with `???` to fill in: names the line.
+      SourceError: A file is damaged, or its arrays differ from the layout; or the layout has an
+        error, or a line with `???` to fill in. The message has the line.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "") -> None:
@@ -62,11 +62,11 @@ class LayoutSource(RowsSource):
             raise ValueError(
                 "layout: missing; pass a layout in YAML (`rlds inspect PATH` proposes one)"
             )
-        self._layout = FileLayout.of(layout or os.path.join(self._root, LAYOUT_FILE))
+        self._layout = FileLayout.load(layout or os.path.join(self._root, LAYOUT_FILE))
         self.table: RowsTable = self._layout.table
-        self._opened: tuple[tuple[str, str], Arrays] | None = None
+        self._open_arrays: tuple[tuple[str, str], Arrays] | None = None
         self._read = {name for name in self._layout.arrays if name not in self._layout.leave_out}
-        self._locations = self._find()
+        self._locations = self._find_locations()
         first = self._arrays(self._locations[0])
         self._check_names(first)
         self.step_fields = {
@@ -77,20 +77,20 @@ class LayoutSource(RowsSource):
             for path, field in self._layout.episode.items()
         }
         if not self._layout.episodes.one_per:
-            self._locations = [episode for it in self._locations for episode in self._runs_in(it)]
+            self._locations = [*itertools.chain(*map(self._find_episodes, self._locations))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_open_arrays": None}
 
     # --- Files.
 
-    def _find(self) -> list[_Location]:
-        """Returns the files, folders or groups that have episodes."""
+    def _find_locations(self) -> list[_Location]:
+        """Returns the files, folders or groups with episodes."""
         layout, root = self._layout, stores.as_path(self._root)
         if not root.exists():
             raise FileNotFoundError(f"{self._root!r} does not exist.")
         has_many = root.is_dir() and (layout.files or layout.episodes.one_per)
-        paths = self._paths_in() if has_many else [self._root]
+        paths = self._matching_paths() if has_many else [self._root]
         if layout.episodes.one_per != "group":
             return [_Location(path) for path in paths]
         groups = [_Location(path, it) for path in paths for it in groups_in(path, layout.groups)]
@@ -98,8 +98,8 @@ class LayoutSource(RowsSource):
             raise SourceError(f"no groups match {layout.groups!r}", file=self._root)
         return groups
 
-    def _paths_in(self) -> list[str]:
-        """Returns the files or the folders in a folder that the layout means."""
+    def _matching_paths(self) -> list[str]:
+        """Returns the files or folders that match the pattern in the layout."""
         is_folder, pattern = self._layout.episodes.one_per == "folder", self._layout.files or "*"
         if is_folder:
             names = folders_in(self._root)
@@ -117,11 +117,11 @@ class LayoutSource(RowsSource):
         return [os.path.join(self._root, name) for name in names]
 
     def _arrays(self, location: _Location) -> Arrays:
-        """Returns the arrays of a file, folder or group; the last ones stay open."""
+        """Returns the arrays of a file, folder or group; caches the last ones."""
         key = location[:2]
-        if self._opened is None or self._opened[0] != key:
-            self._opened = key, open_arrays(*key, self._layout.arrays)
-        return self._opened[1]
+        if self._open_arrays is None or self._open_arrays[0] != key:
+            self._open_arrays = key, open_arrays(*key, self._layout.arrays)
+        return self._open_arrays[1]
 
     def _check_names(self, first: Arrays) -> None:
         layout = self._layout
@@ -140,8 +140,8 @@ class LayoutSource(RowsSource):
 
     def _field(self, arrays: Arrays, path: str, entry: LayoutField) -> Field:
         where = self._layout.lines[f"steps/{path}"]
-        field, *other_parts = array_fields = [arrays[name].field() for name in entry.arrays]
-        if other_parts:
+        field, *further = array_fields = [arrays[name].field() for name in entry.arrays]
+        if further:
             if any(
                 array_field.is_text or array_field.encoding or len(array_field.shape) > 1
                 for array_field in array_fields
@@ -170,12 +170,12 @@ class LayoutSource(RowsSource):
             raise SourceError(f"{self._layout.lines[f'episode/{path}']}: expected one array")
         array = arrays[entry.arrays[0]]
         field = array.field()
-        is_whole = not self._is_constant(arrays, entry.arrays[0]) and array.length is not None
-        shape = (None, *field.shape) if is_whole else field.shape
+        has_all_rows = not self._is_constant(arrays, entry.arrays[0]) and array.length is not None
+        shape = (None, *field.shape) if has_all_rows else field.shape
         return dataclasses.replace(field, shape=shape, **_meaning(entry))
 
     def _is_constant(self, arrays: Arrays, name: str) -> bool:
-        """Whether an array has a row for each step, though its field is one of the episode."""
+        """Returns True if an array of an episode field has a row for each step."""
         return not self._layout.episodes.one_per or arrays[name].is_column
 
     # --- Episodes.
@@ -185,7 +185,7 @@ class LayoutSource(RowsSource):
         if missing := self._read - arrays.keys():
             raise arrays.error("no such array; the first episode has it", min(missing))
         rows = {
-            name: (arrays[name].length or 0) - self._is_longer(path)
+            name: (arrays[name].length or 0) - self._has_extra_row(path)
             for path, field in self._layout.steps.items()
             for name in field.arrays
         }
@@ -196,11 +196,11 @@ class LayoutSource(RowsSource):
             raise arrays.error(f"rows: {lengths}{extra}")
         return rows.popitem()[1]
 
-    def _is_longer(self, path: str) -> bool:
-        """Whether a field has a row more than actions."""
+    def _has_extra_row(self, path: str) -> bool:
+        """Returns True if a field has one more row than actions."""
         return self._layout.final == "extra" and not self.table.has_transition_rows(path)
 
-    def _runs_in(self, location: _Location) -> Iterator[_Location]:
+    def _find_episodes(self, location: _Location) -> Iterator[_Location]:
         """Yields the episodes of a file."""
         arrays, ends = self._arrays(location), self._layout.episodes
         with source_errors(arrays.path):
@@ -209,16 +209,19 @@ class LayoutSource(RowsSource):
                 self._check_length(arrays, name, num_rows)
             if ends.ends:
                 flags = [self._flags(arrays, name, 0, num_rows) for name in ends.ends]
-                marked = np.logical_or.reduce(flags)
-                rows, is_whole = np.union1d(np.flatnonzero(marked) + 1, num_rows), bool(marked[-1])
+                is_end = np.logical_or.reduce(flags)
+                rows, is_complete = (
+                    np.union1d(np.flatnonzero(is_end) + 1, num_rows),
+                    bool(is_end[-1]),
+                )
             else:
-                rows, is_whole = self._cuts(arrays, num_rows), True
+                rows, is_complete = self._episode_ends(arrays, num_rows), True
         for begin, end in itertools.pairwise([0, *rows.tolist()]):
-            complete = is_whole or end < num_rows
+            complete = is_complete or end < num_rows
             yield location._replace(begin=begin, end=end, complete=complete)
 
-    def _cuts(self, arrays: Arrays, num_rows: int) -> np.ndarray:
-        """Returns the rows after the last of each episode, by an array of numbers."""
+    def _episode_ends(self, arrays: Arrays, num_rows: int) -> np.ndarray:
+        """Returns the end rows of episodes from an array of integers."""
         ends = self._layout.episodes
         name = ends.end_rows or ends.lengths or ends.number
         values = np.asarray(arrays.value(name)).reshape(-1)
@@ -226,11 +229,11 @@ class LayoutSource(RowsSource):
             raise arrays.error(f"{values.dtype}, expected integers", name)
         if ends.number:
             changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-            numbers = values[[0, *changes]].tolist()
-            if len({*numbers}) < len(numbers):
-                raise arrays.error("the rows of an episode are in several places", name)
+            episode_ids = values[[0, *changes]].tolist()
+            if len({*episode_ids}) < len(episode_ids):
+                raise arrays.error("the rows of an episode are not consecutive", name)
             return np.append(changes, num_rows)
-        values = values.astype(np.int64)  # Of values without a sign, no difference is negative.
+        values = values.astype(np.int64)  # Differences of unsigned integers are never negative.
         rows = np.cumsum(values) if ends.lengths else values
         if not len(rows) or rows[-1] != num_rows or np.any(np.diff(rows, prepend=0) <= 0):
             fault = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
@@ -246,17 +249,17 @@ class LayoutSource(RowsSource):
         rows = arrays[name].rows(begin, end).reshape(end - begin, -1)
         if rows.shape[1:] != (1,) or rows.dtype.kind not in "biuf":
             raise arrays.error(f"{rows.dtype} of shape {rows.shape}, expected a flag a row", name)
-        wrong = np.flatnonzero((rows != 0) & (rows != 1))
-        if len(wrong):
-            fault = f"{rows[wrong[0], 0]}, expected 0 or 1"
-            raise arrays.error(fault, name, begin + int(wrong[0]))
+        invalid = np.flatnonzero((rows != 0) & (rows != 1))
+        if len(invalid):
+            fault = f"{rows[invalid[0], 0]}, expected 0 or 1"
+            raise arrays.error(fault, name, begin + int(invalid[0]))
         return np.asarray(rows[:, 0] != 0)
 
     def _is_set(self, arrays: Arrays, name: str, begin: int, end: int) -> bool:
-        """Whether a flag is set at the end of an episode.
+        """Returns True if a flag is set at the end of an episode.
 
         Raises:
-          SourceError: It is set earlier.
+          SourceError: The flag is set earlier.
         """
         num_rows = end - begin
         if self._layout.episodes.one_per:
@@ -267,12 +270,12 @@ class LayoutSource(RowsSource):
                 self._check_length(arrays, name, num_rows)
             end = length
         flags = self._flags(arrays, name, begin, end)
-        # Values that arrive with an observation are in the last row only.
+        # The flags of observations are in the last row.
         is_with_action = self._layout.order == "sar" and self._layout.final == "row"
-        early = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
-        if len(early):
-            fault = f"set in step {early[0]} of {len(flags)}; do episodes end elsewhere?"
-            raise arrays.error(fault, name, begin + int(early[0]))
+        early_rows = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
+        if len(early_rows):
+            fault = f"set in step {early_rows[0]} of {len(flags)}; do episodes end elsewhere?"
+            raise arrays.error(fault, name, begin + int(early_rows[0]))
         return bool(flags.any())
 
     @override
@@ -282,16 +285,16 @@ class LayoutSource(RowsSource):
         end = self._num_rows(arrays) if end is None else end
         if layout.final == "row" and end - begin < 2:
             raise arrays.error("an episode without a transition", row=begin)
-        terminal, is_cut = (
+        terminal, is_truncated = (
             self._is_set(arrays, flag, begin, end) if isinstance(flag, str) and flag else bool(flag)
             for flag in (layout.terminal, layout.truncated)
         )
         num_transitions = end - begin - (layout.final == "row")
-        is_cut |= num_transitions == layout.time_limit
+        is_truncated |= num_transitions == layout.time_limit
         return EpisodeRows(
             Origin(self._name(location), begin, end),
             end - begin,
-            terminal and not is_cut and location.complete,
+            terminal and not is_truncated and location.complete,
             layout.final,
             location.complete,
             arrays,
@@ -307,11 +310,11 @@ class LayoutSource(RowsSource):
         return columns
 
     def _column(self, episode: EpisodeRows, path: str, entry: LayoutField) -> np.ndarray:
-        arrays, expected, (name, *more) = episode.handle, self.step_fields[path], entry.arrays
+        arrays, expected, (name, *further) = episode.handle, self.step_fields[path], entry.arrays
         field = self._field(arrays, path, entry)
         if _kind(field) != _kind(expected):
             raise arrays.error(f"{field}, but the first episode has {expected}", name)
-        begin, end = episode.origin.begin, episode.origin.end + self._is_longer(path)
+        begin, end = episode.origin.begin, episode.origin.end + self._has_extra_row(path)
         columns = [arrays[array].rows(begin, end) for array in entry.arrays]
         if expected.encoding:
             for row, data in enumerate(columns[0], begin):
@@ -321,12 +324,12 @@ class LayoutSource(RowsSource):
                         raise ValueError(f"an image of {image}, expected {expected}")
         elif not expected.is_text:
             columns = [self._cast(arrays, path, entry, column) for column in columns]
-        if not more:
+        if not further:
             return columns[0]
         return np.concatenate([column.reshape(end - begin, -1) for column in columns], axis=1)
 
     def _cast(self, arrays: Arrays, path: str, entry: LayoutField, rows: np.ndarray) -> np.ndarray:
-        """Returns rows in the dtype of the field; rounds only if the layout allows it."""
+        """Converts rows to the dtype of the field; rounds only with a dtype in the layout."""
         dtype = self.step_fields[path].column_dtype
         if (equal := equal_in(rows, dtype)) is not None:
             return np.asarray(equal)
@@ -335,21 +338,19 @@ class LayoutSource(RowsSource):
         is_rounding = entry.dtype and dtype.kind == "f"
         if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
             row = next(row for row in rows if equal_in(row, dtype) is None)
-            fault = f"{row} does not fit into {dtype}; state another dtype in the layout"
+            fault = f"{row} does not fit into {dtype}; change the dtype in the layout"
             raise arrays.error(fault, entry.arrays[0])
         return rounded
 
     def _check_next(self, episode: EpisodeRows, name: str, rows: np.ndarray) -> None:
         """Checks that next observations are the observations of the next rows."""
-        stored, following = (
-            rows[1:],
-            episode.handle[name].rows(episode.origin.begin, episode.origin.end - 1),
-        )
-        same = (stored == following) | ((stored != stored) & (following != following))
-        wrong = np.flatnonzero(~same.reshape(len(stored), -1).all(axis=1))
-        if len(wrong):
+        stored, begin = rows[1:], episode.origin.begin
+        next_rows = episode.handle[name].rows(begin, episode.origin.end - 1)
+        is_equal = (stored == next_rows) | ((stored != stored) & (next_rows != next_rows))
+        invalid = np.flatnonzero(~is_equal.reshape(len(stored), -1).all(axis=1))
+        if len(invalid):
             fault = "not the observation of the next row: does an episode end here?"
-            raise episode.handle.error(fault, name, episode.origin.begin + int(wrong[0]))
+            raise episode.handle.error(fault, name, begin + int(invalid[0]))
 
     @override
     def _final(self, episode: EpisodeRows) -> Any:
@@ -369,9 +370,9 @@ class LayoutSource(RowsSource):
         if not self._is_constant(arrays, name):
             return arrays.value(name)
         rows = arrays[name].rows(episode.origin.begin, episode.origin.end)
-        if len(different := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
+        if len(differing := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
             fault = "another value than in the first row of the episode; make it a field of steps"
-            raise arrays.error(fault, name, episode.origin.begin + int(different[0]))
+            raise arrays.error(fault, name, episode.origin.begin + int(differing[0]))
         return rows[0]
 
     # --- The dataset.
@@ -400,14 +401,14 @@ class LayoutSource(RowsSource):
     def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
         lengths = [(it.end or 0) - it.begin + extra for it in self._locations]
-        # Without final observations, flags tell whether the last step is a transition.
+        # Without final observations, the last step may be a transition or not.
         return Lengths.of(lengths, final_observation_known=bool(self._layout.final) or None)
 
     @functools.cached_property
     @override
     def about(self) -> About:
         return About(
-            description="Episodes in files of their own layout.",
+            description="Episodes in files with a custom layout.",
             metadata={"layout": {"text": self._layout.text}},
             options={"layout": self._layout.text},
         )

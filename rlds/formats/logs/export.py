@@ -1,4 +1,4 @@
-"""Exports episodes as a log of EnvLogger; recorded episodes are copied."""
+"""Exports to EnvLogger logs; episodes from logs are copied."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _SPEC_FIELDS = (rlds.OBSERVATION, *TRANSITION_FIELDS)
 
 
 class EnvLoggerExport(Export):
-    """A log of EnvLogger, in the order of the environment.
+    """An EnvLogger log, with steps in the order of the environment.
 
-    Fields of steps that are neither observation, action, reward nor discount become custom data,
-    those of episodes their metadata. JPEG files, and PNG files of several sizes, are bytes in it.
-    What a log cannot hold is in the folder `.rlds`, beside it: arrays of varying size, which bytes
-    are images, the flags of other formats, the last action of an episode whose final observation is
-    not known. Episodes of logs are copied as they are recorded; where only custom data or metadata
-    became others, the specs of the environment and the packets of video stay.
+    Observations, actions, rewards and discounts become time steps, and all further fields of steps
+    custom data; fields of episodes become their metadata. JPEG files, and PNG files of several
+    sizes, are bytes. All other data is in the folder `.rlds` of the log: arrays of varying size,
+    the encodings of images, the flags of other formats, the last action of an episode without a
+    final observation. Unchanged episodes of logs are copied; if only custom data or metadata
+    changed, the specs of the environment and the packets of video are kept.
 
     Args:
       episodes: The episodes.
@@ -68,29 +68,29 @@ class EnvLoggerExport(Export):
         super().__init__(episodes)
         self._fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._sidecar: Sidecar | None = None
-        self._log = _log_of(episodes)
+        self._log = _common_log(episodes)
         if self._log is not None:
             fields = leaves_at(episodes.source.fields.episode, None)
-            # The key counts the episodes; and video is cut at another place than a trimmed clip.
+            # Keys are renumbered; and packets of video are cut, but clips are trimmed.
             self.unchecked = {"key", *(path for path, _ in fields if root_of(path) == VIDEO)}
             return
         steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]
-        even = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
-        self.pngs = pngs_of(self._fields, even)
+        fixed = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
+        self.pngs = pngs_of(self._fields, fixed)
         field_paths = {path: path for path in steps if _can_hold(self._fields[path])}
-        of_episode = {
+        episode_places = {
             path: path
             for path, field in leaves_at(episodes.source.fields.episode, None)
             if _can_hold(field) and root_of(path) != VIDEO
         }
-        whole_paths = [path for path in field_paths if root_of(path) not in TRANSITION_FIELDS]
+        final_paths = [path for path in field_paths if root_of(path) not in TRANSITION_FIELDS]
         self._sidecar = Sidecar.of(
             episodes,
             field_paths,
-            whole_paths,
+            final_paths,
             arrays=self.pngs,
             drops_final_row=True,
-            episode_places=of_episode,
+            episode_places=episode_places,
         )
 
     @override
@@ -110,7 +110,7 @@ class EnvLoggerExport(Export):
                 SidecarWriter.in_folder(path, Sidecar.metadata_only(self.episodes)).close()
             else:
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
-            for episode in self.each_or_stored(self._copies):
+            for episode in self.each_or_stored(self._can_copy):
                 if isinstance(episode, Place):
                     stored, stored_sidecar = stored_in(episode, EnvLoggerSource)
                     log.copy(stored.stored_episode(episode.split, episode.index))
@@ -124,7 +124,7 @@ class EnvLoggerExport(Export):
                     sidecar.add(episode)
             log.close()
 
-    def _copies(self, location: Place) -> bool:
+    def _can_copy(self, location: Place) -> bool:
         if isinstance(location.source, EnvLoggerSource):
             return self._log is not None and location.source.is_copied(location.split)
         if self._sidecar is None or not self._is_own(location.source):
@@ -136,24 +136,24 @@ class EnvLoggerExport(Export):
     @override
     def stored_digest(self, location: Place) -> int:
         log, stored = stored_in(location, EnvLoggerSource)
-        digest, beside = log.stored_digest(location.split, location.index), b""
+        digest, sidecar_row = log.stored_digest(location.split, location.index), b""
         if stored is not None:
-            beside = stored.sidecar.packed(stored.read(location.split, location.index))
-        return int(google_crc32c.extend(digest, beside))
+            sidecar_row = stored.sidecar.packed(stored.read(location.split, location.index))
+        return int(google_crc32c.extend(digest, sidecar_row))
 
     def _metadata(self) -> dict[str, Any]:
-        """Returns the metadata of the log: the recorded metadata, or specs of the fields."""
+        """Returns the metadata of the log, with the recorded specs, or specs of the fields."""
         metadata = dict(self.episodes.metadata)
-        if lineage.KEY in metadata:  # Values in logs are not nested as deep.
+        if lineage.KEY in metadata:  # The nesting of values in logs is limited.
             metadata[lineage.KEY] = json.dumps(metadata[lineage.KEY], ensure_ascii=False)
         if self._log is None:
             return {**_with_tuples(metadata), _SPECS: self._specs()}
-        before = self._log.about.metadata
-        new = {name: value for name, value in metadata.items() if before.get(name) != value}
+        previous = self._log.about.metadata
+        new = {name: value for name, value in metadata.items() if previous.get(name) != value}
         return {**self._log.recorded_metadata(), **_with_tuples(new)}
 
     def _specs(self) -> dict[str, Any]:
-        """The specs of an environment whose steps have the fields."""
+        """Returns the specs of an environment with the fields of steps."""
         assert self._sidecar is not None
         nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
         known_specs = {name: nested[name] for name in _SPEC_FIELDS if name in nested}
@@ -166,14 +166,14 @@ class EnvLoggerExport(Export):
             values = {path: values[path] for path in self._sidecar.episode_places}
         else:  # The packets of clips are in the steps.
             values = {
-                _recorded_name(path): value
+                _original_name(path): value
                 for path, value in values.items()
                 if root_of(path) != VIDEO
             }
-        return self._as_recorded(nest(values), "episode_metadata")
+        return self._to_recorded(nest(values), "episode_metadata")
 
     def _steps(self, episode: SourceEpisode) -> Iterator[StepData]:
-        """Yields the steps of an episode as an environment emits them: rewards follow actions."""
+        """Yields the steps of an episode in the order of an environment, with previous rewards."""
         num_steps, terminal = episode.num_steps, bool(episode.steps[rlds.IS_TERMINAL][-1])
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:
@@ -184,53 +184,53 @@ class EnvLoggerExport(Export):
             columns |= self._log.packet_columns(episode)
         recorded = self._log.specs.items() if self._log is not None else ()
         tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
-        begins, ends = episode.complete or not terminal, episode.complete or terminal
-        before: dict[str, Any] = {}  # Reward, discount and action of the step before.
+        has_first, has_last = episode.complete or not terminal, episode.complete or terminal
+        previous: dict[str, Any] = {}  # Reward, discount and action of the previous step.
         for row in range(num_steps):
-            now = nest({path: column[row] for path, column in columns.items()})
-            now |= {name: _with_tuples_of(spec, now[name]) for name, spec in tuples if name in now}
+            fields = nest({path: column[row] for path, column in columns.items()})
+            fields |= {n: _to_tuples(spec, fields[n]) for n, spec in tuples if n in fields}
             is_last, is_first = row == num_steps - 1, row == 0
             kind = dm_env.StepType.MID
-            if is_first and begins and not (is_last and ends and num_steps > 1):
+            if is_first and has_first and not (is_last and has_last and num_steps > 1):
                 kind = dm_env.StepType.FIRST
-            elif is_last and ends:
+            elif is_last and has_last:
                 kind = dm_env.StepType.LAST
-            arrived: dict[str, Any] = {}
+            received: dict[str, Any] = {}
             if not is_first:
-                arrived = {rlds.DISCOUNT: np.float32(not (is_last and terminal)), **before}
-            before = {name: now.pop(name) for name in TRANSITION_FIELDS if name in now}
+                received = {rlds.DISCOUNT: np.float32(not (is_last and terminal)), **previous}
+            previous = {name: fields.pop(name) for name in TRANSITION_FIELDS if name in fields}
             timestep = dm_env.TimeStep(
                 kind,
-                arrived.get(rlds.REWARD),
-                arrived.get(rlds.DISCOUNT),
-                now.pop(rlds.OBSERVATION, None),
+                received.get(rlds.REWARD),
+                received.get(rlds.DISCOUNT),
+                fields.pop(rlds.OBSERVATION, None),
             )
-            custom_data = self._as_recorded(now, "custom_data")
-            yield StepData(timestep, arrived.get(rlds.ACTION), custom_data)
+            custom_data = self._to_recorded(fields, "custom_data")
+            yield StepData(timestep, received.get(rlds.ACTION), custom_data)
 
-    def _as_recorded(self, fields: dict[str, Any], name: str) -> Any:
-        """Returns the value to record: a dict of fields, the value of a single `name`, or None."""
+    def _to_recorded(self, fields: dict[str, Any], name: str) -> Any:
+        """Returns the recorded form: a dict of fields, the value of a single `name`, or None."""
         if self._sidecar is None:
-            fields = _without_marks(fields)
+            fields = _drop_masks(fields)
             if fields.keys() == {name}:
                 return fields[name]
         return fields or None
 
 
-def _log_of(episodes: Episodes) -> EnvLoggerSource | None:
-    """Returns the first log, if all episodes have the specs of its environment."""
+def _common_log(episodes: Episodes) -> EnvLoggerSource | None:
+    """Returns the first log, if the specs of its environment fit all episodes."""
     source = episodes.source
     for log in reading.bases(source):
         if isinstance(log, EnvLoggerSource):
-            same = _are_recorded(source.fields.steps, log.fields.steps, _SPEC_FIELDS)
-            same = same and _are_recorded(source.fields.episode, log.fields.episode, (VIDEO,))
-            return log if same and log.is_as_recorded else None
+            is_same = _match_log(source.fields.steps, log.fields.steps, _SPEC_FIELDS)
+            is_same = is_same and _match_log(source.fields.episode, log.fields.episode, (VIDEO,))
+            return log if is_same and log.is_as_recorded else None
     return None
 
 
-def _are_recorded(now: Any, recorded: Any, fixed: Sequence[str]) -> bool:
-    """Whether fields equal those of a log, except custom data or metadata that a log can hold."""
-    fields, old = (dict(leaves_at(as_fields(each), None)) for each in (now, recorded))
+def _match_log(spec: Any, log_spec: Any, fixed: Sequence[str]) -> bool:
+    """Returns True if fields fit a log, and its fixed fields are unchanged."""
+    fields, old = (dict(leaves_at(as_fields(item), None)) for item in (spec, log_spec))
     if any(fields.get(path) != old[path] for path in old if root_of(path) in fixed):
         return False
     return all(
@@ -246,18 +246,18 @@ def _has_tuples(spec: Any) -> bool:
     return isinstance(spec, list | tuple)
 
 
-def _with_tuples_of(spec: Any, value: Any) -> Any:
+def _to_tuples(spec: Any, value: Any) -> Any:
     """Converts dicts of a dataset to the tuples of a spec."""
     if isinstance(spec, Mapping) and isinstance(value, Mapping):
-        return {name: _with_tuples_of(spec.get(name), child) for name, child in value.items()}
+        return {name: _to_tuples(spec.get(name), child) for name, child in value.items()}
     if isinstance(spec, list | tuple) and isinstance(value, Mapping):
         children = enumerate(spec)
-        return tuple(_with_tuples_of(child, value.get(str(number))) for number, child in children)
+        return tuple(_to_tuples(child, value.get(str(index))) for index, child in children)
     return value
 
 
-def _recorded_name(path: str) -> str:
-    """The name that metadata had in a log, whose name a dataset has for itself."""
+def _original_name(path: str) -> str:
+    """Returns the name of metadata in a log, before a reserved name was changed."""
     name = path.removeprefix("recorded_")
     return name if name in RESERVED else path
 
@@ -272,7 +272,7 @@ def _with_tuples(content: Any) -> Any:
 
 
 def _can_hold(field: Any) -> bool:
-    """Whether a log can hold values of a field unchanged; image files are bytes."""
+    """Returns True if a log can hold a field without changes, or as the bytes of image files."""
     if not isinstance(field, Field) or (not field.encoding and {None, 0} & {*field.shape}):
         return False
     if field.encoding:
@@ -287,12 +287,12 @@ def _spec_of(field: Field) -> specs.Array:
     return specs.Array(field.shape, field.column_dtype)
 
 
-def _without_marks(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields without the masks of known values, and without unknown values."""
-    marks = {known_field(name): name for name in fields if known_field(name) in fields}
-    missing = {name for mark, name in marks.items() if not fields[mark]}
+def _drop_masks(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields without placeholders, and without the masks of placeholders."""
+    masks = {known_field(name): name for name in fields if known_field(name) in fields}
+    missing = {name for mask, name in masks.items() if not fields[mask]}
     return {
-        name: _without_marks(value) if isinstance(value, Mapping) else value
+        name: _drop_masks(value) if isinstance(value, Mapping) else value
         for name, value in fields.items()
-        if name not in marks and name not in missing
+        if name not in masks and name not in missing
     }

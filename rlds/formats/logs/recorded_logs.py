@@ -30,11 +30,11 @@ class Log:
     """A log of EnvLogger, which is opened on reading.
 
     Attributes:
-      path: Its directory; of a reader that was given, in words which one it is.
-      source: Its directory, or a reader.
-      name: Its name in the dataset.
-      begins: For each episode, how many steps are before it; and how many there are.
-      joins: Whether episodes can be read together, as far as is known.
+      path: The directory, or a description of the reader.
+      source: The directory, or a reader.
+      name: The name in the dataset.
+      begins: The index of the first step of each episode, and the number of steps.
+      reads_together: False after a joint read of episodes failed.
       video: The reading mode of the video of a directory.
     """
 
@@ -42,7 +42,7 @@ class Log:
     source: str | envlogger.Reader
     name: str = ""
     begins: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
-    joins: bool = True
+    reads_together: bool = True
     video: Literal["packets", "frames"] = "packets"
 
     @property
@@ -56,13 +56,13 @@ class Log:
             self.source = self.source.copy()
 
     def open(self) -> envlogger.Reader:
-        """Returns a reader to be closed."""
+        """Opens the log; the caller closes the reader."""
         if isinstance(self.source, str):
             return envlogger.Reader(self.source, video=self.video)
         return self.source.copy()
 
 
-def _name(logs: Sequence[Log]) -> None:
+def _set_names(logs: Sequence[Log]) -> None:
     paths = [os.path.abspath(log.source) for log in logs if isinstance(log.source, str)]
     parent = os.path.dirname(os.path.commonpath(paths)) if paths else ""
     for log in logs:
@@ -71,10 +71,9 @@ def _name(logs: Sequence[Log]) -> None:
 
 
 class IdleReaders:
-    """Readers of logs that are open, but not in use.
+    """A pool of open, unused readers of logs.
 
-    Threads that read at the same time get a reader each. What is open is not copied to another
-    process with the source.
+    Each concurrent thread gets its own reader. Copies of the pool in other processes are empty.
     """
 
     def __init__(self) -> None:
@@ -90,16 +89,16 @@ class IdleReaders:
 
     @contextlib.contextmanager
     def borrow(self, log: Log) -> Iterator[envlogger.Reader]:
-        """Lends a reader of a log."""
+        """Yields a reader of a log, and takes it back."""
         reader = self._take(log) or log.open()
         try:
             yield reader
-        except BaseException:  # Its traceback keeps the open files in a cycle.
+        except BaseException:  # The traceback would keep the files open.
             reader.close()
             raise
-        self._give_back(log, reader)
+        self._release(log, reader)
 
-    def _give_back(self, log: Log, reader: envlogger.Reader) -> None:
+    def _release(self, log: Log, reader: envlogger.Reader) -> None:
         with self._lock:
             self._readers.append((log, reader))
             surplus = self._readers[:-_MAX_OPEN_LOGS]
@@ -109,14 +108,14 @@ class IdleReaders:
 
     def _take(self, log: Log) -> envlogger.Reader | None:
         with self._lock:
-            indices = [n for n, (other, _) in enumerate(self._readers) if other is log]
+            indices = [index for index, (other, _) in enumerate(self._readers) if other is log]
             return self._readers.pop(indices[0])[1] if indices else None
 
 
 def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
     """Returns the logs of each split.
 
-    Their names are the same everywhere: they are below the directory that all logs are in.
+    Their names are relative to the common directory of all logs, so equal on every machine.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
@@ -126,7 +125,7 @@ def logs_by_split(logs: Logs) -> dict[str, list[Log]]:
     if not splits:
         raise ValueError("logs: expected at least one log.")
     by_split = {split: _split_logs(split, sources) for split, sources in splits.items()}
-    _name([log for split_logs in by_split.values() for log in split_logs])
+    _set_names([log for split_logs in by_split.values() for log in split_logs])
     return by_split
 
 

@@ -1,7 +1,7 @@
 """EnvLogger logs as a source of RLDS episodes.
 
-The features come from the recorded environment specs and, for what has no spec (step metadata,
-episode metadata), from the first recorded values; all later values are checked against them.
+The fields come from the recorded environment specs and, for custom data and episode metadata,
+which have no specs, from the first recorded values. All later values are checked against them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from envlogger.converters.video_fields import KEY as VIDEO_KEY
 from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
-from rlds.formats.logs.recorded_types import as_declared, widened_spec
+from rlds.formats.logs.recorded_types import match_declared, widen_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.beside import facts_of
 from rlds.sources.episode_fields import RESERVED
@@ -77,7 +77,7 @@ _FIELDS_WITH_SPEC = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 
 
 class _VideoDiffersError(SourceError):
-    """Logs of a dataset differ in their video fields or codecs."""
+    """The logs of a dataset differ in their video fields or codecs."""
 
 
 class _Recorded(NamedTuple):
@@ -91,39 +91,38 @@ class _Recorded(NamedTuple):
 class EnvLoggerSource(Source):
     """EnvLogger logs of one environment, with any metadata.
 
-    If some episodes lack a field of the metadata (or have None), the field has placeholders (zero,
-    NaN or an empty string) there, and a mask field `<name>_known` which is False. The same applies
-    to custom data that some steps lack, if the first episode has it.
+    If some episodes lack a field of the metadata (or have None), they have a placeholder (zero, NaN
+    or an empty string), and the mask field `<name>_known` is False. The same applies to custom data
+    of the first episode that other steps lack.
 
     The key of an episode is its index, counted over all logs in the given order. `truncated` is
-    True if its last state is not terminal; `complete` is False if it does not begin with a FIRST
-    step and end with a LAST one. Metadata of an episode that is no dict is in the field
+    True if the last state is not terminal. `complete` is True if the episode begins with a FIRST
+    step and ends with a LAST step. Episode metadata that is no dict is in the field
     `episode_metadata`; recorded names that are reserved (`episode_id`, `truncated`) become
     `recorded_<name>`.
 
-    Values do not change. A field has the dtype and shape of its spec; if floats were recorded in a
-    wider dtype, or values in another shape, it has these. (Integers take the dtype of the spec,
-    axes of length 1 do not count, and a list of numbers is an array.) None and empty containers
-    have no field.
+    Values do not change. A field has the dtype and shape of its spec, or the wider dtype of
+    recorded floats, or the recorded shape. (Integers get the dtype of the spec, axes of length 1
+    are ignored, and a list of numbers is an array.) None and empty containers have no field.
 
     Args:
       logs: A directory, an open reader, a list of these, or a dict of these by the name of the
-        split; without names, the split is `train`. A directory stands for all logs at and below it
-        (see `find_logs`). Open readers stay open. Of a growing log, the current episodes are read.
+        split; without names, the split is `train`. A directory includes all logs at and below it
+        (see `find_logs`). Open readers stay open. Later episodes of a growing log are not read.
       metadata: Metadata that replaces the recorded metadata of the logs.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
-        some episodes, by name. These need no mask field.
+        some episodes, by name; such fields have no mask field.
       video: "packets" to keep recorded video as a clip of the episode, see `rlds.video`; "frames",
         "png" or "jpeg" for decoded arrays or image files of steps in `rlds.sources.open`.
       quality: The quality of JPEG files, from 1 to 100.
-      leave_out: Names of custom data to leave out; logs may lack it.
+      leave_out: Names of custom data that is not read, which logs may lack.
       float64: "bytes" to keep float64 of steps, as in `tfds_builders.convert`; "float32" to round,
-        for logs in which only some episodes have float64.
+        for logs with float64 in only some episodes.
 
     Raises:
       FileNotFoundError: A directory does not exist, or holds no log.
       SourceError: A log has no episodes; logs differ in their specs; metadata is not valid JSON, or
-        differs from that of the first episode. The message has the location.
+        differs from the first episode. The message has the location.
       ValueError: A name of a split is not valid.
 
     Attributes:
@@ -143,8 +142,8 @@ class EnvLoggerSource(Source):
         float64: Literal["bytes", "float32"] = "bytes",
         leave_out: Sequence[str] = (),
     ) -> None:
-        self._shown, self._quality = video, quality
-        self._rounds, self._left_out = float64 == "float32", {*leave_out}
+        self._video_mode, self._quality = video, quality
+        self._rounds, self._ignored = float64 == "float32", {*leave_out}
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self.splits = list(self._logs)
@@ -156,13 +155,13 @@ class EnvLoggerSource(Source):
         self.specs: dict[str, Any] = {}
         try:
             recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
-        except _VideoDiffersError:  # All logs have the frames.
+        except _VideoDiffersError:  # Frames can be read from all logs.
             for log in self._all_logs():
                 log.video = "frames"
             self._idle, examples, samples = IdleReaders(), {}, []
             recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
         for sample in samples:
-            self.specs = {k: widened_spec(spec, sample.get(k)) for k, spec in self.specs.items()}
+            self.specs = {k: widen_spec(spec, sample.get(k)) for k, spec in self.specs.items()}
         self._step_fields = self._find_step_fields(self.specs)
         flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
         self._expected_steps = {**self._expected(self._step_fields), **flags}
@@ -187,7 +186,7 @@ class EnvLoggerSource(Source):
     def _scan(
         self, log: Log, examples: dict[Any, _Recorded], samples: list[Mapping[str, Any]]
     ) -> Any:
-        """Checks a log cheaply; returns its metadata.
+        """Checks the beginning of a log; returns its metadata.
 
         Args:
           log: The log.
@@ -211,7 +210,7 @@ class EnvLoggerSource(Source):
             if _codecs_of(video) != _codecs_of(self._video):
                 fault = "its video differs from that of the first log; convert it alone"
                 raise _VideoDiffersError(fault, file=log.path)
-            log.joins = not video
+            log.reads_together = not video
             specs = {name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC}
             for path in video.cameras:
                 specs = without(specs, (rlds.OBSERVATION, *path))
@@ -222,7 +221,7 @@ class EnvLoggerSource(Source):
             cache = _KindsCache(log, self._defaults) if type(self) is EnvLoggerSource else None
             indices = None if cache is None else cache.read()
             kinds: dict[Any, int] = {}
-            for index, metadata in _sound_metadata(reader, indices):
+            for index, metadata in _read_metadata(reader, indices):
                 columns = self._episode_columns(metadata, log, index)
                 kind = _kind_of(columns)
                 kinds.setdefault(kind, index)
@@ -242,11 +241,11 @@ class EnvLoggerSource(Source):
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of steps, from specs."""
-        left_out = (*rlds.STEP_FLAGS, *self._left_out)
-        fields: Any = fields_from_spec({k: v for k, v in specs.items() if k not in left_out}) or {}
-        return map_named_leaves(self._rounded, fields) if self._rounds else fields
+        ignored = (*rlds.STEP_FLAGS, *self._ignored)
+        fields: Any = fields_from_spec({k: v for k, v in specs.items() if k not in ignored}) or {}
+        return map_named_leaves(self._round, fields) if self._rounds else fields
 
-    def _rounded(self, name: str, field: Field) -> Field:
+    def _round(self, name: str, field: Field) -> Field:
         del name
         is_wide = field.dtype == np.float64
         return dataclasses.replace(field, dtype=np.float32) if is_wide else field
@@ -260,14 +259,14 @@ class EnvLoggerSource(Source):
         """Returns the expected types of the columns of fields."""
         return fields
 
-    def _is_given(self, name: str) -> bool:
-        """Returns True if the fields of steps do not depend on a spec."""
+    def _is_declared(self, name: str) -> bool:
+        """Returns True if a field of steps is declared, and needs no spec."""
         del name
         return False
 
     def _check_specs(self, recorded: Mapping[str, Any], log: Log) -> None:
         for name, spec in recorded.items():
-            if spec is None or self._is_given(name):
+            if spec is None or self._is_declared(name):
                 continue
             fields = fields_from_spec(spec, name)
             first = fields_from_spec(self.specs[name], name)
@@ -284,20 +283,20 @@ class EnvLoggerSource(Source):
     def fields(self) -> Fields:
         if not self._video:
             return Fields(self._step_fields, self._episode_fields)
-        clips = nest(dict.fromkeys(map(_path_of, self._video.cameras), clip_fields()))
+        clips = nest(dict.fromkeys(map(_video_path, self._video.cameras), clip_fields()))
         return Fields(self._step_fields, {**self._episode_fields, VIDEO: clips})
 
     @functools.cached_property
     @override
     def about(self) -> About:
-        """The recorded metadata of the logs; if they differ, that of each log in `logs`."""
+        """The recorded metadata of the logs, or a list of it in `logs` if they differ."""
         return About(
             description="Episodes recorded with EnvLogger.",
             metadata=self._metadata,
             options={
                 "episode_metadata_defaults": repr(self._defaults),
                 **({"float64": "float32"} if self._rounds else {}),
-                **({"leave_out": sorted(self._left_out)} if self._left_out else {}),
+                **({"leave_out": sorted(self._ignored)} if self._ignored else {}),
                 "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
             },
         )
@@ -306,12 +305,12 @@ class EnvLoggerSource(Source):
     @override
     def can(self) -> Can:
         return Can(
-            video=self._shown,
+            video=self._video_mode,
             quality=self._quality,
             lengths=self._lengths,
             totals=self._totals,
             origin=self._origin,
-            run=self._run,
+            run=self._read_many,
             sidecar=self._sidecar,
         )
 
@@ -342,9 +341,9 @@ class EnvLoggerSource(Source):
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, position):
+        with self._idle.borrow(log) as reader, _locate_errors(log, position):
             episode = reader.episodes[position]
-            begins = episode[0].timestep.first()  # Read first: a reader holds one chunk.
+            begins = episode[0].timestep.first()  # In order: a reader caches one chunk.
             wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
@@ -365,7 +364,7 @@ class EnvLoggerSource(Source):
             video = self._video.cameras[path]
             is_key = np.asarray(stored[SINCE_KEY]) == 0
             clip = clip_of(list(stored[PACKET]), is_key, str(video["codec"]), float(video["fps"]))
-            clips[_path_of(path)] = clip_values(clip)
+            clips[_video_path(path)] = clip_values(clip)
         return {VIDEO: nest(clips)}
 
     def packet_columns(self, episode: SourceEpisode) -> dict[str, Any]:
@@ -378,14 +377,14 @@ class EnvLoggerSource(Source):
         """
         columns: dict[str, Any] = {}
         for path, video in self._video.cameras.items():
-            stored = at(episode.metadata, f"{VIDEO}/{_path_of(path)}")
+            stored = at(episode.metadata, f"{VIDEO}/{_video_path(path)}")
             clip = Clip(bytes(stored[CLIP]), int(stored[FIRST]), episode.num_steps)
             packets, is_key = packets_for_steps(clip, video)
             rows = np.arange(len(packets))
             keys = np.maximum.accumulate(np.where(is_key, rows, 0))
             columns |= {
-                f"{_path_of(path)}/{PACKET}": objects(packets),
-                f"{_path_of(path)}/{SINCE_KEY}": rows - keys,
+                f"{_video_path(path)}/{PACKET}": objects(packets),
+                f"{_video_path(path)}/{SINCE_KEY}": rows - keys,
             }
         return columns
 
@@ -397,28 +396,28 @@ class EnvLoggerSource(Source):
         return type(self) is EnvLoggerSource and are_files and not is_changed
 
     def stored_episode(self, split: str, index: int) -> EpisodePositions:
-        """Returns the location of a stored episode, to be copied.
+        """Returns the location of a stored episode, for copies.
 
         Raises:
           SourceError: It is damaged.
         """
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, position):
-            return _files_in(reader).stored_episode(position)
+        with self._idle.borrow(log) as reader, _locate_errors(log, position):
+            return _backend_files(reader).stored_episode(position)
 
     def _origin(self, split: str, index: int) -> Origin:
         log, position = self._location(split, index)
         return Origin(log.name, int(log.begins[position]), int(log.begins[position + 1]))
 
     def stored_digest(self, split: str, index: int) -> int:
-        """Returns a digest of the records of an episode, without the mark of its begin.
+        """Returns a digest of the records of an episode, except the marker of its begin.
 
         Raises:
           SourceError: It is damaged.
         """
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _errors_of(log, position):
-            files = _files_in(reader)
+        with self._idle.borrow(log) as reader, _locate_errors(log, position):
+            files = _backend_files(reader)
             crc = google_crc32c.value(files.stored_episode(position).metadata or b"")
             is_first = True
             for steps in files.stored_steps(position):
@@ -427,11 +426,11 @@ class EnvLoggerSource(Source):
         return int(crc)
 
     def is_copied(self, split: str) -> bool:
-        """Whether episodes can be copied from their logs: no video decoded, no field left out."""
-        return not self._left_out and all(log.video != "frames" for log in self._logs[split])
+        """Returns True if episodes can be copied: all fields are read, and no video is decoded."""
+        return not self._ignored and all(log.video != "frames" for log in self._logs[split])
 
     def recorded_metadata(self) -> dict[str, Any]:
-        """Returns the metadata of the first log as it is recorded, with its specs."""
+        """Returns the recorded metadata of the first log, with its specs."""
         with self._idle.borrow(self._all_logs()[0]) as reader:
             metadata = dict(reader.metadata())
         return metadata if self._video else {k: v for k, v in metadata.items() if k != VIDEO_KEY}
@@ -447,25 +446,25 @@ class EnvLoggerSource(Source):
         return Lengths.of(lengths, final_observation_known=True)
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
-        """Reads the last step alone, which decides about the flags."""
+        """Reads the flags of an episode from its last step alone."""
         is_terminal = _step_columns([episode[-1]], self.specs)[rlds.IS_TERMINAL]
         return step_flags([len(episode)], is_terminal)
 
     def _location(self, split: str, index: int) -> tuple[Log, int]:
-        """Returns the log that has an episode, and its index in the log."""
+        """Returns the log of an episode, and the index of the episode in the log."""
         log_index = bisect.bisect_right(self._ends[split], index)
         return self._logs[split][log_index], index - self._begin(split, log_index)
 
     def _begin(self, split: str, log_index: int) -> int:
-        """Returns the number of episodes before those of a log of a split."""
+        """Returns the index of the first episode of a log in its split."""
         return int(self._ends[split][log_index] - self._logs[split][log_index].num_episodes)
 
-    def _run(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
+    def _read_many(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
         """Reads consecutive episodes together, which is faster than one by one.
 
         Returns:
-          The episodes from `begin` on, at most those of one log, up to the first that has to be
-          read by itself, perhaps to learn what is wrong with it. Their steps share memory.
+          The episodes from `begin` on, up to the end of the log, or to an episode that cannot be
+          read together with its neighbours. Their steps share memory.
         """
         log_index = bisect.bisect_right(self._ends[split], begin)
         log, before = self._logs[split][log_index], self._begin(split, log_index)
@@ -473,14 +472,14 @@ class EnvLoggerSource(Source):
         keys = [self.key(split, index) for index in range(begin, end)]
         episodes: list[SourceEpisode] = []
         with contextlib.suppress(Exception), self._idle.borrow(log) as reader:
-            for episode in self._read_run(log, reader, begin - before, keys):
+            for episode in self._read_together(log, reader, begin - before, keys):
                 episodes.append(episode)
         return episodes
 
-    def _read_run(
+    def _read_together(
         self, log: Log, reader: envlogger.Reader, begin: int, keys: Sequence[str]
     ) -> Iterator[SourceEpisode]:
-        if not log.joins:
+        if not log.reads_together:
             return
         end = begin + len(keys)
         bounds = (log.begins[begin : end + 1] - log.begins[begin]).tolist()
@@ -490,26 +489,26 @@ class EnvLoggerSource(Source):
                 to_rlds_episodes(columns, np.diff(bounds).tolist()), bounds[-1]
             )
         except (MismatchError, TypeError, ValueError):
-            log.joins = False
+            log.reads_together = False
             raise
         types = columns["step_type"]
-        for index, key, first, after in zip(range(begin, end), keys, bounds, bounds[1:]):
+        for index, key, first, stop in zip(range(begin, end), keys, bounds, bounds[1:]):
             yield self._episode(
                 log,
                 index,
                 key,
-                map_columns(operator.itemgetter(slice(first, after)), steps),
+                map_columns(operator.itemgetter(slice(first, stop)), steps),
                 reader.episode_metadata()[index],
                 begins=bool(types[first] == dm_env.StepType.FIRST),
-                ends=bool(types[after - 1] == dm_env.StepType.LAST),
+                ends=bool(types[stop - 1] == dm_env.StepType.LAST),
             )
 
     def _read_steps(
         self, log: Log, reader: envlogger.Reader, index: int
     ) -> tuple[dict[str, Any], dict[tuple[str, ...], Any]]:
-        """Reads the steps of an episode, and the packets of their frames apart."""
+        """Reads the steps of an episode without video, and the packets of the video."""
         num_steps = int(log.begins[index + 1] - log.begins[index])
-        if num_steps == 1:  # Its missing action, reward and discount may have no spec.
+        if num_steps == 1:  # The missing action, reward and discount may have no spec.
             steps = _step_columns(list(reader.episodes[index]), self.specs)
         else:
             steps = reader.columns(index, rlds=True)
@@ -519,10 +518,10 @@ class EnvLoggerSource(Source):
         return self._match_steps(steps, num_steps), packets
 
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
-        """Returns the columns of steps as their fields hold them."""
-        steps = {name: column for name, column in steps.items() if name not in self._left_out}
-        of_specs = {name: column for name, column in steps.items() if not self._is_given(name)}
-        columns = {**steps, **as_declared(of_specs, self._expected_steps, rounds=self._rounds)}
+        """Converts the columns of steps to the types of their fields."""
+        steps = {name: column for name, column in steps.items() if name not in self._ignored}
+        recorded = {name: column for name, column in steps.items() if not self._is_declared(name)}
+        columns = {**steps, **match_declared(recorded, self._expected_steps, rounds=self._rounds)}
         matched: dict[str, Any] = match_columns(
             columns, self._expected_steps, rows=rows, where="", rounds=self._rounds
         )
@@ -577,15 +576,15 @@ class EnvLoggerSource(Source):
         for reserved in RESERVED:
             if reserved not in metadata:
                 continue
-            renamed = f"recorded_{reserved}"
-            if renamed in metadata:
+            new_name = f"recorded_{reserved}"
+            if new_name in metadata:
                 raise SourceError(
-                    f"the metadata has both {reserved!r} and {renamed!r}; the dataset calls a "
-                    f"recorded {reserved!r} {renamed!r}. Pass `metadata` to replace them",
+                    f"the metadata has both {reserved!r} and {new_name!r}; the dataset calls a "
+                    f"recorded {reserved!r} {new_name!r}. Pass `metadata` to replace them",
                     file=log.path,
                     episode=index,
                 )
-            metadata[renamed] = metadata.pop(reserved)
+            metadata[new_name] = metadata.pop(reserved)
         try:
             return stack_values([{**self._defaults, **metadata}], "")
         except (TypeError, ValueError) as error:
@@ -593,7 +592,7 @@ class EnvLoggerSource(Source):
 
 
 @contextlib.contextmanager
-def _errors_of(log: Log, index: int) -> Iterator[None]:
+def _locate_errors(log: Log, index: int) -> Iterator[None]:
     """Adds the log and the episode to errors."""
     try:
         yield
@@ -606,25 +605,23 @@ def _errors_of(log: Log, index: int) -> Iterator[None]:
 
 
 def _video_in(reader: envlogger.Reader) -> VideoFields:
-    """Returns the video fields of a reader, which it reads as packets."""
+    """Returns the video fields that a reader reads as packets."""
     backend = reader.backend
     gives_packets = isinstance(backend, RiegeliBackendReader) and backend.gives_packets
     return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
 
 
 def _codecs_of(video: VideoFields) -> dict[Any, Any]:
-    """Returns how the packets of each field are decoded."""
+    """Returns the codec and the frame rate of each video field."""
     return {path: (entry["codec"], entry["fps"]) for path, entry in video.cameras.items()}
 
 
-def _path_of(path: Sequence[str]) -> str:
+def _video_path(path: Sequence[str]) -> str:
     return "/".join((rlds.OBSERVATION, *path))
 
 
-def _files_in(reader: envlogger.Reader) -> RiegeliBackendReader:
-    assert isinstance(
-        reader.backend, RiegeliBackendReader
-    )  # It was opened by the name of a folder.
+def _backend_files(reader: envlogger.Reader) -> RiegeliBackendReader:
+    assert isinstance(reader.backend, RiegeliBackendReader)
     return reader.backend
 
 
@@ -638,9 +635,9 @@ def _files_of(log: Log) -> list[epath.Path]:
 
 
 class _KindsCache:
-    """Cached indices of episodes: one for each kind (types) of metadata in a log.
+    """A cache of episode indices: an example of each type of metadata in a log.
 
-    To look at the metadata of a million episodes takes half a minute.
+    Reading the metadata of a million episodes takes half a minute.
 
     Args:
       log: The log.
@@ -677,17 +674,17 @@ class _KindsCache:
                 write_atomically(self._file, content, durable=False)
 
 
-def _sound_metadata(
+def _read_metadata(
     reader: envlogger.Reader, episodes: Sequence[int] | None
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the metadata of episodes. Who reads an episode with damaged metadata meets that."""
+    """Yields the metadata of episodes, except damaged metadata, whose read raises an error."""
     metadata = reader.episode_metadata()
     for index in range(len(metadata)) if episodes is None else episodes:
         try:
-            of_episode = metadata[index]
+            value = metadata[index]
         except EnvLoggerError:
             continue
-        yield index, of_episode
+        yield index, value
 
 
 def _kind_of(columns: Any) -> Any:
@@ -728,11 +725,11 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
 def _first_steps(
     reader: envlogger.Reader, lengths: np.ndarray, specs: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the first steps of the first and of the last episode that has actions, as columns."""
-    numbers = np.flatnonzero(lengths >= min(2, lengths.max()))
-    for number in {int(numbers[0]), int(numbers[-1])}:
-        episode = reader.episodes[number]
-        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Reading tells more.
+    """Yields columns of the first steps of the first and the last episode with actions."""
+    candidates = np.flatnonzero(lengths >= min(2, lengths.max()))
+    for index in {int(candidates[0]), int(candidates[-1])}:
+        episode = reader.episodes[index]
+        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Raised by `read`.
             yield _step_columns([episode[step] for step in range(min(2, len(episode)))], specs)
 
 
