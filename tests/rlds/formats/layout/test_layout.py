@@ -280,7 +280,7 @@ def test_errors_of_damaged_files_say_where(tmp_path):
         ("ends: done", {"done": np.append(DONE, 1)}, "field 'done': 13 rows, but other arrays"),
         ("end_rows: n", {"n": np.uint64([8, 4, 12])}, "field 'n': expected increasing rows"),
         ("lengths: n", {"n": np.array([4, 9])}, "field 'n': expected increasing rows that end"),
-        ("number: n", {"n": np.repeat([1, 2, 1], 4)}, "the rows of an episode are in several"),
+        ("number: n", {"n": np.repeat([1, 2, 1], 4)}, "the rows of an episode are not consecutive"),
         (
             "ends: done",
             {"act": np.full(ROWS, 2**53 + 1)},
