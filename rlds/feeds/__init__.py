@@ -8,20 +8,20 @@
     for batch in feed: ...
     loader = feed.torch()  # A DataLoader.
 
-A feed is a sequence of batches: which samples batch k has depends on the data, the arguments of the
-feed and k, and on nothing else.
+A feed is a sequence of batches. The samples of batch k depend only on the data, the arguments of
+the feed, and k.
 
-    k --- order: the numbers of its samples; planning chooses the shuffle --> numbers (feed)
-    numbers --- samples: transitions, windows, ... --> episodes and steps
+    k --- order: the indices of its samples; planning chooses the shuffle --> indices (feed)
+    indices --- samples: transitions, windows, ... --> episodes and steps
     episodes and steps --- table: the fields to read --> a storage:
-        mapped    rows that are copied out of mapped TFRecord files
-        storage   whole episodes of any format, of which a cache keeps the last ones
-        views     rows of views (selected, joined, renamed, ...), made of rows of the two others
+        mapped    rows copied out of memory-mapped TFRecord files
+        storage   whole episodes of any format, with a cache of recent episodes
+        views     rows of views (selected, joined, renamed, ...), computed from other storages
     rows --- images: files to pixels --> columns --- transform --> batch k (feed)
 
-`mixture` draws each number from one of several datasets, and `priorities` by weights that change.
-`adapters` hands batches to the loaders of PyTorch (by shared memory, `workers`) and Grain.
-`policy_samples` and its neighbours make the samples of Octo, OpenVLA and openpi.
+`mixture` draws samples from several datasets, and `priorities` by weights that change in training.
+`adapters` passes batches to the loaders of PyTorch (by shared memory, `workers`) and Grain.
+`policy_samples`, `octo`, `openvla` and `openpi` have the samples of robot policies.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -1,4 +1,4 @@
-"""The names and types are those of `rlds.feeds._pure`, which says what the functions promise."""
+"""Types of the compiled functions, which are documented in `rlds.feeds._pure`."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ class Buffers:
     def __len__(self) -> int: ...
     def gather(
         self,
-        numbers: npt.NDArray[np.int32],
+        buffer_ids: npt.NDArray[np.int32],
         offsets: npt.NDArray[np.int64],
         width: int,
         out: npt.NDArray[np.uint8],
     ) -> None: ...
     def gather_steps(
         self,
-        numbers: npt.NDArray[np.int32],
+        buffer_ids: npt.NDArray[np.int32],
         begins: npt.NDArray[np.int64],
         episodes: npt.NDArray[np.int64],
         steps: npt.NDArray[np.int64],

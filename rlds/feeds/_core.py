@@ -1,4 +1,4 @@
-"""Chooses between the compiled hot functions and their twins in NumPy."""
+"""Chooses between the compiled hot functions and the same functions in NumPy."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,7 @@
 """The hot functions of `rlds.feeds` in NumPy: complete and readable.
 
-`rlds.feeds._compiled` replaces them one for one, under the same names, and gives the same results
-bit by bit. This module is what the compiled one is tested against, and what runs where no extension
-was built.
+`rlds.feeds._compiled` has compiled functions of the same names with identical results. This module
+is the reference in its tests, and the fallback where the extension is not built.
 """
 
 import errno
@@ -45,10 +44,10 @@ MAX_SIZE = 2**62
 """The largest number of positions of a permutation."""
 
 MAX_SORTED = 256
-"""Permutations of up to so many positions are sorted hashes: all of them, equally often."""
+"""The largest size of a permutation that sorts hashes: all permutations are equally likely."""
 
 ROUNDS = 6
-"""With 4 rounds positions are spread too evenly to pass for random; with 6 no test tells."""
+"""The rounds of the Feistel network. 4 rounds fail statistical tests; 6 rounds pass them."""
 
 # The increment and the multipliers of splitmix64 (Steele, Lea and Flood, 2014).
 GOLDEN = 0x9E3779B97F4A7C15
@@ -64,18 +63,18 @@ _Words = npt.NDArray[np.uint64]
 
 
 class UnreadableError(OSError):
-    """A buffer is a mapped file whose end was cut off, or whose disk fails.
+    """A buffer is a mapped file that was truncated, or whose disk fails.
 
-    Only the compiled twin raises it: Python ends with the signal SIGBUS.
+    Only the compiled module raises it; in NumPy, the signal SIGBUS ends the process.
 
     Attributes:
-      number: The number of the buffer.
-      offset: The first byte of it that could not be read.
+      buffer_id: The index of the buffer.
+      offset: The offset of the first unreadable byte.
     """
 
-    def __init__(self, number: int, offset: int) -> None:
-        super().__init__(errno.EIO, f"byte {offset} of buffer {number} cannot be read")
-        self.number, self.offset = number, offset
+    def __init__(self, buffer_id: int, offset: int) -> None:
+        super().__init__(errno.EIO, f"byte {offset} of buffer {buffer_id} cannot be read")
+        self.buffer_id, self.offset = buffer_id, offset
 
 
 class Buffers:
@@ -88,8 +87,8 @@ class Buffers:
     [b'ef', b'uv', b'bc']
 
     Args:
-      buffers: One-dimensional and contiguous, of unsigned bytes; they may be read-only. They are
-        kept alive, and not copied.
+      buffers: Contiguous one-dimensional buffers of unsigned bytes, which may be read-only. They
+        are referenced, not copied.
     """
 
     def __init__(self, buffers: Sequence[npt.NDArray[np.uint8]]) -> None:
@@ -101,50 +100,50 @@ class Buffers:
 
     def gather(
         self,
-        numbers: npt.NDArray[np.int32],
+        buffer_ids: npt.NDArray[np.int32],
         offsets: npt.NDArray[np.int64],
         width: int,
         out: npt.NDArray[np.uint8],
     ) -> None:
-        """Copies rows of bytes, each from anywhere in any of the buffers.
+        """Copies rows of bytes from offsets in buffers.
 
-        The compiled twin runs without the interpreter lock.
+        The compiled function releases the interpreter lock.
 
         Args:
-          numbers: The buffer of each row.
+          buffer_ids: The index of the buffer of each row.
           offsets: The offset of each row in its buffer.
           width: The number of bytes of a row.
-          out: Gets the rows: writable, of shape `[len(numbers), width]`.
+          out: The output array for the rows: writable, of shape `[len(buffer_ids), width]`.
 
         Raises:
-          IndexError: A row is not inside its buffer. `out` may then have some of the rows.
+          IndexError: A row is not inside its buffer. `out` may be partly overwritten.
           UnreadableError: A buffer cannot be read any more.
         """
-        check_gather(numbers, offsets, width, out)
-        is_buffer = (numbers >= 0) & (numbers < len(self))
-        sizes = np.zeros(len(numbers), np.int64)
-        sizes[is_buffer] = self._sizes[numbers[is_buffer]]
-        # The difference cannot overflow, as the sum of an offset and the width could.
+        check_gather(buffer_ids, offsets, width, out)
+        is_buffer = (buffer_ids >= 0) & (buffer_ids < len(self))
+        sizes = np.zeros(len(buffer_ids), np.int64)
+        sizes[is_buffer] = self._sizes[buffer_ids[is_buffer]]
+        # The sum of an offset and the width could overflow; this difference cannot.
         outside = ~is_buffer | (offsets < 0) | (offsets > sizes - width)
         if outside.any():
             row = int(outside.argmax())
-            refuse_row(row, int(numbers[row]), int(offsets[row]), width, self._sizes.tolist())
+            refuse_row(row, int(buffer_ids[row]), int(offsets[row]), width, self._sizes.tolist())
         if not out.size:
             return
         item = np.dtype((np.void, width))
         rows = out.view(item)[:, 0]
-        order = numbers.argsort(kind="stable")
-        for there in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-            buffer = self._buffers[numbers[there[0]]]
-            # One item begins at each byte: they overlap, so that indices are offsets.
+        order = buffer_ids.argsort(kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(buffer_ids[order])) + 1):
+            buffer = self._buffers[buffer_ids[group[0]]]
+            # An item begins at each byte, so items overlap, and their indices are byte offsets.
             items: npt.NDArray[np.void] = np.ndarray(
                 (buffer.size - width + 1,), item, buffer, strides=(1,)
             )
-            rows[there] = items[offsets[there]]
+            rows[group] = items[offsets[group]]
 
     def gather_steps(
         self,
-        numbers: npt.NDArray[np.int32],
+        buffer_ids: npt.NDArray[np.int32],
         begins: npt.NDArray[np.int64],
         episodes: npt.NDArray[np.int64],
         steps: npt.NDArray[np.int64],
@@ -152,10 +151,11 @@ class Buffers:
         width: int,
         out: npt.NDArray[np.uint8],
     ) -> None:
-        """Copies rows of bytes, each of them a step of an episode.
+        """Copies rows of bytes: one step of an episode each.
 
-        It is `gather` with the offsets `begins[episodes] + steps * stride`, without the arrays that
-        this takes. The caller makes sure that the episode has the step: another one may follow.
+        Equals `gather` with the offsets `begins[episodes] + steps * stride`, without temporary
+        arrays. The caller checks that the episode has the step: the bytes after an episode may
+        belong to another one.
 
         >>> buffers = Buffers([np.frombuffer(b"abcdefghijkl", np.uint8)])
         >>> numbers, begins = np.zeros(3, np.int32), np.array([0, 7])
@@ -167,33 +167,38 @@ class Buffers:
         [b'ef', b'hi', b'jk']
 
         Args:
-          numbers: The buffer of each row.
+          buffer_ids: The index of the buffer of each row.
           begins: The offset of the first step of each episode in its buffer.
           episodes: The episode of each row.
           steps: The step of each row in its episode, below `MAX_STEPS`.
-          stride: From where a step begins to where the next one does, at most `MAX_STRIDE` bytes.
+          stride: The bytes between the starts of consecutive steps, at most `MAX_STRIDE`.
           width: The number of bytes of a row.
-          out: Gets the rows: writable, of shape `[len(numbers), width]`.
+          out: The output array for the rows: writable, of shape `[len(buffer_ids), width]`.
 
         Raises:
-          IndexError: There is no such episode, or the row is not inside its buffer. `out` may then
-            have some of the rows.
+          IndexError: There is no such episode, or the row is not inside its buffer. `out` may be
+            partly overwritten.
           UnreadableError: A buffer cannot be read any more.
         """
-        check_gather_steps(numbers, begins, episodes, steps, stride, width, out)
-        is_in = (numbers >= 0) & (numbers < len(self)) & (episodes >= 0) & (episodes < len(begins))
-        is_in &= (steps >= 0) & (steps < MAX_STEPS)
-        begin, size, offset = (np.zeros(len(numbers), np.int64) for _ in range(3))
-        begin[is_in] = begins[episodes[is_in]]
-        size[is_in] = self._sizes[numbers[is_in]]
-        inside = is_in & (begin >= 0) & (begin <= size)
+        check_gather_steps(buffer_ids, begins, episodes, steps, stride, width, out)
+        is_valid = (
+            (buffer_ids >= 0)
+            & (buffer_ids < len(self))
+            & (episodes >= 0)
+            & (episodes < len(begins))
+        )
+        is_valid &= (steps >= 0) & (steps < MAX_STEPS)
+        begin, size, offset = (np.zeros(len(buffer_ids), np.int64) for _ in range(3))
+        begin[is_valid] = begins[episodes[is_valid]]
+        size[is_valid] = self._sizes[buffer_ids[is_valid]]
+        inside = is_valid & (begin >= 0) & (begin <= size)
         offset[inside] = begin[inside] + steps[inside] * stride
         inside &= offset <= size - width
         if not inside.all():
             row = int(inside.argmin())
             refuse_step(
                 row,
-                int(numbers[row]),
+                int(buffer_ids[row]),
                 begins,
                 int(episodes[row]),
                 int(steps[row]),
@@ -201,52 +206,51 @@ class Buffers:
                 width,
                 self._sizes.tolist(),
             )
-        self.gather(numbers, offset, width, out)
+        self.gather(buffer_ids, offset, width, out)
 
 
-def view_of_bytes(number: int, buffer: Any) -> memoryview:
+def view_of_bytes(buffer_id: int, buffer: Any) -> memoryview:
     """Returns a view of a buffer.
 
     Raises:
-      TypeError: It is not a contiguous buffer of unsigned bytes with one axis.
+      TypeError: The argument is not a contiguous buffer of unsigned bytes with one axis.
     """
     try:
         view = memoryview(buffer)
     except (TypeError, ValueError, BufferError) as e:
-        raise TypeError(f"buffer {number} is no buffer of bytes: {e}") from e
+        raise TypeError(f"buffer {buffer_id} is not a buffer of bytes: {e}") from e
     if view.format != "B" or view.ndim != 1 or not view.c_contiguous:
         raise TypeError(
-            f"buffer {number} is not contiguous bytes: it has the format {view.format!r}, the "
+            f"buffer {buffer_id} is not contiguous bytes: it has the format {view.format!r}, the "
             f"shape {view.shape} and the strides {view.strides}, not 'B', (n,) and (1,)"
         )
     return view
 
 
-def check_gather(numbers: Any, offsets: Any, width: int, out: Any) -> None:
+def check_gather(buffer_ids: Any, offsets: Any, width: int, out: Any) -> None:
     """Raises an error if an argument of `Buffers.gather` has the wrong type or shape."""
-    _check_layouts(("numbers", numbers, np.int32, 1), ("offsets", offsets, np.int64, 1))
-    if len(offsets) != len(numbers):
-        raise ValueError(f"there are {len(numbers)} numbers, but {len(offsets)} offsets")
-    _check_out(out, len(numbers), width)
+    _check_layouts(("buffer_ids", buffer_ids, np.int32, 1), ("offsets", offsets, np.int64, 1))
+    if len(offsets) != len(buffer_ids):
+        raise ValueError(f"got {len(buffer_ids)} buffer_ids, but {len(offsets)} offsets")
+    _check_out(out, len(buffer_ids), width)
 
 
 def check_gather_steps(
-    numbers: Any, begins: Any, episodes: Any, steps: Any, stride: int, width: int, out: Any
+    buffer_ids: Any, begins: Any, episodes: Any, steps: Any, stride: int, width: int, out: Any
 ) -> None:
     """Raises an error if an argument of `Buffers.gather_steps` has the wrong type or shape."""
     _check_layouts(
-        ("numbers", numbers, np.int32, 1),
+        ("buffer_ids", buffer_ids, np.int32, 1),
         ("begins", begins, np.int64, 1),
         ("episodes", episodes, np.int64, 1),
         ("steps", steps, np.int64, 1),
     )
-    if not len(numbers) == len(episodes) == len(steps):
-        raise ValueError(
-            f"there are {len(numbers)} numbers, {len(episodes)} episodes and {len(steps)} steps"
-        )
+    if not len(buffer_ids) == len(episodes) == len(steps):
+        counts = f"{len(buffer_ids)} buffer_ids, {len(episodes)} episodes and {len(steps)} steps"
+        raise ValueError(f"got {counts}, expected equal lengths")
     if not 0 <= stride <= MAX_STRIDE:
-        raise ValueError(f"a stride of {stride} bytes: from 0 to {MAX_STRIDE} are possible")
-    _check_out(out, len(numbers), width)
+        raise ValueError(f"stride must be from 0 to {MAX_STRIDE}, got {stride}")
+    _check_out(out, len(buffer_ids), width)
 
 
 def _check_layouts(*expected: tuple[str, Any, type, int]) -> None:
@@ -267,19 +271,19 @@ def _check_out(out: Any, num_rows: int, width: int) -> None:
         raise ValueError("out is read-only")
 
 
-def refuse_row(row: int, number: int, offset: int, width: int, sizes: Sequence[int]) -> NoReturn:
+def refuse_row(row: int, buffer_id: int, offset: int, width: int, sizes: Sequence[int]) -> NoReturn:
     """Raises the error of a row that is not inside its buffer."""
-    if not 0 <= number < len(sizes):
-        raise IndexError(f"row {row} is in buffer {number}, but there are {len(sizes)} buffers")
+    if not 0 <= buffer_id < len(sizes):
+        raise IndexError(f"row {row} is in buffer {buffer_id}, but there are {len(sizes)} buffers")
     raise IndexError(
-        f"row {row} has {width} bytes from {offset} on in buffer {number}, which has "
-        f"{sizes[number]}"
+        f"row {row} has {width} bytes from {offset} on in buffer {buffer_id}, which has "
+        f"{sizes[buffer_id]}"
     )
 
 
 def refuse_step(
     row: int,
-    number: int,
+    buffer_id: int,
     begins: _Integers,
     episode: int,
     step: int,
@@ -287,11 +291,11 @@ def refuse_step(
     width: int,
     sizes: Sequence[int],
 ) -> NoReturn:
-    """Raises the error of a row that is no step of an episode, or not inside its buffer."""
+    """Raises the error of a row that is not a step of an episode, or not inside its buffer."""
     if not (0 <= episode < len(begins) and 0 <= step < MAX_STEPS):
         step_name = f"step {step} of episode {episode}: there are {len(begins)} episodes"
         raise IndexError(f"row {row} is {step_name}, of at most {MAX_STEPS} steps")
-    refuse_row(row, number, int(begins[episode]) + step * stride, width, sizes)
+    refuse_row(row, buffer_id, int(begins[episode]) + step * stride, width, sizes)
 
 
 def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
@@ -307,14 +311,14 @@ def _check_array(name: str, array: Any, dtypes: Sequence[type]) -> None:
 
 
 def hash_many(values: npt.NDArray[np.int64] | _Words, key: int) -> _Words:
-    """Returns a hash of each value: 64 bits that are as good as random, and always the same.
+    """Returns a reproducible pseudorandom hash of 64 bits for each value.
 
     >>> hash_many(np.array([0, 1]), key=5)
     array([12403000284399229050, 18074882946671919669], dtype=uint64)
 
     Args:
-      values: With one axis. Negative ones are those of the same bits.
-      key: The key of the hash: 64 bits. Hashes of different keys are independent.
+      values: Integers with one axis. A negative value equals the unsigned value of the same bits.
+      key: The key of the hash: 64 bits. Hashes with different keys are independent.
     """
     check_integers("values", values, (np.int64, np.uint64))
     words = values.astype(np.uint64)
@@ -329,24 +333,24 @@ def check_key(key: int) -> int:
     """Returns the key.
 
     Raises:
-      ValueError: It does not fit into 64 bits.
+      ValueError: The key does not fit into 64 bits.
     """
     if not 0 <= operator.index(key) < 2**64:
         raise ValueError(
-            f"the key {key} is not a number of 64 bits: see rlds.feeds.permutation.key_of"
+            f"key must be an integer of 64 bits, got {key}: see rlds.feeds.permutation.key_of"
         )
     return operator.index(key)
 
 
 def check_integers(name: str, array: Any, dtypes: Sequence[type]) -> None:
-    """Raises an error if something is not an array of one of these types with one axis."""
+    """Raises an error if an argument is not an array of one of these types with one axis."""
     _check_array(name, array, dtypes)
     if array.ndim != 1:
         raise ValueError(f"{name} has the shape {array.shape}, not one axis")
 
 
 def _scramble(words: _Words) -> None:
-    """Makes the upper half of each word depend on all its bits."""
+    """Mixes the bits of words in place: the upper half then depends on all bits."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(FIRST)
     words ^= words >> np.uint64(27)
@@ -366,18 +370,17 @@ def _mix(word: int) -> int:
 
 
 def permute(positions: _Integers, size: int, key: int) -> _Integers:
-    """Returns where a permutation of `range(size)` takes positions.
+    """Applies a pseudorandom permutation of `range(size)` to positions.
 
-    Nothing is stored, and no position takes longer than another. It is a Feistel network: a
-    position is split in two halves, and each in turn is changed by a hash of the other, which can
-    be undone.
+    The permutation is a Feistel network, which needs no table: a position is split in two halves,
+    and each in turn is changed by a hash of the other, which is invertible.
 
     >>> permute(np.arange(10), 10, key=5)
     array([2, 5, 9, 0, 8, 4, 7, 3, 1, 6])
 
     Args:
-      positions: In `[0, size)`, in any order, with one axis.
-      size: From 1 to `MAX_SIZE`.
+      positions: Positions in `[0, size)`, in any order, with one axis.
+      size: The size of the permutation, from 1 to `MAX_SIZE`.
       key: The key of the permutation: 64 bits.
 
     Raises:
@@ -394,7 +397,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
         high, low = x >> np.uint64(bits), x & mask
         for i in range(0, ROUNDS, 2):
             high += _below(low + keys[i], count)
-            np.minimum(high, high - count, out=high)  # Modulo: below zero is far above.
+            np.minimum(high, high - count, out=high)  # Modulo: unsigned underflow is large.
             low ^= _half(high + keys[i + 1]) & mask
         return high << np.uint64(bits) | low
 
@@ -402,7 +405,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
 
 
 def unpermute(positions: _Integers, size: int, key: int) -> _Integers:
-    """Returns the inverse of `permute` at these positions.
+    """Applies the inverse of `permute` to positions.
 
     >>> unpermute(permute(np.arange(10), 10, key=5), 10, key=5)
     array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
@@ -429,10 +432,10 @@ def check_size(size: int) -> int:
     """Returns the size.
 
     Raises:
-      ValueError: There is no permutation of it.
+      ValueError: No permutation has this size.
     """
     if not 1 <= operator.index(size) <= MAX_SIZE:
-        raise ValueError(f"a permutation of {size} positions: from 1 to {MAX_SIZE} are possible")
+        raise ValueError(f"the size of a permutation must be from 1 to {MAX_SIZE}, got {size}")
     return operator.index(size)
 
 
@@ -447,30 +450,30 @@ def check_positions(positions: _Integers, size: int) -> None:
 
 
 def _sort_positions(size: int, key: int) -> _Integers:
-    """Returns a permutation of few positions: they are sorted by their hashes."""
+    """Returns a permutation of few positions, sorted by their hashes."""
     return np.argsort(hash_many(np.arange(size, dtype=np.int64), key), kind="stable")
 
 
 def _arrange(size: int, key: int) -> tuple[int, int, _Words]:
     """Returns the parameters of the network of `permute`, for many positions.
 
-    The halves of a position are its last bits, and the multiple of a power of two before them. So
-    the positions of the network are hardly more than those that are requested.
+    The halves of a position are its quotient and its remainder by a power of two. So the network
+    has few positions beyond `size`.
 
     Returns:
-      The number of multiples, the number of bits, and the key of each round.
+      The number of quotients, the number of bits of a remainder, and the key of each round.
     """
     bits = (size - 1).bit_length() // 2
-    # Permutations of two sizes with one key have nothing in common.
+    # Permutations of different sizes with the same key are independent.
     seeded = hash_many(np.array([size], np.int64), key)
     keys = hash_many(np.arange(ROUNDS, dtype=np.int64), int(seeded[0]))
     return -(-size >> bits), bits, keys
 
 
 def _walk(apply: Callable[[_Words], _Words], positions: _Integers, size: int) -> _Integers:
-    """Applies a bijection of more positions until all that come out are below `size`.
+    """Applies a bijection of a larger range repeatedly, until all positions are below `size`.
 
-    Who begins there and goes on comes back there, so this is a bijection too.
+    This is cycle walking: the result is a bijection of the positions below `size`.
     """
     words = apply(positions.view(np.uint64))
     while (outside := words >= size).any():
@@ -479,14 +482,14 @@ def _walk(apply: Callable[[_Words], _Words], positions: _Integers, size: int) ->
 
 
 def _half(words: _Words) -> _Words:
-    """Returns 32 bits that depend on all bits of a word, which it overwrites."""
+    """Returns 32 bits that depend on all bits of each word; overwrites the words."""
     _scramble(words)
     words >>= np.uint64(32)
     return words
 
 
 def _below(words: _Words, count: np.uint64) -> _Words:
-    """Returns a number below `count` that depends on all bits of a word, which it overwrites."""
+    """Returns integers below `count` that depend on all bits of each word; overwrites the words."""
     halves = _half(words)
     halves *= count
     halves >>= np.uint64(32)
@@ -499,17 +502,17 @@ def _below(words: _Words, count: np.uint64) -> _Words:
 
 
 def locate(samples: _Integers, ends: _Integers) -> _Integers:
-    """Returns which episode each sample is in.
+    """Returns the episode of each sample.
 
-    Episodes without samples are passed over. A sample after the last end gets the number of
-    episodes.
+    Episodes without samples are skipped. The result for a sample after the last end is the number
+    of episodes.
 
     >>> locate(np.array([0, 4, 5, 9]), ends=np.array([5, 5, 9]))
     array([0, 0, 2, 3])
 
     Args:
-      samples: Numbers of samples, in any order, with one axis.
-      ends: The number of samples up to the end of each episode, ascending.
+      samples: Indices of samples, in any order, with one axis.
+      ends: The number of samples up to the end of each episode, in ascending order.
     """
     check_integers("samples", samples, (np.int64,))
     check_integers("ends", ends, (np.int64,))
