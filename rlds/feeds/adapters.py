@@ -32,19 +32,19 @@ def torch_loader(
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
     if num_workers:
         blocks = BlockDataset(feed, arguments.pop("collate_fn", None) or data.default_convert)
-        numbers = BlockSampler(first, feed.num_batches, blocks.max_batches, num_workers)
-        arguments |= {"dataset": blocks, "sampler": numbers}
+        sampler = BlockSampler(first, feed.num_batches, blocks.max_batches, num_workers)
+        arguments |= {"dataset": blocks, "sampler": sampler}
     else:
-        numbers = BlockSampler(first, feed.num_batches)
+        sampler = BlockSampler(first, feed.num_batches)
 
         class FeedDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
-            """The batches of the feed, made by a thread of this process."""
+            """The batches of the feed, computed by a thread of this process."""
 
             def __iter__(self) -> Iterator[Batch]:
                 return feed.iterate(first)
 
             def __len__(self) -> int:
-                return len(numbers)
+                return len(sampler)
 
         arguments |= {"dataset": FeedDataset()}
     next_batch = [first]
@@ -55,7 +55,7 @@ def torch_loader(
             return BatchIterator(super().__iter__(), next_batch, num_workers)
 
         def __len__(self) -> int:
-            return len(numbers)
+            return len(sampler)
 
         def state_dict(self) -> dict[str, Any]:
             """Returns the state to resume after the batches so far."""
@@ -74,9 +74,9 @@ class _FeedSource:
         return self._feed[batch]
 
     def __len__(self) -> int:
-        number = self._feed.num_batches
+        num_batches = self._feed.num_batches
         # Grain uses the length only as the bound of an index.
-        return sys.maxsize if number is None else number
+        return sys.maxsize if num_batches is None else num_batches
 
     def __repr__(self) -> str:
         return repr(self._feed)

@@ -24,8 +24,8 @@ def augment(image: np.ndarray, options: Mapping[str, Any], randoms: np.ndarray) 
 
     Args:
       image: uint8 of shape `[..., height, width, 3]`; all images get the same augmentation.
-      options: "augment_order" lists the augmentations; the key of each has its parameters, by name
-        or in order. See `CHANGES`.
+      options: "augment_order" has the names of the augmentations; the key of each name has its
+        parameters, by name or in order. See `CHANGES`.
       randoms: Random numbers in [0, 1), of shape `[augmentations, 4]`.
 
     Raises:
@@ -41,16 +41,16 @@ def augment(image: np.ndarray, options: Mapping[str, Any], randoms: np.ndarray) 
     # Channels first, for sequential memory access.
     values = np.moveaxis(image, -1, -3).astype(np.float32, order="C")
     values *= np.float32(1 / 255)
-    for name, numbers in zip(options[_ORDER], randoms, strict=True):
+    for name, draws in zip(options[_ORDER], randoms, strict=True):
         change = CHANGES.get(name)
         if change is None:
             raise ValueError(f"no augmentation {name!r}; {suggest_names(name, CHANGES)}")
-        camera_options = options.get(name, ())
+        parameters = options.get(name, ())
         try:
-            if isinstance(camera_options, Mapping):
-                values = change(values, numbers, **camera_options)
+            if isinstance(parameters, Mapping):
+                values = change(values, draws, **parameters)
             else:
-                values = change(values, numbers, *camera_options)
+                values = change(values, draws, *parameters)
         except TypeError as error:
             raise ValueError(f"{name}: {error}") from error
         np.clip(values, 0, 1, out=values)
@@ -65,19 +65,19 @@ def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> B
     All images of a camera in a row get the same augmentation.
 
     Args:
-      options: Options of all cameras, or by the names of the cameras; see `augment`.
+      options: Options for all cameras, or by the names of the cameras; see `augment`.
       batch: A batch of samples of Octo or OpenVLA, changed in place and returned.
       rng: The random generator of the rows.
     """
-    names = sorted({key for part in ("observation", "task") for key in batch[part]})
+    names = sorted({*batch["observation"], *batch["task"]})
     for name in (name for name in names if name.startswith(_IMAGE)):
         camera_options = options if _ORDER in options else options.get(name.removeprefix(_IMAGE))
         if not camera_options:
             continue
         size = len(batch["action"])
         randoms = rng.random((size, len(camera_options[_ORDER]), _NUM_RANDOMS))
-        for part in (batch["observation"], batch["task"]):
-            images, mask = part.get(name), part["pad_mask_dict"].get(name)
+        for inputs in (batch["observation"], batch["task"]):
+            images, mask = inputs.get(name), inputs["pad_mask_dict"].get(name)
             for row in np.flatnonzero(mask.reshape(size, -1).any(1)) if images is not None else ():
                 images[row] = augment(images[row], camera_options, randoms[row])
     return batch
@@ -146,9 +146,9 @@ def _saturation(values: np.ndarray, randoms: np.ndarray, lower: float, upper: fl
 def _hue(values: np.ndarray, randoms: np.ndarray, max_delta: float) -> np.ndarray:
     largest, spread = _range(values)
     red, green, blue = np.moveaxis(values, -3, 0)
-    per = 1 / np.where(spread > 0, spread, np.float32(1))
-    hue = np.where(largest == green, 2 + (blue - red) * per, 4 + (red - green) * per)
-    hue = np.where(largest == red, (green - blue) * per, hue)
+    scale = 1 / np.where(spread > 0, spread, np.float32(1))
+    hue = np.where(largest == green, 2 + (blue - red) * scale, 4 + (red - green) * scale)
+    hue = np.where(largest == red, (green - blue) * scale, hue)
     hue += np.float32(6 * _lerp((-max_delta, max_delta), randoms[0]))
     for channel, offset in enumerate((5, 3, 1)):
         shifted = hue + np.float32(offset)

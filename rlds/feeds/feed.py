@@ -1,6 +1,6 @@
-"""Feeds: batches of samples for training by number, so `feed[k]` is the same in every process.
+"""Feeds: batches of samples for training by index; `feed[k]` is the same in every process.
 
-Iterators, loaders of PyTorch and Grain, workers, ranks and resuming all read batches by number.
+Iterators, loaders of PyTorch and Grain, workers, ranks and resuming all read batches by index.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Feed", "FeedIterator"]
 _REMAINDERS = ("carry", "drop", "short")
 _STATE_VERSION = 1
 _NUMBER_FIELDS = ("sample_number", "episode_number", "step_number", "part_number")
-# The limits of a block of batches: small batches are cheaper in blocks. Each block checks the state
+# The limits of a block of batches: small batches are faster in blocks. Each block checks the state
 # of its files, which takes as long as copying `_BLOCK_ROWS_PER_FILE` rows.
 _MAX_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE, _MAX_BLOCK_BYTES = 4096, 512, 8 << 20
 # The rows of a block with images: decoding is slow, so small blocks reduce the first latency.
 _MAX_BLOCK_IMAGES = 64
-# Row numbers are 64-bit integers.
+# Row indices are 64-bit integers.
 _MAX_ROWS = 1 << 62
 
 
@@ -49,30 +49,31 @@ class Feed:
     threads.
 
     Args:
-      samples: The samples in the rows of a batch, or a mixture of samples of several datasets.
+      samples: The samples of the batches, or a mixture of samples of several datasets.
       batch_size: The number of samples in a batch, over all ranks.
       seed: The seed of the order.
       shuffle: "global" shuffles all samples. "segments" shuffles segments of episodes, and then the
         samples in a window of segments, for data that is read by whole episodes, or is larger than
-        memory; `SegmentShuffle` sets their length and number. None leaves the samples in their
-        order. "auto" chooses between the first two by the storage of the data and `cache_bytes`;
+        memory; `SegmentShuffle` sets the parameters. None leaves the samples in their stored order.
+        "auto" chooses "global" or "segments" by the storage of the data and `cache_bytes`;
         `explain` describes the choice.
       epochs: The number of passes over the samples; endless if None. A pass over a mixture ends
-        when each of its datasets has been passed once; smaller datasets repeat until then.
+        when each of its datasets has been passed once; smaller datasets repeat.
       remainder: The treatment of samples at the end of an epoch that do not fill a batch:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
-        leaves them out. With "carry", the very last batch may be shorter.
+        omits these samples. With "carry", the last batch of all epochs may be shorter.
       rank: The rank of this process in distributed training, from 0 on.
       world: The number of processes in distributed training. Each gets every `world`-th row. If a
-        shorter batch does not divide evenly, rows repeat, so all ranks get equally many.
+        shorter batch does not divide evenly, rows repeat, so all ranks get the same number.
       transform: A function of a batch that returns the changed batch. Its optional second argument
         is a `RowRandom`, whose random numbers of a row do not depend on ranks and workers.
-      numbers: Whether to add the fields `sample_number` (in its part), `episode_number`,
-        `step_number`, and `part_number` (in a mixture), all int64.
+      number_fields: Whether to add the fields `sample_number` (the index of the sample in its
+        dataset), `episode_number`, `step_number`, and `part_number` (the index of the dataset in a
+        mixture), all int64.
 
     Raises:
-      TypeError: A number is no integer.
-      ValueError: A number is out of range, or there are no samples.
+      TypeError: An argument is not an integer.
+      ValueError: An argument is out of range, or there are no samples.
 
     A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not reused. Text is
     `bytes`, in arrays of `object`.
@@ -90,7 +91,7 @@ class Feed:
         rank: int = 0,
         world: int = 1,
         transform: Callable[..., Any] | None = None,
-        numbers: bool = False,
+        number_fields: bool = False,
     ) -> None:
         if not isinstance(samples, Samples | Mixture):
             raise TypeError(not_samples(samples))
@@ -109,15 +110,15 @@ class Feed:
             raise ValueError(f"batch_size {batch_size} must be a multiple of world={world}")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.epochs, self.remainder, self.rank, self.world = epochs, remainder, rank, world
-        self.transform, self.numbers = transform, numbers
+        self.transform, self.number_fields = transform, number_fields
         self._transform_takes_rng = transform is not None and _takes_rng(transform)
-        self._parts = samples.parts if isinstance(samples, Mixture) else [samples]
-        if numbers and (taken := samples.spec.keys() & {*_NUMBER_FIELDS}):
-            raise ValueError(f"numbers: the samples already have a field {min(taken)!r}")
-        self.plans = [planned_shuffle(part, shuffle) for part in self._parts]
+        self._datasets = samples.datasets if isinstance(samples, Mixture) else [samples]
+        if number_fields and (duplicates := samples.spec.keys() & {*_NUMBER_FIELDS}):
+            raise ValueError(f"number_fields: the samples already have a field {min(duplicates)!r}")
+        self.plans = [planned_shuffle(dataset, shuffle) for dataset in self._datasets]
         self._orders = [
-            _order(part, plan.shuffle, key_of("part", seed, number))
-            for number, (part, plan) in enumerate(zip(self._parts, self.plans))
+            _order(dataset, plan.shuffle, key_of("part", seed, index))
+            for index, (dataset, plan) in enumerate(zip(self._datasets, self.plans))
         ]
         self._size = self._orders[0].size
         if isinstance(samples, Mixture) and epochs is not None:
@@ -129,11 +130,11 @@ class Feed:
             raise ValueError(f"{shortage}: use a smaller batch_size, or another remainder")
 
     def __repr__(self) -> str:
-        parts = [repr(self.samples), f"batches of {self.batch_size}"]
-        parts += [f"shuffle={self.plans[0].shuffle!r}", f"seed={self.seed}"]
-        parts += ["without end" if self.epochs is None else f"{len(self)} batches"]
-        parts += [f"rank {self.rank} of {self.world}"] if self.world > 1 else []
-        return f"Feed({', '.join(parts)})"
+        facts = [repr(self.samples), f"batches of {self.batch_size}"]
+        facts += [f"shuffle={self.plans[0].shuffle!r}", f"seed={self.seed}"]
+        facts += ["without end" if self.epochs is None else f"{len(self)} batches"]
+        facts += [f"rank {self.rank} of {self.world}"] if self.world > 1 else []
+        return f"Feed({', '.join(facts)})"
 
     @property
     def num_batches(self) -> int | None:
@@ -145,10 +146,10 @@ class Feed:
         return self.epochs * self._batches_per_epoch
 
     def __len__(self) -> int:
-        number = self.num_batches
-        if number is None:
+        num_batches = self.num_batches
+        if num_batches is None:
             raise TypeError("an endless feed has no length; pass epochs=1 or more")
-        return number
+        return num_batches
 
     @property
     def _batches_per_epoch(self) -> int:
@@ -159,16 +160,16 @@ class Feed:
         """Returns a batch.
 
         Args:
-          batch: The number of the batch; negative numbers count from the end.
+          batch: The index of the batch; a negative index counts from the end.
 
         Raises:
-          IndexError: There is no such batch.
-          SourceError: It cannot be read; the message has the location.
+          IndexError: The index is out of range.
+          SourceError: The batch cannot be read; the message has the location.
         """
         if isinstance(batch, slice):
             raise TypeError(
-                "an index gives one batch. For several, use feed.block(first, count) or "
-                "feed.iterate(start) goes through them"
+                "an index gives one batch. For several batches, use feed.block(first, count) or "
+                "feed.iterate(start)"
             )
         num_batches, batch = self.num_batches, operator.index(batch)
         return self.block(batch if batch >= 0 or num_batches is None else batch + num_batches, 1)[0]
@@ -181,7 +182,7 @@ class Feed:
 
         Args:
           start: The first batch, or a state to resume from.
-          prefetch: Whether a thread makes the next batches in advance.
+          prefetch: Whether a thread prepares the next batches in advance.
 
         Raises:
           ValueError: The state is of another feed; the message has the difference.
@@ -192,31 +193,31 @@ class Feed:
         """Returns a block of consecutive batches, which share memory.
 
         Args:
-          first: The number of the first batch.
-          count: The number of batches; fewer at the end.
-          begun: The end of the batches whose data is prefetched, as `read_ahead` returned it.
+          first: The index of the first batch.
+          count: The number of batches; fewer at the end of the feed.
+          begun: The end of the batches whose data is prefetched, as returned by `read_ahead`.
 
         Raises:
-          IndexError: There is no such batch.
+          IndexError: The index is out of range.
           SourceError: The batches cannot be read; the message has the location.
         """
         num_batches = self.num_batches
         if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
             valid_range = (
-                "their numbers begin at 0" if num_batches is None else f"there are {num_batches}"
+                "indices begin at 0" if num_batches is None else f"there are {num_batches}"
             )
             raise IndexError(f"no batch {first}: {valid_range}")
         if num_batches is not None:
             count = min(count, num_batches - first)
         positions, sizes = self._batch_positions(first, count)
-        chosen = [
-            (part, epoch, rows, self._orders[part].numbers(epoch, offsets))
-            for part, epoch, rows, offsets in self._rows_by_part(positions)
+        groups = [
+            (dataset, epoch, rows, self._orders[dataset].indices_at(epoch, offsets))
+            for dataset, epoch, rows, offsets in self._rows_by_dataset(positions)
         ]
         if self.is_remote and begun < first + count:  # All fields at once.
-            for part, _, _, sample_numbers in chosen:
-                self._parts[part].read_ahead(sample_numbers, sample_numbers)
-        columns = self._columns(chosen, len(positions))
+            for dataset, _, _, indices in groups:
+                self._datasets[dataset].read_ahead(indices, indices)
+        columns = self._columns(groups, len(positions))
         ends = np.cumsum(sizes)
         batches = [
             nest({path: joined(column[end - size : end]) for path, column in columns.items()})
@@ -225,19 +226,19 @@ class Feed:
         if self.transform is None:
             return batches
         return [
-            self._transformed(positions[end - size : end], batch)
+            self._apply_transform(positions[end - size : end], batch)
             for size, end, batch in zip(sizes, ends.tolist(), batches)
         ]
 
     @functools.cached_property
     def block_size(self) -> int:
-        """The number of batches to make at once, for speed."""
-        fields = [field for part in self._parts for field in part.table.fields.values()]
+        """The number of batches to compute at once, for speed."""
+        tables = [dataset.table for dataset in self._datasets]
+        fields = [field for table in tables for field in table.fields.values()]
         if any(None in field.shape for field in fields):
             return 1  # The memory of values of unknown shape is unknown.
-        files = sum(part.table.storage.num_files for part in self._parts)
-        num_rows = max(_MAX_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * files)
-        tables = [part.table for part in self._parts]
+        num_files = sum(table.storage.num_files for table in tables)
+        num_rows = max(_MAX_BLOCK_ROWS, _BLOCK_ROWS_PER_FILE * num_files)
         if any(table.storage.is_image(path) for table in tables for path in table.fields):
             num_rows = _MAX_BLOCK_IMAGES
         num_rows //= self.batch_size // self.world
@@ -258,14 +259,14 @@ class Feed:
     @functools.cached_property
     def _batches_ahead(self) -> int:
         """The number of batches to prefetch from remote storage; 0 if nothing is remote."""
-        samples = sum(map(samples_ahead, self._parts, self.plans))
+        samples = sum(map(samples_ahead, self._datasets, self.plans))
         return max(samples // self.batch_size, 2) if samples else 0
 
     def read_ahead(self, batch: int, begun: int = 0) -> int:
-        """Prefetches the data of the batches from one on, if it is in an object store.
+        """Prefetches the data of the next batches, if it is in an object store.
 
         Args:
-          batch: The next batch to make.
+          batch: The index of the next batch.
           begun: The result of the previous call; 0 at first.
 
         Returns:
@@ -275,43 +276,45 @@ class Feed:
             return 0
         end = batch + self._batches_ahead
         end = end if self.num_batches is None else min(end, self.num_batches)
-        is_known = batch <= begun <= end
-        if is_known and end - begun < self._batches_ahead // 4:
+        is_valid = batch <= begun <= end
+        if is_valid and end - begun < self._batches_ahead // 4:
             return begun
         # At first, small ranges are fetched, so the first batches come soon.
-        first, count = (begun, end - begun) if is_known else (batch, 1)
+        first, count = (begun, end - begun) if is_valid else (batch, 1)
         while first < end:
             self._prefetch_range(first, min(count, end - first), is_exact=first == batch)
             first, count = first + count, 4 * count
         return end
 
     def _prefetch_range(self, first: int, count: int, *, is_exact: bool) -> None:
-        """Prefetches the data of some batches; unless exact, whole segments."""
+        """Prefetches the data of some batches; their whole segments if not `is_exact`."""
         positions, _ = self._batch_positions(first, count)
-        for part, epoch, _, indices in self._rows_by_part(positions):
-            order = self._orders[part]
-            runs = [order.numbers(epoch, indices)] * 2 if is_exact else order.runs(epoch, indices)
-            self._parts[part].read_ahead(*runs)
+        for dataset, epoch, _, offsets in self._rows_by_dataset(positions):
+            order = self._orders[dataset]
+            indices = order.indices_at(epoch, offsets) if is_exact else None
+            runs = order.runs(epoch, offsets) if indices is None else (indices, indices)
+            self._datasets[dataset].read_ahead(*runs)
 
-    def _rows_by_part(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
-        """Yields (part, epoch, rows in the batch, positions in the epoch) for positions."""
+    def _rows_by_dataset(self, positions: np.ndarray) -> Iterator[tuple[int, int, Any, np.ndarray]]:
+        """Yields (dataset, epoch, rows in the batch, positions in the epoch) for positions."""
         groups: list[tuple[int, Any, np.ndarray]] = [(0, slice(None), positions)]
         if isinstance(self.samples, Mixture):
-            parts, positions = self.samples.places(positions, self.seed)
-            found = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
-            groups = [(part, rows, positions[rows]) for part, rows in found]
-        for part, rows, offsets in groups:
-            size = self._orders[part].size
+            datasets, positions = self.samples.locate(positions, self.seed)
+            row_groups = {i: np.flatnonzero(datasets == i) for i in np.unique(datasets).tolist()}
+            groups = [(dataset, rows, positions[rows]) for dataset, rows in row_groups.items()]
+        for dataset, rows, offsets in groups:
+            size = self._orders[dataset].size
             first, last = int(offsets.min()) // size, int(offsets.max()) // size
             if first == last:
-                yield part, first, rows, offsets - first * size
+                yield dataset, first, rows, offsets - first * size
                 continue
             epochs, offsets = np.divmod(offsets, size)
             for epoch in np.unique(epochs).tolist():
-                at = np.flatnonzero(epochs == epoch)
-                yield (part, epoch, at if isinstance(rows, slice) else rows[at], offsets[at])
+                group = np.flatnonzero(epochs == epoch)
+                group_rows = group if isinstance(rows, slice) else rows[group]
+                yield dataset, epoch, group_rows, offsets[group]
 
-    def _transformed(self, positions: np.ndarray, batch: Batch) -> Any:
+    def _apply_transform(self, positions: np.ndarray, batch: Batch) -> Any:
         assert self.transform is not None
         arguments: list[Any] = [batch]
         if self._transform_takes_rng:
@@ -321,55 +324,56 @@ class Feed:
         except StopIteration as error:  # It would silently end the iteration.
             raise RuntimeError("the transform raised StopIteration") from error
         if transformed is None:
-            raise TypeError("the transform returned None: it has to return the batch")
+            raise TypeError("the transform returned None, expected the batch")
         return transformed
 
     def _batch_positions(self, first: int, count: int) -> tuple[np.ndarray, list[int]]:
-        """Returns this rank's positions in consecutive batches, and their number in each batch.
+        """Returns this rank's positions in consecutive batches, and the size of each batch.
 
-        Positions count the samples of all epochs.
+        Positions are indices over the samples of all epochs.
         """
         begin, end = first * self.batch_size, (first + count) * self.batch_size
         if self.remainder == "carry" and (
             self.epochs is None or end <= self.epochs * self._size
         ):  # All batches are full, so each begins with a row of the first rank.
             return self._rank_rows(begin, end), [self.batch_size // self.world] * count
-        parts = [self._rank_rows(*self._bounds_of(batch)) for batch in range(first, first + count)]
-        return np.concatenate(parts), [*map(len, parts)]
+        batches = range(first, first + count)
+        rows = [self._rank_rows(*self._bounds_of(batch)) for batch in batches]
+        return np.concatenate(rows), [*map(len, rows)]
 
     def _bounds_of(self, batch: int) -> tuple[int, int]:
         """Returns the first and the end position of a batch of all ranks."""
         if self.remainder == "carry":
             begin, end = batch * self.batch_size, (self.epochs or _MAX_ROWS) * self._size
         else:
-            epoch, number = divmod(batch, self._batches_per_epoch)
-            begin = epoch * self._size + number * self.batch_size
+            epoch, epoch_batch = divmod(batch, self._batches_per_epoch)
+            begin = epoch * self._size + epoch_batch * self.batch_size
             end = (epoch + 1) * self._size
         return begin, min(begin + self.batch_size, end)
 
     def _rank_rows(self, begin: int, end: int) -> np.ndarray:
-        """Returns this rank's positions of a batch; every rank gets equally many."""
+        """Returns this rank's positions of a batch; every rank gets the same number."""
         rows = np.arange(begin, end, dtype=np.int64)
         if len(rows) % self.world:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
         return rows[self.rank :: self.world]
 
-    def _columns(self, chosen: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
-        """Makes the columns of a batch from (part, epoch, rows in the batch, sample numbers)."""
-        joined: Columns = {}
-        for part, epoch, rows, numbers in chosen:
-            samples = self._parts[part]
-            columns = samples.batch_columns(numbers, epoch)
-            if self.numbers:
-                of_part = np.full(len(numbers), part, np.int64)
-                columns |= zip(_NUMBER_FIELDS, (numbers, *samples.locate(numbers), of_part))
-            if len(chosen) == 1:
+    def _columns(self, groups: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
+        """Returns the columns of (dataset, epoch, rows in the batch, sample indices)."""
+        merged: Columns = {}
+        for dataset, epoch, rows, indices in groups:
+            samples = self._datasets[dataset]
+            columns = samples.batch_columns(indices, epoch)
+            if self.number_fields:
+                datasets = np.full(len(indices), dataset, np.int64)
+                columns |= zip(_NUMBER_FIELDS, (indices, *samples.locate(indices), datasets))
+            if len(groups) == 1:
                 return columns
             for path, column in columns.items():
-                if path not in joined:
-                    joined[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
-                joined[path][rows] = column
-        return joined
+                if path not in merged:
+                    merged[path] = arrays.empty((size, *column.shape[1:]), column.dtype)
+                merged[path][rows] = column
+        return merged
 
     def state_dict(self, batch: int) -> dict[str, Any]:
         """Returns the state to resume at a batch: less than 200 bytes of JSON.
@@ -386,13 +390,13 @@ class Feed:
         return {
             "batch_size": self.batch_size,
             "size": sum(order.size for order in self._orders),
-            "data": hash_of(*(part.table.fingerprint() for part in self._parts))[:8],
-            "samples": hash_of(*(part.describe() for part in self._parts))[:8],
+            "data": hash_of(*(each.table.fingerprint() for each in self._datasets))[:8],
+            "samples": hash_of(*(each.describe() for each in self._datasets))[:8],
             "order": hash_of(self.seed, shuffles, self.epochs, self.remainder, mixture)[:8],
         }
 
     def start_of(self, start: int | Mapping[str, Any]) -> int:
-        """Returns the batch to resume at, by its number or by a state.
+        """Returns the index of the batch to resume at, which may be a state.
 
         Raises:
           ValueError: The state is of another feed; the message has the difference.
@@ -400,8 +404,8 @@ class Feed:
         if not isinstance(start, Mapping):
             if not hasattr(start, "__index__"):
                 raise TypeError(
-                    f"start: got {start!r}, expected the number of a batch, or what state_dict() "
-                    "returned"
+                    f"start: got {start!r}, expected the index of a batch, or the result of "
+                    "state_dict()"
                 )
             start = operator.index(start)
             if start < 0:
@@ -414,7 +418,7 @@ class Feed:
         current = self._identity
         fields = {
             "data": "the data or the fields that are read differ",
-            "samples": f"the samples were not {self._parts[0].describe()}",
+            "samples": f"the samples were not {self._datasets[0].describe()}",
             "size": f"the number of samples was {start.get('size')}, now it is {current['size']}",
             "order": (
                 "the seed, shuffle, cache_bytes, epochs, remainder or weights were not those of "
@@ -431,7 +435,7 @@ class Feed:
             self.remainder != "carry" and size != self.batch_size
         ):
             raise ValueError(
-                f"start: {batch} batches of {size} samples are no whole number of batches of "
+                f"start: {batch} batches of {size} samples are not a multiple of batches of "
                 f"{self.batch_size}"
             )
         return batch * size // self.batch_size
@@ -445,7 +449,7 @@ class Feed:
 
         Args:
           start: The first batch, or a state to resume from.
-          num_workers: The number of worker processes. With 0, a thread of this process makes
+          num_workers: The number of worker processes. With 0, a thread of this process computes
             batches, which is fastest except for slow transforms.
           **arguments: Other arguments of the loader, such as `pin_memory`. The feed sets the size
             and the order of batches.
@@ -462,7 +466,7 @@ class Feed:
     def grain(self) -> Any:
         """Returns a `grain.MapDataset` whose elements are the batches.
 
-        It is already shuffled and batched. Map, prefetch and iterate over it.
+        The elements are already shuffled and batched. Map, prefetch and iterate over them.
 
         Raises:
           ImportError: Grain is not installed.
@@ -473,14 +477,14 @@ class Feed:
 
     def explain(self) -> str:
         """Explains the cost of a batch, and the ways to reduce it."""
-        return explain(self._parts, self.plans, self.batch_size)
+        return explain(self._datasets, self.plans, self.batch_size)
 
 
 class FeedIterator(Iterator[Batch]):
-    """An iterator over the batches of a feed, which a thread makes in advance.
+    """An iterator over the batches of a feed, which a thread computes in advance.
 
     Attributes:
-      batch: The number of the next batch.
+      batch: The index of the next batch.
     """
 
     def __init__(self, feed: Feed, start: int, prefetch: bool) -> None:
@@ -502,13 +506,13 @@ class FeedIterator(Iterator[Batch]):
         if not self._batches:
             self.close()
             raise StopIteration
-        batch, self._batches[self._index] = (self._batches[self._index], {})
+        batch, self._batches[self._index] = self._batches[self._index], {}
         self._index += 1
         self.batch += 1
         return batch
 
     def _next_block(self, first: int) -> list[Batch]:
-        """Returns the block of batches from one on, and submits the next block to the thread."""
+        """Returns the block that begins with a batch, and submits the next block to the thread."""
         if self.feed.num_batches is not None and first >= self.feed.num_batches:
             return []
         if not self._prefetch:
@@ -521,8 +525,8 @@ class FeedIterator(Iterator[Batch]):
             self._submit(first)
         assert self._pending is not None
         _, future, done = self._pending
-        # An interrupted wait can be repeated. (If interrupted, `concurrent.futures.wait` may keep
-        # the lock of the future, which blocks the thread for ever.)
+        # This wait can be interrupted. An interrupted `concurrent.futures.wait` may keep the lock
+        # of the future, which blocks the thread for ever.
         while not future.done():
             with contextlib.suppress(Empty):
                 done.get(timeout=0.1)
@@ -534,7 +538,7 @@ class FeedIterator(Iterator[Batch]):
         return batches
 
     def _submit(self, first: int) -> None:
-        """Submits the block of batches from one on to the thread."""
+        """Submits the block that begins with a batch to the thread."""
         assert self._thread is not None
         future = self._thread.submit(self._block, first)
         done: SimpleQueue[Any] = SimpleQueue()
@@ -542,7 +546,7 @@ class FeedIterator(Iterator[Batch]):
         self._pending = first, future, done
 
     def _block(self, first: int) -> list[Batch]:
-        """Returns a block of batches from one on; after an error, only the first batch."""
+        """Returns the block that begins with a batch; after an error, only the first batch."""
         count = self.feed.block_size
         if self.feed.is_remote:  # The first blocks are small, so they come soon.
             count = min(count, max(first - self._start, 1))

@@ -1,8 +1,8 @@
 """Decoding of JPEG and PNG files into the rows of a batch.
 
-`tfds_files.decode_image` is the reference for valid files and their pixels. The libraries here are
-faster; they decode files for which they give the same pixels. Other files, including damaged ones,
-are decoded by `decode_image`, which raises the errors.
+`tfds_files.decode_image` is the reference for valid files and their pixels. Faster libraries decode
+the kinds of files for which they give the same pixels. `decode_image` decodes all other files, and
+raises the errors of damaged files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ImageDecoder", "ImageError"]
 _Data: TypeAlias = bytes | memoryview
 _Size: TypeAlias = tuple[int, int]
 _Header: TypeAlias = tuple[int, int, int]  # Height, width and channels.
-# Smaller images are decoded faster than threads start.
+# Decoding a smaller image takes less time than starting threads.
 _MIN_THREADED_BYTES = 1 << 14
 
 
@@ -42,15 +42,15 @@ class ImageError(ValueError):
 
     Attributes:
       row: The row of the batch.
-      what: The fault. The error of `tfds_files` is the `__cause__`.
+      problem: The problem, as text. The error of `tfds_files` is the `__cause__`.
     """
 
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(row, what)
-        self.row, self.what = row, what
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(row, problem)
+        self.row, self.problem = row, problem
 
     def __str__(self) -> str:
-        return f"row {self.row}: {self.what}"
+        return f"row {self.row}: {self.problem}"
 
 
 class ImageDecoder:
@@ -67,11 +67,11 @@ class ImageDecoder:
            [255, 255, 255]], dtype=uint8)
 
     Args:
-      shape: Height, width and channels of the images; None for a size that differs.
+      shape: Height, width and channels of the images; None for a size that differs between images.
       dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
       encoding: "jpeg" or "png", the expected kind of file. As in TFDS, other kinds are decoded too.
-      jpeg: The decoder of JPEG files: "accurate" for the pixels of all libraries but TensorFlow
-        (`tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for the exact pixels of
+      jpeg: The decoder of JPEG files: "accurate" for the pixels of most libraries (and of
+        `tf.io.decode_jpeg` with `dct_method="INTEGER_ACCURATE"`), or "tf" for the exact pixels of
         TensorFlow's default, which needs simplejpeg and undamaged files.
       threads: The number of decoding threads, shared by all decoders; 0 for the calling thread. If
         None, the number of processors, if there are several.
@@ -109,10 +109,10 @@ class ImageDecoder:
           files: The file of each row.
 
         Returns:
-          The images; as an array of arrays, as of `tfds_files.stack`, if their sizes differ.
+          The images; if their sizes differ, an array of arrays as from `tfds_files.stack`.
 
         Raises:
-          ImageError: A file is no image of this shape and dtype; of several, the first row.
+          ImageError: A file is not an image of this shape and dtype; the error names the first row.
           ImportError: No library for these files is installed; the message names the extra.
         """
         buffers = [file.data if isinstance(file, np.ndarray) else file for file in files]
@@ -168,7 +168,7 @@ class ImageDecoder:
         return image
 
 
-# Decodes a file with a header into a row; returns False if `decode_image` has to decode it.
+# Decodes a file with a header into a row; returns False if the library does not support the file.
 _Decode: TypeAlias = Callable[[_Data, _Header, np.ndarray], bool]
 
 
@@ -249,13 +249,13 @@ def _opencv() -> _Decode:
 
 
 def _pillow() -> _Decode:
-    importlib.import_module("PIL")  # `decode_image` decodes by it.
+    importlib.import_module("PIL")  # `decode_image` uses Pillow.
     return lambda *_: False
 
 
 _START_OF_JPEG = 0xFFD8
 _read_start = struct.Struct(">HHH").unpack_from
-# The segments before the frame, with the image: marker, and length without the marker.
+# The segments before the frame of the image: marker, and length without the marker.
 _read_segment = struct.Struct(">HH").unpack_from
 _BEFORE_FRAME = frozenset({0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0)})
 # The depth, height, width and channels of a frame: baseline, extended, progressive.
@@ -292,7 +292,7 @@ def _read_png_header(data: _Data) -> _Header | None:
     try:
         length, kind = _read_chunk(data, position)
         while kind != b"IDAT":
-            if kind == b"acTL":  # Animated PNG files need not begin with the default image.
+            if kind == b"acTL":  # An animated PNG file may begin with another image.
                 return None
             position += 12 + length
             length, kind = _read_chunk(data, position)
@@ -320,7 +320,7 @@ def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_FileKind]) -> bool:
 
 
 def _header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
-    """Returns the height and width of an image; None if `decode_image` has to read it."""
+    """Returns the height and width of an image; None if only `decode_image` supports the file."""
     for kind in kinds:
         header = kind.read_header(data)
         if header is not None:
@@ -339,5 +339,5 @@ def _common_size(buffers: list[_Data], feature: Image, kinds: list[_FileKind]) -
 
 
 def _as_bytes(images: np.ndarray) -> np.ndarray:
-    """Returns images as stored in files: a float32 depth is four bytes."""
+    """Returns images as stored in files: float32 depths as four bytes."""
     return images.view(np.uint8) if images.dtype == np.float32 else images

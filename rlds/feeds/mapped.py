@@ -1,8 +1,8 @@
 """Memory-mapped storage of a feed: random access to rows of TFRecord files of a TFDS dataset.
 
 The index of a shard (`tfds_files.ShardIndex`) has the locations of the values of an episode. If a
-field has the same size in every step, the offset of a row is computed. Fields of other storage
-(compressed arrays, text, integers of several bytes) are read by whole episodes.
+field has the same size in every step, the offset of a row is computed. Other fields (compressed
+arrays, integers of variable length) are read by whole episodes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlds.feeds.storage import (
     Rows,
     Storage,
     hash_of,
-    reopened,
+    reopen,
 )
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import arrays
@@ -46,12 +46,12 @@ from tfds_files.shard_index import NOT_DIRECT, ShardIndex
 
 __all__ = ["MappedStorage"]
 
-# Checks of file states that take longer, as for thousands of files or on network drives, are
-# limited to this fraction of the time.
+# Slow checks of file states, such as thousands of files or network drives, take at most this
+# fraction of the time.
 _MIN_CHECK_SECONDS, _MAX_CHECK_FRACTION = 0.001, 0.05
-# Up to this number of files, checking all is as fast as finding the files of the copied rows.
+# Up to this number of files, checking all files is as fast as finding the files of the rows.
 _MAX_CHECKED_FILES = 4
-# Up to this number of blocks per row, checking all is as fast as finding the blocks of the rows.
+# Up to this number of blocks per row, checking all blocks is as fast as finding those of the rows.
 _MAX_BLOCKS_PER_ROW = 16
 # The value of an unknown last flag in an index.
 _UNKNOWN_FLAG = 255
@@ -88,7 +88,7 @@ class MappedFiles:
 
     def gather_steps(
         self,
-        numbers: np.ndarray,
+        file_ids: np.ndarray,
         begins: np.ndarray,
         episodes: np.ndarray,
         steps: np.ndarray,
@@ -96,42 +96,42 @@ class MappedFiles:
         width: int,
         out: np.ndarray,
     ) -> None:
-        """Copies rows, see `Buffers.gather_steps`; `check` afterwards."""
+        """Copies rows, see `Buffers.gather_steps`; call `check` afterwards."""
 
         def gather() -> None:
-            self._buffers.gather_steps(numbers, begins, episodes, steps, stride, width, out)
+            self._buffers.gather_steps(file_ids, begins, episodes, steps, stride, width, out)
 
         if self.copies is None:
             self._read(gather)
         else:
             offsets = begins[episodes] + steps * stride
-            self._read_copies(gather, numbers, offsets, offsets + width)
+            self._read_copies(gather, file_ids, offsets, offsets + width)
 
-    def copies_of(
-        self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
+    def copy_ranges(
+        self, file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> list[np.ndarray]:
-        """Returns copies of byte ranges of the files, as arrays of uint8; `check` afterwards."""
+        """Copies byte ranges of the files to arrays of uint8; call `check` afterwards."""
         sizes = ends - begins
         widths, counts = np.unique(sizes, return_counts=True)
         memory = arrays.empty([int(sizes.sum())], np.uint8)
         copies: list[np.ndarray] = [memory] * len(sizes)
         # Ranges of equal size are copied at once.
         row_groups = np.split(np.argsort(sizes, kind="stable"), np.cumsum(counts)[:-1])
-        parts = np.split(memory, np.cumsum(counts * widths)[:-1])
+        chunks = np.split(memory, np.cumsum(counts * widths)[:-1])
         groups = []
-        for rows, part, width in zip(row_groups, parts, widths.tolist()):
-            groups.append((rows, part.reshape(len(rows), width)))
+        for rows, chunk, width in zip(row_groups, chunks, widths.tolist()):
+            groups.append((rows, chunk.reshape(len(rows), width)))
             for row, copy in zip(rows.tolist(), groups[-1][1]):
                 copies[row] = copy
 
         def gather() -> None:
             for rows, group in groups:
-                self._buffers.gather(numbers[rows], begins[rows], group.shape[1], group)
+                self._buffers.gather(file_ids[rows], begins[rows], group.shape[1], group)
 
         if self.copies is None:
             self._read(gather)
         else:
-            self._read_copies(gather, numbers, begins, ends)
+            self._read_copies(gather, file_ids, begins, ends)
         return copies
 
     def _read(self, gather: Callable[[], None]) -> None:
@@ -140,39 +140,39 @@ class MappedFiles:
         except UnreadableError as error:
             raise self._error(error) from error
 
-    def read_ahead(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+    def read_ahead(self, file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
         """Prefetches the missing blocks of byte ranges."""
         if self.copies is not None:
             with _store_errors():
-                self.copies.fetch(self.copies.blocks_of(numbers, begins, ends), wait=False)
+                self.copies.fetch(self.copies.blocks_of(file_ids, begins, ends), wait=False)
 
     def _read_copies(
-        self, gather: Callable[[], None], numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray
+        self, gather: Callable[[], None], file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> None:
         assert self.copies is not None
-        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(numbers))
+        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(file_ids))
         if blocks is None:
-            blocks = self.copies.blocks_of(numbers, begins, ends)
+            blocks = self.copies.blocks_of(file_ids, begins, ends)
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
     def _error(self, error: UnreadableError) -> SourceError:
-        self._check(error.number)
+        self._check(error.buffer_id)
         problem = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
-        return SourceError(problem, file=self.name_of(error.number))
+        return SourceError(problem, file=self.name_of(error.buffer_id))
 
-    def name_of(self, number: int) -> str:
+    def name_of(self, file_id: int) -> str:
         """Returns the path of a file, or its URL."""
-        return self._indexes[number].path if self.copies is None else self.copies.urls[number]
+        return self._indexes[file_id].path if self.copies is None else self.copies.urls[file_id]
 
-    def check(self, numbers: Sequence[int]) -> None:
+    def check(self, file_ids: Sequence[int]) -> None:
         """Raises an error if files were changed in place, so copied rows may be wrong.
 
         Writing changes the times of a file before its bytes, so rows that were copied before a
         successful check are right.
 
         Args:
-          numbers: The numbers of the files of copied rows.
+          file_ids: The indices of the files of copied rows.
 
         Raises:
           SourceChangedError: A file has changed; the message names it.
@@ -180,16 +180,16 @@ class MappedFiles:
         # Versions of remote objects are checked during the download.
         if self.copies is not None or (begin := time.monotonic()) < self._next_check:
             return
-        for number in numbers:
-            self._check(number)
-        if numbers:  # The minimum time excludes other load of the machine.
+        for file_id in file_ids:
+            self._check(file_id)
+        if file_ids:  # The minimum time excludes other load of the machine.
             end = time.monotonic()
-            self._seconds_per_file = min(self._seconds_per_file, (end - begin) / len(numbers))
-            if (seconds := self._seconds_per_file * len(numbers)) > _MIN_CHECK_SECONDS:
+            self._seconds_per_file = min(self._seconds_per_file, (end - begin) / len(file_ids))
+            if (seconds := self._seconds_per_file * len(file_ids)) > _MIN_CHECK_SECONDS:
                 self._next_check = end + seconds / _MAX_CHECK_FRACTION
 
-    def _check(self, number: int) -> None:
-        index, opened_state = self._indexes[number], self._states[number]
+    def _check(self, file_id: int) -> None:
+        index, opened_state = self._indexes[file_id], self._states[file_id]
         try:
             state = _file_state(os.stat(index.path))
         except FileNotFoundError:
@@ -198,7 +198,7 @@ class MappedFiles:
             return
         # Changed permissions or new links leave the contents unchanged.
         if state[:4] == opened_state[:4] and self._is_unchanged(index):
-            self._states[number] = state
+            self._states[file_id] = state
             return
         change = (
             "overwritten" if state[2] == opened_state[2] else f"cut or extended to {state[2]} bytes"
@@ -217,7 +217,7 @@ class MappedFiles:
 
 @contextlib.contextmanager
 def _store_errors() -> Iterator[None]:
-    """Turns the errors of object stores into source errors that name the object."""
+    """Converts errors of object stores to source errors with the name of the object."""
     try:
         yield
     except OSError as error:
@@ -228,7 +228,7 @@ def _store_errors() -> Iterator[None]:
 
 def _file_state(state: os.stat_result) -> tuple[int, int, int, int, int]:
     """Returns the identity of a file, its size, and the times of its last changes."""
-    # On Windows, the last one is the time of creation.
+    # On Windows, the last value is the time of creation.
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
@@ -240,7 +240,7 @@ class _Column(NamedTuple):
       stride: The bytes from one value to the next.
       width: The bytes of a value.
       shape: The shape of a value.
-      stored: The dtype in which a number is stored.
+      stored_dtype: The dtype of the stored values.
       dtype: The dtype of the field.
       is_mapped: A mask of the episodes with values of this layout; None for all.
     """
@@ -249,13 +249,13 @@ class _Column(NamedTuple):
     stride: int
     width: int
     shape: tuple[int, ...]
-    stored: np.dtype
+    stored_dtype: np.dtype
     dtype: np.dtype
     is_mapped: np.ndarray | None
 
 
 class _Strings(NamedTuple):
-    """A column of texts or image files, whose locations the index has one by one.
+    """A column of texts or image files; the index has the location of each value.
 
     Attributes:
       name: The name of the field in the index.
@@ -271,8 +271,8 @@ class MappedStorage(Storage):
       episodes: The dataset.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
-      verify: Whether to check the checksums of all records first, unless they were checked before.
-      progress: A callback with the numbers of indexed files and of all.
+      verify: Whether to check the checksums of all records that were not checked before.
+      progress: A callback of the numbers of indexed files and of all files.
 
     Raises:
       UnsupportedFileError: The files cannot be mapped; the message has the reason.
@@ -317,8 +317,8 @@ class MappedStorage(Storage):
 
     @override
     def __reduce__(self) -> Any:
-        given = self._episodes, self.fields, self._options
-        return reopened, (type(self), self.fingerprint(), *given)
+        arguments = self._episodes, self.fields, self._options
+        return reopen, (type(self), self.fingerprint(), *arguments)
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
@@ -332,18 +332,18 @@ class MappedStorage(Storage):
     ) -> None:
         shards = self.shards[episodes]
         ranges = []
-        for stored in map(self.columns.get, paths):
-            if isinstance(stored, _Column):
+        for column in map(self.columns.get, paths):
+            if isinstance(column, _Column):
                 begins, ends = (
-                    stored.begins[episodes] + n * stored.stride for n in (firsts, lasts)
+                    column.begins[episodes] + n * column.stride for n in (firsts, lasts)
                 )
-                ends = ends + stored.width
-                if stored.is_mapped is not None:
-                    ends = np.where(stored.is_mapped[episodes], ends, begins)
+                ends = ends + column.width
+                if column.is_mapped is not None:
+                    ends = np.where(column.is_mapped[episodes], ends, begins)
                 ranges.append((shards, begins, ends))
-            elif stored is not None:
-                begins, _ = self.find_strings(stored.name, shards, episodes, firsts)
-                _, ends = self.find_strings(stored.name, shards, episodes, lasts)
+            elif column is not None:
+                begins, _ = self.find_strings(column.name, shards, episodes, firsts)
+                _, ends = self.find_strings(column.name, shards, episodes, lasts)
                 ranges.append((shards, begins, ends))
         if ranges:
             self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
@@ -354,14 +354,14 @@ class MappedStorage(Storage):
     def find_strings(
         self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the begins and ends of texts, or of image files, as byte offsets in shards."""
+        """Returns the start and end offsets of texts or image files, in bytes of the shards."""
         begins, ends = np.empty((2, len(steps)), np.int64)
         for shard in np.unique(shards).tolist():
-            chosen = np.flatnonzero(shards == shard)
+            rows = np.flatnonzero(shards == shard)
             bounds = self.indexes[shard].find_strings(
-                name, episodes[chosen] - self.firsts[shard], steps[chosen]
+                name, episodes[rows] - self.firsts[shard], steps[rows]
             )
-            begins[chosen], ends[chosen] = bounds
+            begins[rows], ends[rows] = bounds
         return begins, ends
 
     @override
@@ -377,19 +377,19 @@ class MappedStorage(Storage):
         if not isinstance(field, Field) or field.encoding:
             return None
         episodes = np.arange(len(self.shards))
-        stored = self._column_of(name, field, np.ones_like(episodes))
+        column = self._column_of(name, field, np.ones_like(episodes))
         rows = _MappedRows(self, episodes, np.zeros_like(episodes), [])
-        if stored is None or (isinstance(stored, _Column) and stored.is_mapped is not None):
+        if column is None or (isinstance(column, _Column) and column.is_mapped is not None):
             return None
         try:
-            return rows.texts(stored) if isinstance(stored, _Strings) else rows.gathered(stored)
+            return rows.texts(column) if isinstance(column, _Strings) else rows.gather(column)
         finally:
             self.check(episodes)
 
     def is_random(self, path: str) -> bool:
         """True if a field is copied out of the mapped files, for all episodes."""
-        stored = self.columns[path]
-        return isinstance(stored, _Strings) or (stored is not None and stored.is_mapped is None)
+        column = self.columns[path]
+        return isinstance(column, _Strings) or (column is not None and column.is_mapped is None)
 
     def fingerprint(self) -> str:
         """Hashes the record checksums of the files."""
@@ -412,22 +412,20 @@ class MappedStorage(Storage):
         file = self.files.name_of(int(self.shards[episode]))
         return SourceError(problem, file=file, episode=episode, field=path)
 
-    def _concatenated(self, part: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
+    def _concatenate(self, read: Callable[[ShardIndex], np.ndarray]) -> np.ndarray:
         """Concatenates an array of all shard indexes."""
-        parts = [part(index) for index in self.indexes]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        columns = [read(index) for index in self.indexes]
+        return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
-    def _field_column(self, part: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
-        def of_field(index: ShardIndex) -> np.ndarray:
-            return part(index)[:, index.fields.index(name)]
-
-        return self._concatenated(of_field)
+    def _field_column(self, read: Callable[[ShardIndex], np.ndarray], name: str) -> np.ndarray:
+        """Concatenates the column of a field in an array of all shard indexes."""
+        return self._concatenate(lambda index: read(index)[:, index.fields.index(name)])
 
     def _has(self, name: str) -> bool:
         return all(name in index.fields for index in self.indexes)
 
     def _outlines(self) -> Lengths:
-        num_steps = self._concatenated(lambda index: index.num_elements).astype(np.int64)
+        num_steps = self._concatenate(lambda index: index.num_elements).astype(np.int64)
         is_final_known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
             is_final_known = self._last_values(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
@@ -459,11 +457,11 @@ class MappedStorage(Storage):
             return None
         layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
-            first, after = (
-                self._concatenated(lambda index: index.entries[name][0][bounds])  # noqa: B023
+            firsts, ends = (
+                self._concatenate(lambda index: index.entries[name][0][bounds])  # noqa: B023
                 for bounds in (slice(-1), slice(1, None))
             )
-            is_mapped &= after - first == counts
+            is_mapped &= ends - firsts == counts
             return _Strings(name) if (is_mapped | (counts == 0)).all() else None
         if not layout.width:
             return None
@@ -471,13 +469,11 @@ class MappedStorage(Storage):
         sizes = self._field_column(lambda index: index.sizes, name)
         is_mapped &= sizes == counts * stride
         is_mapped |= counts == 0
-        begins = self._concatenated(lambda index: index.offsets) + starts
-        stored = np.dtype(layout.dtype)
+        begins = self._concatenate(lambda index: index.offsets) + starts
         shape = tuple(int(size or 0) for size in field.shape)
-        return _Column(
-            *(begins, stride, layout.width, shape, stored, field.column_dtype),
-            None if is_mapped.all() else is_mapped,
-        )
+        dtypes = np.dtype(layout.dtype), field.column_dtype
+        mask = None if is_mapped.all() else is_mapped
+        return _Column(begins, stride, layout.width, shape, *dtypes, mask)
 
 
 class _MappedRows(FileRows):
@@ -490,39 +486,40 @@ class _MappedRows(FileRows):
     ) -> None:
         super().__init__(storage, episodes, steps)
         self._shards = storage.shards[episodes]
-        # The slow fields are read only once it is known for which episodes.
+        # The fields read by whole episodes; they are read on first use, for the needed episodes.
         self._cached_paths = cached_paths
-        # The slow fields of all rows; other steps of their episodes use them too.
+        # The rows of these fields, shared with rows of other steps of the episodes.
         self._cached_rows: list[Rows] = []
 
     def take(self, path: str) -> np.ndarray:
-        stored = self._storage.columns[path]
-        if stored is None:
+        column = self._storage.columns[path]
+        if column is None:
             if not self._cached_rows:
                 self._cached_rows.append(self._read_cached(slice(None)))
-            return self._cached_rows[0].at(self._steps).take(path)
-        if isinstance(stored, _Strings):
+            return self._cached_rows[0].with_steps(self._steps).take(path)
+        if isinstance(column, _Strings):
             if self._storage.fields[path].encoding:
-                return self._decoded(path, functools.partial(self._strings, stored))
-            return self.texts(stored)
-        if stored.is_mapped is None:
-            return self.gathered(stored)
-        is_mapped = stored.is_mapped[self._episodes]
+                return self._decode(path, functools.partial(self._strings, column))
+            return self.texts(column)
+        if column.is_mapped is None:
+            return self.gather(column)
+        is_mapped = column.is_mapped[self._episodes]
         if is_mapped.all():
-            return self.gathered(stored)
+            return self.gather(column)
         cached_values = self._read_cached(~is_mapped).take(path)
         rows = arrays.empty((len(is_mapped), *cached_values.shape[1:]), cached_values.dtype)
         rows[~is_mapped] = cached_values
-        rows[is_mapped] = self.gathered(stored, is_mapped)
+        rows[is_mapped] = self.gather(column, is_mapped)
         return rows
 
     def _read_cached(self, rows: Any) -> Rows:
         episodes, steps = self._episodes[rows], self._steps[rows]
         return self._storage.cached_storage.rows(episodes, steps, self._cached_paths)
 
-    def gathered(self, column: _Column, rows: Any = slice(None)) -> np.ndarray:
+    def gather(self, column: _Column, rows: Any = slice(None)) -> np.ndarray:
+        """Returns the values of a column in some rows."""
         steps = self._steps[rows]
-        out = arrays.empty((len(steps), *column.shape), column.stored)
+        out = arrays.empty((len(steps), *column.shape), column.stored_dtype)
         if len(out):
             self._storage.files.gather_steps(
                 self._shards[rows],
@@ -533,20 +530,20 @@ class _MappedRows(FileRows):
                 column.width,
                 arrays.as_bytes(out).reshape(-1, column.width),
             )
-        if column.stored == column.dtype:
+        if column.stored_dtype == column.dtype:
             return out
         return out != 0 if column.dtype == np.bool_ else out.astype(column.dtype)
 
-    def texts(self, stored: _Strings) -> np.ndarray:
+    def texts(self, column: _Strings) -> np.ndarray:
         texts = np.empty(len(self._steps), object)
-        strings = self._strings(stored, np.arange(len(self._steps)))
+        strings = self._strings(column, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]
         return texts
 
-    def _strings(self, stored: _Strings, rows: np.ndarray) -> list[np.ndarray]:
+    def _strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns the bytes of texts or image files."""
         shards = self._shards[rows]
         begins, ends = self._storage.find_strings(
-            stored.name, shards, self._episodes[rows], self._steps[rows]
+            column.name, shards, self._episodes[rows], self._steps[rows]
         )
-        return self._storage.files.copies_of(shards, begins, ends)
+        return self._storage.files.copy_ranges(shards, begins, ends)

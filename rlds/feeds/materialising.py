@@ -50,19 +50,19 @@ def materialise(
     Numbers are stored uncompressed, with the same size in every step. Images stay files or pixels,
     unless `images` is set. Metadata of episodes is kept, as by `tfds_builders.convert`.
 
-    The dataset is renamed into the directory when it is complete. Leftovers of a killed process are
-    removed by the next call.
+    The directory appears when the dataset is complete. The next call removes the unfinished files
+    of a killed process.
 
     Args:
       source: An argument of `rlds.sources.open`, or the episodes that it returns.
       directory: The new local folder of the dataset; it must be empty, or not exist.
-      split: The split, or a part such as `train[:90%]`; all splits by default.
+      split: The split, or a slice such as `train[:90%]`; all splits by default.
       fields: Paths of the step fields to copy, in addition to the flags; all by default.
       name: The name of the dataset; by default its current name, or "materialised".
-      images: The storage of images. "stored" leaves them as they are. "raw" stores pixels, which
-        feeds copy without decoding: several times the space, and a small part of the time. "png"
-        stores uint8 arrays of shape `(height, width, 1 | 3 | 4)` as PNG files, which are smaller,
-        and slower to write and to read; not for TFDS datasets.
+      images: The storage of images. "stored" keeps it unchanged. "raw" stores pixels, which feeds
+        copy without decoding: much faster, for several times the space. "png" stores uint8 arrays
+        of shape `(height, width, 1 | 3 | 4)` as PNG files, which are smaller, and slower to write
+        and to read; not for TFDS datasets.
       png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that compress well. All levels are lossless.
       image_size: With "raw", the new height and width of uint8 images, see
@@ -78,7 +78,7 @@ def materialise(
 
     Raises:
       FileExistsError: The directory is not empty, or another process writes to it.
-      FileNotFoundError: There is nothing at the path of the source.
+      FileNotFoundError: The path of the source does not exist.
       KeyError: There is no such split, or no such field.
       SourceError: An episode is damaged, or breaks a rule of RLDS; the message has the location.
       ValueError: The directory is not on this machine, a field cannot be stored, or images have no
@@ -125,7 +125,7 @@ def materialise(
         png_level=png_level,
     )
     with atomic_target(directory) as draft:
-        drafts = draft.parent  # Unfinished parts are removed with it.
+        drafts = draft.parent  # Unfinished files are removed with this folder.
         write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
         for written_split in tfds_files.open_folder(draft).values():
             tfds_files.open_indexes(written_split)
@@ -133,10 +133,10 @@ def materialise(
 
 
 class Materialised(ChangedImages):
-    """A view of episodes with selected step fields, and images as `materialise` stores them.
+    """A view of episodes with selected step fields, and images in the form of `materialise`.
 
     Args:
-      source: The episodes, with the files of images.
+      source: The episodes, with encoded image files.
       fields: Paths of the fields; all if None.
       images: See `materialise`.
       size: The height and width of the images, see `materialise`.
@@ -201,7 +201,7 @@ class Materialised(ChangedImages):
         try:
             images = column if decoder is None else decoder.decode(list(column))
         except ImageError as error:
-            problem, file = error.what, files_of(self)
+            problem, file = error.problem, files_of(self)
             raise SourceError(problem, file=file, row=error.row, field=path) from error
         if size is None or images.dtype != np.uint8:
             return np.asarray(images)

@@ -24,8 +24,8 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
     """Writes statistics in the form of Octo, for its argument `dataset_statistics`.
 
     Args:
-      statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`; of several
-        datasets by their names, as checkpoints of Octo have them.
+      statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`; for several
+        datasets by their names, as in checkpoints of Octo.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
@@ -42,14 +42,14 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
-    """Reads the statistics of the "action" and the "state" that Octo wrote.
+    """Reads the statistics of the "action" and the "state" from a file of Octo.
 
     Args:
       text: The content of the file.
       dataset_name: The name of the dataset, if there are several.
 
     Raises:
-      ValueError: There are no such statistics in it.
+      ValueError: The text has no such statistics.
     """
     return from_policy_json(text, dataset_name)
 
@@ -72,24 +72,24 @@ class OctoSamples(NormalizedPolicySamples):
       dataset_name: The name of the dataset in the samples.
       window_size: The number of observations in a sample.
       action_horizon: The number of actions for each observation.
-      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
-        leaves them as they are.
+      statistics: Statistics that normalize the action and the state, see `Roles.statistics_of`;
+        None for no normalization.
       kind: "normal", or "bounds_q99", which Octo calls "bounds".
-      goal_seed: The seed of goals, which are drawn from the step and the following ones; None for
+      goal_seed: The seed of goals, which are drawn from the step and the following steps; None for
         no goals.
-      max_goal_distance: The number of steps that the goal is drawn from, including the step itself.
-      keep_image_prob: The probability of goal images in place of the instruction, which is then
-        empty, and vice versa. Without an instruction it is 1. None for both.
+      max_goal_distance: The number of steps from which the goal is drawn, with the step itself.
+      keep_image_prob: The probability of goal images. A sample has either goal images or an
+        instruction; a sample without an instruction has goal images. None for both.
       max_action_dim: The number of elements of the action, padded with zeros.
       max_proprio_dim: The number of elements of the state, padded with zeros.
-      image_size: The new height and width of images, or these by camera; also of missing cameras,
-        whose images are black.
+      image_size: The new height and width of images, for all cameras or by camera. Missing cameras
+        have black images of this size.
       include_last_action: Whether to include the last step of each episode, as Octo does. If False,
-        the step of a known final observation is left out.
+        final observations are excluded.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
-      ValueError: A number is out of range, or a vector is too long.
+      ValueError: An argument is out of range, or a vector is too long.
     """
 
     _: dataclasses.KW_ONLY
@@ -100,17 +100,17 @@ class OctoSamples(NormalizedPolicySamples):
     max_proprio_dim: int | None = None
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        _, episodes, steps, epoch = chosen
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        _, episodes, steps, epoch = sample_rows
         ends = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._sample_goals(chosen, steps, np.minimum(last, ends))
-        task = self._task(chosen, goals)
+        goals = self._sample_goals(sample_rows, steps, np.minimum(last, ends))
+        task = self._task(sample_rows, goals)
         if goals is not None and self.keep_image_prob is not None:
-            is_kept = uniform_of(chosen.numbers, key_of("task", self.goal_seed or 0, epoch))
-            goals = _drop_goal_or_text(task, is_kept < self.keep_image_prob, goals, ends - 1)
-        # First each action of a sample once, then the chunk of each observation.
+            uniform = uniform_of(sample_rows.indices, key_of("task", self.goal_seed or 0, epoch))
+            goals = _drop_goal_or_text(task, uniform < self.keep_image_prob, goals, ends - 1)
+        # Reads each action of a sample once; chunks of observations overlap.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
@@ -121,17 +121,17 @@ class OctoSamples(NormalizedPolicySamples):
         goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
         return {
-            **self._observation(chosen._replace(steps=np.maximum(times, 0)), "observation"),
+            **self._observation(sample_rows._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/timestep_pad_mask": times >= 0,
             "observation/task_completed": is_completed,
             **task,
             "action": actions,
-            "dataset_name": self._name(len(steps)),
+            "dataset_name": self._names(len(steps)),
             "action_pad_mask": ~(is_completed[..., np.newaxis] | is_padded),
         }
 
-    def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
-        columns = super()._observation(chosen, prefix)
+    def _observation(self, sample_rows: SampleRows, prefix: str) -> Columns:
+        columns = super()._observation(sample_rows, prefix)
         name = f"{prefix}/{PROPRIO}"
         if name in columns:
             columns[name] = pad_vector(columns[name], self.max_proprio_dim, STATE)

@@ -26,7 +26,7 @@ _ACTIONS = "actions"
 def statistics_to_json(statistics: Statistics) -> str:
     """Writes statistics as the `norm_stats.json` of openpi.
 
-    `compute_statistics` counts actions as openpi does. `Roles.statistics_of` counts each once.
+    `compute_statistics` counts actions as openpi does; `Roles.statistics_of` counts an action once.
 
     Args:
       statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`.
@@ -44,10 +44,10 @@ def statistics_to_json(statistics: Statistics) -> str:
 
 
 def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) -> Statistics:
-    """Reads the statistics of the "action" and the "state" that openpi wrote.
+    """Reads the statistics of the "action" and the "state" from a file of openpi.
 
-    The file has no counts, minima and maxima. So these statistics cannot be merged with others, and
-    `normalize` supports only the kinds "normal" and "bounds_q99".
+    The file has no counts, minima and maxima. So these statistics cannot be merged, and `normalize`
+    supports only the kinds "normal" and "bounds_q99".
 
     Args:
       text: The content of a `norm_stats.json`.
@@ -57,14 +57,14 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
     Raises:
       ValueError: The text has no such statistics, or they have fewer elements.
     """
-    read = Statistics.from_json(text)
+    stored = Statistics.from_json(text)
     names = {STATE: STATE, _ACTIONS: ACTION}
     fields = {
-        role: _first_elements(read[name], (dims or {}).get(role), role)
+        role: _first_elements(stored[name], (dims or {}).get(role), role)
         for name, role in names.items()
-        if name in read
+        if name in stored
     }
-    return dataclasses.replace(read, fields=fields)
+    return dataclasses.replace(stored, fields=fields)
 
 
 def _as_norm_stats(field: FieldStatistics, role: str) -> dict[str, Any]:
@@ -92,18 +92,17 @@ def _first_elements(field: FieldStatistics, dim: int | None, role: str) -> Field
 class OpenpiSamples(PolicySamples):
     """Samples for openpi: one for each step, as in its DROID loader.
 
-    A batch has `observation` (the images by their cameras, and the fields of the state, by the last
-    part of their paths), `actions` of shape `[n, action_horizon, action]`, and `prompt`. Beyond the
-    last step of an episode the last action is repeated; there are no masks. Values are not
-    normalized; openpi does that later.
+    A batch has `observation` (the images by camera, and the fields of the state by name), `actions`
+    of shape `[n, action_horizon, action]`, and `prompt`. Beyond the last step of an episode the
+    last action is repeated; there are no masks. Values are not normalized; openpi does that later.
 
     Args:
       table: The steps.
       roles: The fields of the policy's inputs and outputs.
       action_horizon: The number of actions in a sample.
-      image_size: The new height and width of images, or these by camera.
+      image_size: The new height and width of images, for all cameras or by camera.
       include_last_action: Whether to include the last step of each episode, as openpi does. If
-        False, the step of a known final observation is left out.
+        False, final observations are excluded.
 
     Raises:
       KeyError: There is no such field.
@@ -114,37 +113,37 @@ class OpenpiSamples(PolicySamples):
     action_horizon: int = 16
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        _, episodes, steps, _ = chosen
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        _, episodes, steps, _ = sample_rows
         last = self._counts[episodes][:, np.newaxis] - 1
         action_steps = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
-        taken = self._choose_fields(chosen, [*images, *state])
+        values = self._choose_fields(sample_rows, [*images, *state])
         actions = self._take(episodes, action_steps, self.roles.action)
         columns = {"actions": as_vector(self.roles.action, actions, action_steps.shape)}
-        for camera, image in self._images(taken, steps):
+        for camera, image in self._images(values, steps):
             columns[f"observation/{camera}"] = image
         for path in state:
             name = f"observation/{path.rpartition('/')[2]}"
             if name in columns:
                 raise ValueError(f"two fields of the state would have the name {name!r}")
-            columns[name] = taken[path]
-        for texts in self._instructions(chosen):
+            columns[name] = values[path]
+        for texts in self._instructions(sample_rows):
             columns["prompt"] = texts
         return columns
 
 
 def compute_statistics(batches: Iterable[Batch], roles: Roles) -> Statistics:
-    """Computes statistics as openpi does: an action counts once for each chunk that has it.
+    """Computes statistics as openpi does: an action counts once for each chunk that includes it.
 
     Args:
       batches: A finite iterable of batches of `OpenpiSamples`.
       roles: The roles of the samples.
 
     Returns:
-      The statistics of the "action" and, if there is one, of the "state". Quantiles are exact up to
-      8191 values; openpi computes them from a histogram.
+      The statistics of the "action" and, if there is a state, of the "state". Quantiles are exact
+      up to 8191 values; openpi computes quantiles from a histogram.
 
     Raises:
       ValueError: There are no batches.

@@ -23,9 +23,9 @@ __all__ = ["OpenVLASamples", "rows_of", "statistics_from_json", "statistics_to_j
 def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str:
     """Writes statistics as OpenVLA does.
 
-    Its argument `dataset_statistics` takes the statistics of one dataset. The
-    `dataset_statistics.json` of a checkpoint has those of several datasets, by name. Without a
-    state, zeros are written, which OpenVLA requires.
+    The argument `dataset_statistics` of OpenVLA takes the statistics of one dataset. The
+    `dataset_statistics.json` of a checkpoint has the statistics of several datasets, by name. For a
+    dataset without a state, zeros are written, which OpenVLA requires.
 
     Args:
       statistics: Statistics of the "action" and the "state", see `Roles.statistics_of`.
@@ -37,14 +37,14 @@ def statistics_to_json(statistics: Statistics | Mapping[str, Statistics]) -> str
 
 
 def statistics_from_json(text: str, *, dataset_name: str | None = None) -> Statistics:
-    """Reads the statistics of the "action" and the "state" that OpenVLA wrote.
+    """Reads the statistics of the "action" and the "state" from a file of OpenVLA.
 
     Args:
       text: The content of the file.
       dataset_name: The name of the dataset, if there are several.
 
     Raises:
-      ValueError: There are no such statistics in it.
+      ValueError: The text has no such statistics.
     """
     return from_policy_json(text, dataset_name)
 
@@ -77,21 +77,21 @@ class OpenVLASamples(NormalizedPolicySamples):
       dataset_name: The name of the dataset in the samples.
       window_size: The number of observations in a sample.
       future_action_window_size: The number of future actions in a sample.
-      absolute_action_mask: A mask of the absolute elements of the action; none by default.
-      only_whole: Whether to leave out the last steps without a full window of future actions, and
+      absolute_action_mask: A mask of the absolute elements of the action; all relative by default.
+      only_whole: Whether to exclude the last steps without a full window of future actions, and
         to ignore goals in the padding of actions, as OpenVLA-OFT does.
-      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
-        leaves them as they are.
+      statistics: Statistics that normalize the action and the state, see `Roles.statistics_of`;
+        None for no normalization.
       kind: "normal", "bounds", or "bounds_q99", which OpenVLA trains with.
       goal_seed: The seed of goals, drawn from the following steps; None for no goals.
-      image_size: The new height and width of images, or these by camera; also of missing cameras,
-        whose images are black.
+      image_size: The new height and width of images, for all cameras or by camera. Missing cameras
+        have black images of this size.
       include_last_action: Whether to include the last step of each episode, as OpenVLA does. If
-        False, the step of a known final observation is left out.
+        False, final observations are excluded.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
-      ValueError: A number is out of range, or a vector is too long.
+      ValueError: An argument is out of range, or a vector is too long.
     """
 
     _: dataclasses.KW_ONLY
@@ -106,38 +106,38 @@ class OpenVLASamples(NormalizedPolicySamples):
         return np.maximum(counts - num_excluded, 0)
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        _, episodes, steps, _ = chosen
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        _, episodes, steps, _ = sample_rows
         last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        goals = self._sample_goals(chosen, np.minimum(steps + 1, last), last + 1)
-        until = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
+        goals = self._sample_goals(sample_rows, np.minimum(steps + 1, last), last + 1)
+        ends = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
         )
-        actions = self._actions(episodes, np.clip(action_steps, 0, until))
-        given = self.absolute_action_mask
-        is_absolute = np.zeros(actions.shape[-1], np.bool_) if given is None else np.array(given)
+        actions = self._actions(episodes, np.clip(action_steps, 0, ends))
+        mask = self.absolute_action_mask
+        is_absolute = np.zeros(actions.shape[-1], np.bool_) if mask is None else np.array(mask)
         if is_absolute.shape != actions.shape[-1:]:
             raise ValueError(
                 f"absolute_action_mask has {len(is_absolute)} elements, the action has "
                 f"{actions.shape[-1]}"
             )
-        actions[(action_steps > until)[:, :, np.newaxis] & ~is_absolute] = 0.0
+        actions[(action_steps > ends)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
-            **self._observation(chosen._replace(steps=np.maximum(times, 0)), "observation"),
+            **self._observation(sample_rows._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/pad_mask": times >= 0,
-            **self._task(chosen, goals),
+            **self._task(sample_rows, goals),
             "action": actions,
-            "dataset_name": self._name(len(steps)),
+            "dataset_name": self._names(len(steps)),
         }
-        if given is not None:
+        if mask is not None:
             columns["absolute_action_mask"] = np.tile(is_absolute, (len(steps), 1))
         return columns
 
 
 def rows_of(batch: Batch) -> Iterator[Batch]:
-    """Yields the samples of a batch, one by one, as `RLDSBatchTransform` takes them.
+    """Yields the samples of a batch one by one, as inputs of `RLDSBatchTransform`.
 
     >>> for row in rows_of({"action": np.eye(2), "task": {"timestep": np.arange(2)}}):
     ...     print(row["action"].tolist(), row["task"]["timestep"])
@@ -146,5 +146,5 @@ def rows_of(batch: Batch) -> Iterator[Batch]:
     """
     columns = dict(named_leaves(batch))
     size = min(len(column) for column in columns.values())
-    for number in range(size):
-        yield nest({path: column[number] for path, column in columns.items()})
+    for row in range(size):
+        yield nest({path: column[row] for path, column in columns.items()})

@@ -1,6 +1,6 @@
 """Orders of samples in an epoch: in order, shuffled, weighted, or shuffled by segments.
 
-An order is a formula, not a list: it needs no memory per sample, and gives random access.
+An order is computed, not stored: it needs no memory per sample, and has random access.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Order(abc.ABC):
         self.size = size
 
     @abc.abstractmethod
-    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Returns the numbers of the samples at some positions of an epoch.
+    def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Returns the indices of the samples at some positions of an epoch.
 
         Args:
           epoch: The epoch.
-          positions: Positions from 0 on, below the number of samples, int64 of shape `[n]`.
+          positions: Positions in the epoch, from 0 to `size - 1`, int64 of shape `[n]`.
         """
 
     def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -42,24 +42,24 @@ class Order(abc.ABC):
 
         Args:
           epoch: The epoch.
-          positions: See `numbers`.
+          positions: See `indices_at`.
 
         Returns:
           The first sample of each run, and the last sample of each run.
         """
-        numbers = self.numbers(epoch, positions)
-        return numbers, numbers
+        indices = self.indices_at(epoch, positions)
+        return indices, indices
 
 
 class InOrder(Order):
-    """The order of the sample numbers.
+    """The samples in their stored order.
 
-    >>> InOrder(3).numbers(0, np.array([0, 2]))
+    >>> InOrder(3).indices_at(0, np.array([0, 2]))
     array([0, 2])
     """
 
     @override
-    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+    def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         del epoch
         return positions
 
@@ -71,7 +71,7 @@ class Shuffled(Order):
       size: The number of samples.
       seed: The seed of the order.
 
-    >>> sorted(Shuffled(5, seed=1).numbers(0, np.arange(5)).tolist())
+    >>> sorted(Shuffled(5, seed=1).indices_at(0, np.arange(5)).tolist())
     [0, 1, 2, 3, 4]
     """
 
@@ -80,7 +80,7 @@ class Shuffled(Order):
         self._seed = seed
 
     @override
-    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+    def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return permute(positions, self.size, key_of("samples", self._seed, epoch))
 
 
@@ -91,7 +91,7 @@ class Weighted(Order):
       weights: The weight of each sample.
       seed: The seed of the order.
 
-    >>> Weighted(np.array([1.0, 0.0, 1.0]), seed=1).numbers(0, np.arange(8)).tolist()
+    >>> Weighted(np.array([1.0, 0.0, 1.0]), seed=1).indices_at(0, np.arange(8)).tolist()
     [2, 0, 0, 0, 2, 2, 2, 2]
     """
 
@@ -101,7 +101,7 @@ class Weighted(Order):
         self._last = int(np.searchsorted(self._bounds, self._bounds[-1]))
 
     @override
-    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+    def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         drawn = uniform_of(positions, key_of("weighted", self._seed, epoch)) * self._bounds[-1]
         # Rounding may reach the end, where samples may have no weight.
         return np.minimum(np.searchsorted(self._bounds, drawn, side="right"), self._last)
@@ -111,27 +111,27 @@ class Segmented(Order):
     """A shuffle of segments of consecutive samples, then of the samples in a window of segments.
 
     The samples of a window come from few ranges of the data, which are read as a whole, and fit in
-    memory. It takes 32 bytes of memory for each segment.
+    memory. The order takes 32 bytes of memory for each segment.
 
     Each lane has its own segments. Samples alternate between lanes, so a rank that gets every
     second or fourth row reads only the segments of its lanes.
 
     Args:
-      counts: The number of samples of each episode, in the order of their numbers.
+      counts: The number of samples of each episode.
       seed: The seed of the order.
-      length: The approximate number of samples in a segment: a part of a long episode, or several
-        whole episodes in a row. None for one episode per segment.
-      window: The number of segments that are shuffled at a time.
+      length: The approximate number of samples in a segment: a range of a long episode, or several
+        consecutive episodes. None for one episode per segment.
+      window: The number of segments that are shuffled together.
       lanes: The number of lanes: a power of two.
 
     Raises:
-      ValueError: A number is not positive, or the number of lanes is no power of two.
+      ValueError: An argument is not positive, or the number of lanes is not a power of two.
 
     >>> order = Segmented(np.full(10, 100), seed=1, length=50, window=2)
-    >>> len({int(n) // 50 for n in order.numbers(0, np.arange(100))})
+    >>> len({int(n) // 50 for n in order.indices_at(0, np.arange(100))})
     2
     >>> order = Segmented(np.full(10, 100), seed=1, length=50, window=2, lanes=2)
-    >>> len({int(n) // 50 for n in order.numbers(0, np.arange(0, 1000, 2))})
+    >>> len({int(n) // 50 for n in order.indices_at(0, np.arange(0, 1000, 2))})
     10
     """
 
@@ -139,9 +139,9 @@ class Segmented(Order):
         self, counts: np.ndarray, seed: int, length: int | None, window: int, lanes: int = 1
     ) -> None:
         super().__init__(int(counts.sum()))
-        for name, number in (("length", length), ("window", window), ("lanes", lanes)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be positive, got {number}")
+        for name, value in (("length", length), ("window", window), ("lanes", lanes)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
         if lanes & (lanes - 1):
             raise ValueError(f"lanes must be a power of two, got {lanes}")
         self._seed, self.length, self.window, self.lanes = seed, length, window, lanes
@@ -156,7 +156,7 @@ class Segmented(Order):
         self._cached_order: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @override
-    def numbers(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+    def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         order, ends = self._segments(epoch)
         lanes = positions % self.lanes
         positions = positions // self.lanes + self._lane_begins[lanes]
@@ -167,22 +167,22 @@ class Segmented(Order):
         rows = np.argsort(groups, kind="stable")
         shuffled = np.empty_like(positions)
         group_bounds = np.flatnonzero(np.diff(groups[rows])) + 1
-        for chosen in np.split(rows, group_bounds) if len(rows) else ():
-            window, lane = divmod(int(groups[chosen[0]]), self.lanes)
+        for group in np.split(rows, group_bounds) if len(rows) else ():
+            window, lane = divmod(int(groups[group[0]]), self.lanes)
             first = int(first_segments[lane]) + window * lane_window
             window_end = min(first + lane_window, len(ends))
             begin = max(int(ends[first - 1]) if first else 0, int(self._lane_begins[lane]))
             size = min(int(ends[window_end - 1]), int(self._lane_ends[lane])) - begin
             key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
-            shuffled[chosen] = begin + permute(positions[chosen] - begin, size, key)
-        at = locate(shuffled, ends)
-        segments = order[at]
-        offsets = shuffled - (ends[at] - self._sizes[segments])
+            shuffled[group] = begin + permute(positions[group] - begin, size, key)
+        ranks = locate(shuffled, ends)
+        segments = order[ranks]
+        offsets = shuffled - (ends[ranks] - self._sizes[segments])
         return self._begins[segments] + offsets
 
     @override
     def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the segments of the windows with these positions."""
+        """Returns the segments of the shuffle windows around some positions."""
         order, ends = self._segments(epoch)
         first_segments = locate(self._lane_begins, ends)
         lane_window = max(self.window // self.lanes, 1)
@@ -208,23 +208,23 @@ class Segmented(Order):
 
 
 def _bit_reversed(count: int) -> np.ndarray:
-    """Returns the numbers below a power of two in bit-reversed order.
+    """Returns the integers below a power of two in bit-reversed order.
 
     >>> _bit_reversed(4)
     array([0, 2, 1, 3])
     """
-    numbers = np.zeros(1, np.int64)
-    while len(numbers) < count:
-        numbers = np.concatenate([2 * numbers, 2 * numbers + 1])
-    return numbers
+    integers = np.zeros(1, np.int64)
+    while len(integers) < count:
+        integers = np.concatenate([2 * integers, 2 * integers + 1])
+    return integers
 
 
 def _segment_begins(counts: np.ndarray, length: int | None) -> np.ndarray:
     begins: np.ndarray = np.cumsum(counts) - counts
     if length is None:
         return begins
-    parts = -(-counts // length)
-    begins = np.repeat(begins, parts) + numbered(parts) * length
+    num_segments = -(-counts // length)
+    begins = np.repeat(begins, num_segments) + numbered(num_segments) * length
     # Short episodes that begin within the same `length` samples share a segment.
     is_first: np.ndarray = np.diff(begins // length, prepend=-1) != 0
     return begins[is_first]
@@ -235,9 +235,9 @@ class SegmentShuffle:
     """The parameters of a shuffle of segments, see `Segmented`.
 
     Attributes:
-      length: The approximate number of samples in a segment: a part of a long episode, or several
-        whole episodes in a row. None for one episode per segment.
-      window: The number of segments that are shuffled at a time.
+      length: The approximate number of samples in a segment: a range of a long episode, or several
+        consecutive episodes. None for one episode per segment.
+      window: The number of segments that are shuffled together.
       lanes: A power of two: the largest number of ranks that read disjoint segments.
     """
 

@@ -15,36 +15,36 @@ from rlds.feeds import _core
 __all__ = ["RowRandom", "key_of", "uniform_of"]
 
 
-def key_of(*parts: int | str) -> int:
-    """Hashes numbers and texts to a key of 64 bits.
+def key_of(*values: int | str) -> int:
+    """Hashes integers and texts to a key of 64 bits.
 
-    Different parts, or parts in another order, give independent keys: seed 5 in epoch 1 is
+    Different values, or values in another order, give independent keys: seed 5 in epoch 1 is
     unrelated to seed 6 in epoch 0. The key is the same in all releases, and on all machines.
 
     >>> key_of(5, 1), key_of(6, 0), key_of(5, "epoch", 1)
     (9301130184508411175, 10045742090197648491, 8107139532360900591)
     """
-    text = json.dumps([p if isinstance(p, str) else int(operator.index(p)) for p in parts])
+    text = json.dumps([v if isinstance(v, str) else int(operator.index(v)) for v in values])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def uniform_of(numbers: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float64]:
-    """Returns a reproducible random number in [0, 1) for each number.
+def uniform_of(indices: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float64]:
+    """Returns a reproducible random number in [0, 1) for each index.
 
     >>> uniform_of(np.array([3, 4, 3]), key_of("example")).round(3)
     array([0.238, 0.832, 0.238])
     """
-    return (_core.hash_many(numbers, key) >> np.uint64(11)) / (1 << 53)
+    return (_core.hash_many(indices, key) >> np.uint64(11)) / (1 << 53)
 
 
 class RowRandom:
     """Random numbers for the rows of a batch; each row has its own sequence.
 
     A row gets the same numbers in every batch and on every rank. The methods are those of
-    `numpy.random.Generator`; the first axis of a shape is that of the rows.
+    `numpy.random.Generator`; the first axis of a shape is the axis of the rows.
 
     Args:
-      positions: A unique number of each row, int64 of shape `[rows]`.
+      positions: The unique position of each row, int64 of shape `[rows]`.
       key: A key, such as `key_of(seed)`.
 
     >>> rng, other = RowRandom(np.array([3, 4, 5]), 1), RowRandom(np.array([5]), 1)
@@ -65,12 +65,12 @@ class RowRandom:
         if shape[:1] != self._rows.shape:
             raise ValueError(
                 f"size {size} does not begin with the number of rows, {len(self._rows)}: each row "
-                "gets numbers of its own"
+                "gets its own numbers"
             )
-        each = np.arange(math.prod(shape[1:]), dtype=np.uint64)
+        offsets = np.arange(math.prod(shape[1:]), dtype=np.uint64)
         self._calls += 1
-        numbers = (self._rows[:, np.newaxis] + each).reshape(-1).view(np.int64)
-        return uniform_of(numbers, key_of("draw", self._calls)).reshape(shape)
+        indices = (self._rows[:, np.newaxis] + offsets).reshape(-1).view(np.int64)
+        return uniform_of(indices, key_of("draw", self._calls)).reshape(shape)
 
     def uniform(
         self,

@@ -1,4 +1,4 @@
-"""Choice of the shuffle of a feed by the storage of its data, and the cost of batches."""
+"""Plans of a feed: the choice of the shuffle by the storage of the data, and batch costs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from rlds.feeds.order import SegmentShuffle
 from rlds.feeds.samples import Samples
 from rlds.feeds.storage import row_bytes
-from rlds.feeds.table import in_words
+from rlds.feeds.table import list_names
 
 __all__ = ["Plan", "explain", "planned_shuffle", "samples_ahead"]
 
 # The number of samples in a shuffle window, if they fit into memory.
 _WINDOW_SAMPLES = 32_768
-# The size of a segment, up to which seek time dominates.
+# The size of a segment up to which seek time dominates.
 _SEGMENT_BYTES = 256 << 10
-# The least number of segments in a shuffle window.
+# The minimum number of segments in a shuffle window.
 _MIN_SEGMENTS = 64
 _MIN_LANE_SEGMENTS, _MAX_LANES = 4, 64
 _COMPRESSED_FRACTION = 0.1
 _DEFAULT_BYTES = 64
-# For remote data, the size of a segment, and the bytes to prefetch.
+# For remote data: the size of a segment, and the bytes to prefetch.
 _REMOTE_SEGMENT_BYTES, _PREFETCH_BYTES = 1 << 20, 64 << 20
-# The most samples to prefetch without segments, as random samples share no ranges.
+# The maximum number of samples to prefetch without segments: random samples share no ranges.
 _MAX_PREFETCH = 1024
 # The size of compressed chunks of logs; consecutive episodes share chunks.
 _CHUNK_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
     Attributes:
       shuffle: A `shuffle` of `Feed`, other than "auto" and "segments".
-      reason: The reason for the choice, in words.
+      reason: The reason for the choice, as text.
     """
 
     shuffle: str | SegmentShuffle | None
@@ -62,7 +62,7 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
         if requested not in ("auto", "global"):
             raise ValueError(
                 f"shuffle: got {requested!r}, but weighted samples are drawn at random: "
-                "leave it out"
+                "omit the argument"
             )
         return Plan("weighted", "the samples have weights")
     if requested in (None, "global") or isinstance(requested, SegmentShuffle):
@@ -86,12 +86,12 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
         return Plan("global", reason)
     if episodic:
         why = storage.why_cached or "the fields are not stored as plain numbers"
-        reason = f"whole episodes are read for {in_words(episodic)}: {why}"
+        reason = f"whole episodes are read for {list_names(episodic)}: {why}"
         return Plan(_whole_episodes(samples), reason)
     reason, segment_bytes, window = "you chose it", _SEGMENT_BYTES, _WINDOW_SAMPLES
     size = max(_step_bytes(samples), 1)
     if storage.is_remote:
-        reason = "the data is in an object store, and parts of it are read ahead"
+        reason = "the data is in an object store, and segments of it are read ahead"
         window = min(int(_PREFETCH_BYTES / size), len(samples))
         segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _MIN_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
@@ -107,14 +107,14 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     table = samples.table
     if not table.storage.is_remote:
         return 0
-    if _episodic(samples):  # Episodes read ahead share the cache with the ones in use.
+    if _episodic(samples):  # Prefetched episodes share the cache with the episodes in use.
         return min(int(table.cache_bytes / 4 / max(_episodic_bytes(samples), 1)), _WINDOW_SAMPLES)
     ahead = int(_PREFETCH_BYTES / max(_step_bytes(samples), 1))
     return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _MAX_PREFETCH)
 
 
 def _whole_episodes(samples: Samples) -> SegmentShuffle:
-    """Plans segments of whole episodes; short episodes are joined.
+    """Plans segments of whole episodes; a segment may have several short episodes.
 
     The segments in the shuffle window take at most half of the cache of episodes.
     """
@@ -128,7 +128,7 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
 
 
 def _with_lanes(length: int, window: int, steps: int) -> SegmentShuffle:
-    """Returns a shuffle with the most lanes that leave enough segments in each lane's window."""
+    """Returns a shuffle with the maximum number of lanes, given enough segments per lane."""
     lanes = min(max(window, steps // length) // _MIN_LANE_SEGMENTS, _MAX_LANES)
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
 
@@ -169,23 +169,23 @@ def _memory_bytes() -> int:
     return memory
 
 
-def explain(parts: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:
+def explain(datasets: Sequence[Samples], plans: Sequence[Plan], batch_size: int) -> str:
     """Explains the cost of a batch, and the ways to reduce it.
 
     Args:
-      parts: The samples of each dataset.
+      datasets: The samples of each dataset.
       plans: The plan of each dataset.
       batch_size: The number of samples in a batch.
     """
     lines = []
-    for part, plan in zip(parts, plans):
-        lines += [repr(part), f"shuffle: {_shuffle_text(part, plan)}; {plan.reason}"]
-        lines += _count_lines(part)
-        lines += [f"  {line}" for line in _field_lines(part, _read_amplification(part, plan))]
-        if not _fits_cache(part):
+    for samples, plan in zip(datasets, plans):
+        lines += [repr(samples), f"shuffle: {_shuffle_text(samples, plan)}; {plan.reason}"]
+        lines += _count_lines(samples)
+        lines += [f"  {line}" for line in _field_lines(samples, _read_amplification(samples, plan))]
+        if not _fits_cache(samples):
             lines.append(
                 "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "
-                "read one by one; or leave out fields that you do not need (fields=[...])"
+                "read one by one; or omit fields that you do not need (fields=[...])"
             )
     return "\n".join(lines)
 

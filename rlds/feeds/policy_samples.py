@@ -33,15 +33,15 @@ class PolicySamples(Samples):
     Args:
       table: The steps.
       roles: The fields of the policy's inputs and outputs.
-      image_size: The new height and width of images, or these by camera; also of missing cameras,
-        whose images are black.
+      image_size: The new height and width of images, for all cameras or by camera. Missing cameras
+        have black images of this size.
       include_last_action: Whether to include the last step of each episode, as these projects do.
-        If False, the step of a known final observation is left out.
-      draw_seed: The seed of the choice among alternative fields, see `Roles`.
+        If False, final observations are excluded.
+      draw_seed: The seed of the random choice among several fields of a role, see `Roles`.
 
     Raises:
       KeyError: There is no such field, or there are no statistics of the action or the state.
-      ValueError: A number is out of range, or statistics have vectors of another length.
+      ValueError: An argument is out of range, or statistics have vectors of another length.
     """
 
     table: Table
@@ -56,22 +56,22 @@ class PolicySamples(Samples):
             if path not in self.table.storage.fields:
                 raise self.table.unknown_field(path)
         for name in ("window_size", "action_horizon", "max_goal_distance"):
-            number = getattr(self, name, None)
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be positive, got {number}")
+            value = getattr(self, name, None)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
         self.table = self.table.select(self.roles.fields)
         _ = self.spec  # Raises if roles do not fit the fields.
 
     @override
     def describe(self) -> str:
-        words = []
+        arguments = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Statistics):
                 value = hash_of(value.to_json())
             if field.name != "table" and (field.name, value) != ("revise", None):
-                words.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(words)})"
+                arguments.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     @override
     def counts(self) -> np.ndarray:
@@ -79,7 +79,7 @@ class PolicySamples(Samples):
         return outlines.num_steps if self.include_last_action else outlines.num_real_steps()
 
     def _images(
-        self, taken: Mapping[Any, np.ndarray], steps: np.ndarray
+        self, columns: Mapping[Any, np.ndarray], steps: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the resized images of each camera; images of missing cameras are black."""
         for camera, path in self.roles.images.items():
@@ -88,34 +88,36 @@ class PolicySamples(Samples):
             if path is None:
                 yield camera, np.zeros((*steps.shape, *(size or (1, 1)), 3), np.uint8)
             elif size is None:
-                yield camera, taken[path]
-            elif taken[path].dtype == object:  # The images differ in size.
+                yield camera, columns[path]
+            elif columns[path].dtype == object:  # The images differ in size.
                 images = np.zeros((*steps.shape, *size, 3), np.uint8)
                 for index in np.ndindex(steps.shape):
-                    images[index] = resize(taken[path][index], size)
+                    images[index] = resize(columns[path][index], size)
                 yield camera, images
             else:
-                yield camera, resize(taken[path], size)
+                yield camera, resize(columns[path], size)
 
-    def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
+    def _instructions(self, sample_rows: SampleRows) -> Iterator[np.ndarray]:
         """Yields the instructions in UTF-8, if the dataset has an instruction field."""
         if self.roles.language is not None:
-            columns = self._choose_fields(chosen, [self.roles.language])
+            columns = self._choose_fields(sample_rows, [self.roles.language])
             yield from map(as_utf8, columns.values())
 
-    def _choose_fields(self, chosen: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
-        """Returns fields, see `_take`; of alternative fields, one is drawn for each row."""
-        _, episodes, steps, epoch = chosen
-        taken = self._take(episodes, steps, [path for path in fields if isinstance(path, str)])
-        columns: dict[Any, np.ndarray] = dict(taken)
+    def _choose_fields(
+        self, sample_rows: SampleRows, fields: Sequence[Any]
+    ) -> dict[Any, np.ndarray]:
+        """Returns fields, see `_take`; of several fields of a role, draws one for each row."""
+        _, episodes, steps, epoch = sample_rows
+        single_paths = [path for path in fields if isinstance(path, str)]
+        columns: dict[Any, np.ndarray] = {**self._take(episodes, steps, single_paths)}
         for paths in fields:
             if isinstance(paths, str):
                 continue
             uniform = uniform_of(episodes, key_of("field", self.draw_seed, epoch, *paths))
-            path_numbers = (uniform * len(paths)).astype(np.int64)
-            for number, path in enumerate(paths):
-                rows = np.flatnonzero(path_numbers == number)
-                if len(rows) or (paths not in columns and number == len(paths) - 1):
+            choices = (uniform * len(paths)).astype(np.int64)
+            for index, path in enumerate(paths):
+                rows = np.flatnonzero(choices == index)
+                if len(rows) or (paths not in columns and index == len(paths) - 1):
                     values = self._take(episodes[rows], steps[rows], [path])[path]
                     if paths not in columns:
                         columns[paths] = arrays.empty((len(steps), *values.shape[1:]), values.dtype)
@@ -128,12 +130,13 @@ class PolicySamples(Samples):
         Args:
           keep: A function of the fields of an episode's samples by path, without images.
         """
-        small = copy.copy(self)
-        small.roles = dataclasses.replace(self.roles, images={})
-        ends = np.cumsum(small.counts())
+        without_images = copy.copy(self)
+        without_images.roles = dataclasses.replace(self.roles, images={})
+        ends = np.cumsum(self.counts())
         mask = np.zeros(len(ends), np.bool_)
         for episode, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist())):
-            mask[episode] = end > begin and bool(keep(small.batch_columns(np.arange(begin, end))))
+            if end > begin:
+                mask[episode] = bool(keep(without_images.batch_columns(np.arange(begin, end))))
         return mask
 
 
@@ -144,8 +147,8 @@ class NormalizedPolicySamples(PolicySamples):
     Args:
       dataset_name: The name of the dataset in the samples.
       window_size: The number of observations in a sample.
-      statistics: Statistics that normalize the action and the state: `Roles.statistics_of`; None
-        leaves them as they are.
+      statistics: Statistics that normalize the action and the state, see `Roles.statistics_of`;
+        None for no normalization.
       kind: "normal", "bounds" or "bounds_q99"; see `rlds.normalization.normalize`.
       goal_seed: The seed of goals, which are drawn from the following steps; None for no goals.
       revise: A function of the values, the normalized values and the statistics of a field, which
@@ -161,10 +164,10 @@ class NormalizedPolicySamples(PolicySamples):
     revise: Callable[[np.ndarray, np.ndarray, FieldStatistics], np.ndarray] | None = None
 
     def _vector(
-        self, paths: Sequence[str | None], taken: Columns, steps: np.ndarray, role: str
+        self, paths: Sequence[str | None], columns: Columns, steps: np.ndarray, role: str
     ) -> np.ndarray:
         """Returns the fields of a role as a normalized vector of float32."""
-        vector = as_vector(paths, taken, steps.shape).astype(np.float32)
+        vector = as_vector(paths, columns, steps.shape).astype(np.float32)
         if self.statistics is None:
             return vector
         field = self.statistics[role]
@@ -173,17 +176,17 @@ class NormalizedPolicySamples(PolicySamples):
         return normalized if self.revise is None else self.revise(vector, normalized, field)
 
     def _actions(self, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        taken = self._take(episodes, steps, self.roles.action)
-        return self._vector(self.roles.action, taken, steps, ACTION)
+        columns = self._take(episodes, steps, self.roles.action)
+        return self._vector(self.roles.action, columns, steps, ACTION)
 
-    def _observation(self, chosen: SampleRows, prefix: str) -> Columns:
+    def _observation(self, sample_rows: SampleRows, prefix: str) -> Columns:
         """Returns the images, the state and the time of steps, and their padding masks."""
-        images, state, steps = self.roles.images, self.roles.state, chosen.steps
+        images, state, steps = self.roles.images, self.roles.state, sample_rows.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
-        taken = self._choose_fields(chosen, fields)
-        columns = {f"image_{camera}": image for camera, image in self._images(taken, steps)}
+        values = self._choose_fields(sample_rows, fields)
+        columns = {f"image_{camera}": image for camera, image in self._images(values, steps)}
         if state:
-            columns[PROPRIO] = self._vector(state, taken, steps, STATE)
+            columns[PROPRIO] = self._vector(state, values, steps, STATE)
         columns["timestep"] = steps.astype(np.int32)
         absent = {f"image_{camera}" for camera, path in images.items() if path is None}
         masks = {
@@ -192,27 +195,30 @@ class NormalizedPolicySamples(PolicySamples):
         }
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
 
-    def _task(self, chosen: SampleRows, goals: np.ndarray | None) -> Columns:
+    def _task(self, sample_rows: SampleRows, goals: np.ndarray | None) -> Columns:
         """Returns the task: the instruction and the goal images, with padding masks."""
         task = {}
-        for texts in self._instructions(chosen):
+        for texts in self._instructions(sample_rows):
             task["task/language_instruction"] = texts
-            is_known = np.array([len(text) > 0 for text in texts], np.bool_)
-            task["task/pad_mask_dict/language_instruction"] = is_known
+            has_text = np.array([len(text) > 0 for text in texts], np.bool_)
+            task["task/pad_mask_dict/language_instruction"] = has_text
         if goals is None:
             return task
-        return task | self._observation(chosen._replace(steps=goals), "task")
+        return task | self._observation(sample_rows._replace(steps=goals), "task")
 
     def _sample_goals(
-        self, chosen: SampleRows, low: np.ndarray, high: np.ndarray
+        self, sample_rows: SampleRows, low: np.ndarray, high: np.ndarray
     ) -> np.ndarray | None:
         """Draws goal steps in [low, high) uniformly; None without goals."""
         if self.goal_seed is None:
             return None
-        uniform = uniform_of(chosen.numbers, key_of("goals", self.goal_seed, chosen.epoch))
+        uniform = uniform_of(
+            sample_rows.indices, key_of("goals", self.goal_seed, sample_rows.epoch)
+        )
         return low + (uniform * (high - low)).astype(np.int64)
 
-    def _name(self, number: int) -> np.ndarray:
-        names = np.empty(number, object)
+    def _names(self, count: int) -> np.ndarray:
+        """Returns the name of the dataset for each sample."""
+        names = np.empty(count, object)
         names[:] = self.dataset_name.encode()
         return names

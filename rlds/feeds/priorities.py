@@ -17,11 +17,11 @@ from rlds_ecosystem.model.nests import nest
 __all__ = ["PrioritizedFeed", "SumTree"]
 
 _VERSION = 1
-_WEIGHT, _NUMBER = "importance_weight", "sample_number"
+_WEIGHT, _INDEX = "importance_weight", "sample_number"
 
 
 class SumTree:
-    """A sum tree: values found by their cumulative sum, and updated, in logarithmic time.
+    """A sum tree: a search by cumulative sum, and updates, take logarithmic time.
 
     Updates recompute the sums, so the tree depends only on its current values.
 
@@ -54,12 +54,12 @@ class SumTree:
         """The sum of all values."""
         return float(self._levels[-1].sum())
 
-    def update(self, numbers: np.ndarray, values: np.ndarray) -> None:
-        """Sets values by number; of a repeated number, the last value is set."""
+    def update(self, indices: np.ndarray, values: np.ndarray) -> None:
+        """Sets values by index; for a repeated index, sets the last value."""
         # NumPy does not define the result of repeated indices.
-        _, firsts = np.unique(numbers[::-1], return_index=True)
-        chosen = len(numbers) - 1 - firsts
-        nodes, sums = numbers[chosen], values[chosen]
+        _, reversed_rows = np.unique(indices[::-1], return_index=True)
+        rows = len(indices) - 1 - reversed_rows
+        nodes, sums = indices[rows], values[rows]
         self.values[nodes] = sums
         for level in self._levels:
             level.reshape(-1)[nodes] = sums
@@ -72,20 +72,20 @@ class SumTree:
         for level in reversed(self._levels):
             children = level[nodes]
             ends = np.cumsum(children, axis=1)
-            # Rounding may lead beyond the last positive value.
+            # Rounding may exceed the last positive value.
             last = self._FANOUT - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
-            chosen = np.minimum((ends <= remainders[:, np.newaxis]).sum(axis=1), last)
-            before = np.where(chosen > 0, ends[np.arange(len(ends)), chosen - 1], 0.0)
-            remainders = np.maximum(remainders - before, 0.0)
-            nodes = nodes * self._FANOUT + chosen
+            child = np.minimum((ends <= remainders[:, np.newaxis]).sum(axis=1), last)
+            begins = np.where(child > 0, ends[np.arange(len(ends)), child - 1], 0.0)
+            remainders = np.maximum(remainders - begins, 0.0)
+            nodes = nodes * self._FANOUT + child
         return nodes
 
 
 class PrioritizedFeed(Iterator[Batch]):
     """Batches of samples drawn by priorities, which are updated during training.
 
-    This is proportional prioritization of "Prioritized Experience Replay" (Schaul et al., 2016).
-    Batch k depends on the seed, on k and on the priorities at that time.
+    This is the proportional variant of "Prioritized Experience Replay" (Schaul et al., 2016).
+    Batch k depends on the seed, on k and on the current priorities.
 
         feed = PrioritizedFeed(table.transitions(), 256, seed=0)
         for batch in feed:
@@ -97,23 +97,24 @@ class PrioritizedFeed(Iterator[Batch]):
       batch_size: The number of samples in a batch, over all ranks.
       seed: The seed of the random draws.
       alpha: The exponent of priorities: 0 draws samples uniformly.
-      beta: The exponent of importance weights, which correct the bias of priorities: 1 fully.
+      beta: The exponent of importance weights, which correct the bias of priorities: 1 corrects it
+        fully.
       epsilon: A constant added to priorities, so every sample can be drawn.
       rank: The rank of this process in distributed training. Each gets every `world`-th row; all
         ranks need the priorities of all rows.
       world: The number of processes in distributed training.
 
     Attributes:
-      batch: The number of the next batch.
-      beta: See above; it may be changed between batches.
+      batch: The index of the next batch.
+      beta: The exponent of importance weights, which may be changed between batches.
 
     Raises:
-      ValueError: A number is out of range, or there are no samples.
+      ValueError: An argument is out of range, or there are no samples.
 
     If all priorities are 0, and `epsilon` is 0 as well, the next batch raises a ValueError.
 
-    A batch has two fields more: `sample_number`, int64, and `importance_weight`, float32, of which
-    the largest in the batch (of all ranks) is 1.
+    A batch has two further fields: `sample_number`, the index of the sample (int64), and
+    `importance_weight` (float32), with a maximum of 1 in the batch of all ranks.
     """
 
     def __init__(
@@ -128,22 +129,22 @@ class PrioritizedFeed(Iterator[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        for name, number in (("alpha", alpha), ("beta", beta), ("epsilon", epsilon)):
-            if not 0 <= number < np.inf:
-                raise ValueError(f"{name} must be 0 or more, got {number}")
+        for name, value in (("alpha", alpha), ("beta", beta), ("epsilon", epsilon)):
+            if not 0 <= value < np.inf:
+                raise ValueError(f"{name} must be 0 or more, got {value}")
         if batch_size < 1 or not 0 <= rank < world or batch_size % world:
             raise ValueError(
                 f"got batch_size={batch_size}, rank={rank}, expected a multiple of world={world}"
             )
         if not len(samples):
             raise ValueError(f"there are no samples: {samples!r}. The episodes may be too short")
-        if taken := samples.spec.keys() & {_WEIGHT, _NUMBER}:
-            raise ValueError(f"the samples already have a field {min(taken)!r}")
+        if duplicates := samples.spec.keys() & {_WEIGHT, _INDEX}:
+            raise ValueError(f"the samples already have a field {min(duplicates)!r}")
         self.samples, self.batch_size, self.seed = samples, operator.index(batch_size), seed
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         self.rank, self.world, self.batch = rank, world, 0
-        first = np.ones(len(samples)) if samples.weights is None else samples.weights
-        self._tree = SumTree(self._tree_values(first))
+        priorities = np.ones(len(samples)) if samples.weights is None else samples.weights
+        self._tree = SumTree(self._tree_values(priorities))
 
     def __repr__(self) -> str:
         return f"PrioritizedFeed({self.samples!r}, batches of {self.batch_size}, seed={self.seed})"
@@ -160,42 +161,40 @@ class PrioritizedFeed(Iterator[Batch]):
             )
         rows = np.arange(self.batch_size)
         positions = rows + self.batch * self.batch_size
-        # Stratified sampling: one sample of each of `batch_size` equal ranges of the sum.
+        # Stratified sampling: one sample from each of `batch_size` equal ranges of the sum.
         quantiles = (rows + uniform_of(positions, key_of("prioritized", self.seed))) / len(rows)
-        sample_numbers = self._tree.find(quantiles * self._tree.total)
-        probabilities = self._tree.values[sample_numbers] / self._tree.total
+        sample_indices = self._tree.find(quantiles * self._tree.total)
+        probabilities = self._tree.values[sample_indices] / self._tree.total
         weights = (len(self.samples) * probabilities) ** -self.beta
         weights /= weights.max()
         own_rows = slice(self.rank, None, self.world)
-        columns = self.samples.batch_columns(sample_numbers[own_rows], epoch=self.batch)
-        columns[_NUMBER], columns[_WEIGHT] = (
-            sample_numbers[own_rows],
-            weights[own_rows].astype(np.float32),
-        )
+        columns = self.samples.batch_columns(sample_indices[own_rows], epoch=self.batch)
+        columns[_INDEX] = sample_indices[own_rows]
+        columns[_WEIGHT] = weights[own_rows].astype(np.float32)
         self.batch += 1
         return nest({path: joined(column) for path, column in columns.items()})
 
-    def update(self, numbers: np.ndarray, priorities: np.ndarray) -> None:
+    def update(self, indices: np.ndarray, priorities: np.ndarray) -> None:
         """Sets priorities, such as absolute temporal-difference errors.
 
         Args:
-          numbers: The numbers of samples, int64 of shape `[n]`.
+          indices: Indices of samples, int64 of shape `[n]`.
           priorities: The priority of each sample, 0 or more, `[n]`.
 
         Raises:
-          IndexError: There is no such sample.
+          IndexError: An index is out of range.
           ValueError: A priority is negative or not finite, or the shapes differ.
         """
-        numbers, priorities = as_numbers(numbers), np.asarray(priorities, np.float64)
-        if numbers.shape != priorities.shape:
-            raise ValueError(f"priorities: got shape {priorities.shape} for {len(numbers)} samples")
+        indices, priorities = as_numbers(indices), np.asarray(priorities, np.float64)
+        if indices.shape != priorities.shape:
+            raise ValueError(f"priorities: got shape {priorities.shape} for {len(indices)} samples")
         if not (np.isfinite(priorities) & (priorities >= 0)).all():
             raise ValueError("priorities must be finite, and 0 or more")
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self.samples)):
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self.samples)):
             raise IndexError(
-                f"not all of the samples {numbers} exist: there are {len(self.samples)}"
+                f"not all of the samples {indices} exist: there are {len(self.samples)}"
             )
-        self._tree.update(numbers, self._tree_values(priorities))
+        self._tree.update(indices, self._tree_values(priorities))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state to resume, with a copy of all priorities (8 bytes each)."""
@@ -223,5 +222,5 @@ class PrioritizedFeed(Iterator[Batch]):
 
     def _identity(self) -> str:
         data, samples = self.samples.table.fingerprint(), self.samples.describe()
-        parts = data, samples, self.batch_size, self.seed, self.alpha, self.epsilon
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        facts = data, samples, self.batch_size, self.seed, self.alpha, self.epsilon
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Resizes images with an antialiasing Lanczos filter of radius 3.
 
     The result is that of `tf.image.resize(..., "lanczos3", antialias=True)`, rounded and clipped.
-    Values may differ by one, as sums have another order.
+    Values may differ by one, as the order of summation differs.
 
     Args:
       images: uint8 of shape `[..., height, width, channels]`.
@@ -30,7 +30,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     *leading, height, width, channels = images.shape
     if (height, width) == tuple(size):
         return images
-    if not images.size:  # Without images, their size may not be known.
+    if not images.size:  # An empty batch may have no image size.
         return np.zeros((*leading, *size, channels), np.uint8)
     vertical, horizontal = _blocks(height, size[0], 1), _blocks(width, size[1], channels)
     pixels = images.reshape(-1, height, width * channels)
@@ -40,38 +40,34 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     exact = np.empty(resized.shape[1:], np.float32)
     for image, result in zip(pixels, resized):  # One image at a time fits in the CPU cache.
         values[...] = image
-        for new, old, weights in vertical:
-            np.matmul(weights, values[old], out=rows[new])
-        for new, old, weights in horizontal:
-            exact[:, new] = rows[:, old] @ weights.T
+        for output_range, input_range, weights in vertical:
+            np.matmul(weights, values[input_range], out=rows[output_range])
+        for output_range, input_range, weights in horizontal:
+            exact[:, output_range] = rows[:, input_range] @ weights.T
         np.rint(exact, out=exact)
         result[...] = np.clip(exact, 0, 255, out=exact)
     return resized.reshape(*leading, *size, channels)
 
 
 @functools.lru_cache(maxsize=64)
-def _blocks(old: int, new: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
+def _blocks(input_size: int, size: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
     """Returns blocks of output pixels: their range, the range of input pixels, and weights."""
-    scale = np.float32(old) / np.float32(new)
+    scale = np.float32(input_size) / np.float32(size)
     support = max(scale, np.float32(1.0))
-    centers = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale
-    distances = np.arange(old, dtype=np.float32) + np.float32(0.5) - centers[:, np.newaxis]
+    centers = (np.arange(size, dtype=np.float32) + np.float32(0.5)) * scale
+    pixels = np.arange(input_size, dtype=np.float32) + np.float32(0.5)
+    distances = pixels - centers[:, np.newaxis]
     weights = _lanczos(distances / support)
     weights /= weights.sum(axis=1, keepdims=True)
     blocks = []
-    for begin in range(0, new, _BLOCK_PIXELS):
+    for begin in range(0, size, _BLOCK_PIXELS):
         block_weights = weights[begin : begin + _BLOCK_PIXELS]
         used = np.flatnonzero(block_weights.any(axis=0))
         first, last = int(used[0]), int(used[-1]) + 1
         channel_weights = np.kron(block_weights[:, first:last], np.eye(channels, dtype=np.float32))
-        end = begin + len(block_weights)
-        blocks.append(
-            (
-                slice(begin * channels, end * channels),
-                slice(first * channels, last * channels),
-                channel_weights,
-            )
-        )
+        output_range = slice(begin * channels, (begin + len(block_weights)) * channels)
+        input_range = slice(first * channels, last * channels)
+        blocks.append((output_range, input_range, channel_weights))
     return blocks
 
 

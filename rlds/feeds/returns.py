@@ -24,9 +24,9 @@ def lambda_returns(
     """Computes the return of each step, for `Table.with_column`.
 
     The return of step t is `r + gamma * d * ((1 - lambda) * V(s') + lambda * G')`, with the stored
-    discount `d`, which is 0 where the episode ends, and the return `G'` of the next step. After the
+    discount `d`, which is 0 at a terminal state, and the return `G'` of the next step. After the
     last transition `G'` is `V(s')`, which estimates the return after a time limit. Without values,
-    it is 0, so returns are sums of rewards to the end of the episode.
+    `V` is 0, so returns are sums of rewards to the end of the episode.
 
     Args:
       table: The steps, with a `reward`: a number, an array, or nested.
@@ -34,18 +34,18 @@ def lambda_returns(
       lambda_: 1 for sums of all rewards, 0 for one reward and the next value (Sutton and Barto,
         section 12.1).
       values: The values of the observations by a critic, of shape `[table.num_steps]`, in
-        the order of the episodes and of their steps. For rewards that are arrays or nested, it has
-        the shape and the nesting of the rewards.
+        the order of the episodes and of their steps. For rewards that are arrays or nested, the
+        values have the shape and the nesting of the rewards.
 
     Returns:
-      float64 of shape `[table.num_steps]`, or as the values: in the shape and the nesting of the
-      rewards. Of the last step of an episode whose final observation is known, it is the value.
+      The returns, float64 of shape `[table.num_steps]`, or in the shape and the nesting of the
+      rewards. The return of a final observation is its value.
 
     Raises:
       KeyError: There is no reward, or neither `is_terminal` nor `discount`.
       TypeError: A reward is not numeric.
-      ValueError: A number is out of range, the values do not have the shapes of the rewards, or no
-        discount fits a reward, see `rlds.transformations.transitions`.
+      ValueError: An argument is out of range, the values do not have the shapes of the rewards, or
+        no discount fits a reward, see `rlds.transformations.transitions`.
     """
     if not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
@@ -66,22 +66,22 @@ def lambda_returns(
     if actual != shapes:
         raise ValueError(f"values: got the shape {actual}, expected {shapes}")
     begins = np.cumsum(outlines.num_steps) - outlines.num_steps
-    numbers = outlines.num_transitions
-    firsts = np.cumsum(numbers) - numbers
+    counts = outlines.num_transitions
+    firsts = np.cumsum(counts) - counts
     all_returns = {path: column.copy() for path, column in step_values.items()}
-    blocks = np.cumsum(numbers) // _BLOCK_TRANSITIONS
+    blocks = np.cumsum(counts) // _BLOCK_TRANSITIONS
     for block in np.unique(blocks).tolist():
-        chosen = np.flatnonzero((blocks == block) & (numbers > 0))
-        if not len(chosen):
+        episodes = np.flatnonzero((blocks == block) & (counts > 0))
+        if not len(episodes):
             continue
-        first, end = int(firsts[chosen[0]]), int(firsts[chosen[-1]] + numbers[chosen[-1]])
+        first, end = int(firsts[episodes[0]]), int(firsts[episodes[-1]] + counts[episodes[-1]])
         transition_fields = transitions.batch_columns(np.arange(first, end))
-        for back in range(1, int(numbers[chosen].max()) + 1):  # From the ends of all episodes.
-            chosen = chosen[numbers[chosen] >= back]
-            steps = begins[chosen] + numbers[chosen] - back
-            rows = firsts[chosen] + numbers[chosen] - back - first
-            # An unknown terminal observation has no step; its discount is 0.
-            last = begins[chosen] + outlines.num_steps[chosen] - 1
+        for back in range(1, int(counts[episodes].max()) + 1):  # From the ends of all episodes.
+            episodes = episodes[counts[episodes] >= back]
+            steps = begins[episodes] + counts[episodes] - back
+            rows = firsts[episodes] + counts[episodes] - back - first
+            # The discount of an unknown terminal observation, which has no step, is 0.
+            last = begins[episodes] + outlines.num_steps[episodes] - 1
             next_steps = np.minimum(steps + 1, last)
             for path, returns in all_returns.items():
                 next_returns = returns[next_steps] if back > 1 else step_values[path][next_steps]

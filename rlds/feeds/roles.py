@@ -26,15 +26,15 @@ STATE = "state"
 class Roles:
     """The roles of fields in a dataset: cameras, state, action and instruction.
 
-    Fields are named by their paths, such as "observation/image". The same roles serve
+    Fields are given by their paths, such as "observation/image". Roles are the same for
     `rlds.feeds.octo`, `rlds.feeds.openvla` and `rlds.feeds.openpi`.
 
     Attributes:
-      images: The field of each camera, by the name of the camera. None for a camera that only other
-        datasets of a mixture have. Of several fields, one is drawn for each episode and epoch.
-      state: The field of the state of the robot, or several that are joined to one vector. None
-        stands for a zero element.
-      action: The field of the action, or several that are joined to one vector.
+      images: The field of each camera, by the name of the camera; None for a camera that the
+        dataset lacks. Of several fields, one is drawn for each episode and epoch.
+      state: The field of the state of the robot, or several fields, which are joined to one vector.
+        None stands for a zero element.
+      action: The field of the action, or several fields, which are joined to one vector.
       language: The field of the instruction; of several, one is drawn for each episode and epoch.
 
     Raises:
@@ -52,8 +52,8 @@ class Roles:
 
     def __post_init__(self) -> None:
         for name in (STATE, ACTION):
-            given = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+            paths = getattr(self, name)
+            object.__setattr__(self, name, (paths,) if isinstance(paths, str) else tuple(paths))
         images = {camera: _as_paths(paths) for camera, paths in self.images.items()}
         object.__setattr__(self, "images", images)
         object.__setattr__(self, "language", _as_paths(self.language))
@@ -95,13 +95,13 @@ class Roles:
         masks: Mapping[str, Any] | None = None,
         include_last_action: bool = True,
     ) -> Statistics:
-        """Computes the statistics of the "action" and of the "state", if there is one.
+        """Computes the statistics of the "action" and, if there is a state, of the "state".
 
         Args:
           *tables: The steps. Octo and OpenVLA use all splits.
           masks: Masks of the elements to normalize, by these two names; all by default.
           include_last_action: Whether to include the action of the last step of each episode, as
-            Octo and OpenVLA do. If False, steps of known final observations are left out.
+            Octo and OpenVLA do. If False, final observations are excluded.
 
         Raises:
           KeyError: There is no such field.
@@ -145,11 +145,11 @@ def as_vector(
     >>> as_vector(["x", None], {"x": np.array([1.0, 2.0])}, (2,)).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
-    parts = []
+    vectors = []
     for path in paths:
-        part = np.zeros(shape, np.float32) if path is None else columns[path]
-        parts.append(part.reshape(*shape, math.prod(part.shape[len(shape) :])))
-    return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        column = np.zeros(shape, np.float32) if path is None else columns[path]
+        vectors.append(column.reshape(*shape, math.prod(column.shape[len(shape) :])))
+    return np.concatenate(vectors, axis=-1) if len(vectors) > 1 else vectors[0]
 
 
 def pad_vector(vectors: np.ndarray, dim: int | None, role: str) -> np.ndarray:

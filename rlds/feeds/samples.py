@@ -1,10 +1,9 @@
 """Samples of a feed: the rows of batches, such as steps, transitions, windows and segments.
 
-Samples are numbered in the order of the episodes and of their steps. A batch has samples of any
-numbers; the order of training is set by `rlds.feeds.order`.
+The index of a sample is in the order of the episodes and of their steps. A batch has samples of any
+indices; `rlds.feeds.order` sets the order of training.
 
-Samples equal those of `rlds.transformations`, with the same fields in the same order and the same
-values.
+The fields, their order and their values are those of `rlds.transformations`.
 """
 
 from __future__ import annotations
@@ -89,16 +88,16 @@ class StepTable(Protocol):
 
 
 class SampleRows(NamedTuple):
-    """Samples with their numbers, episodes and steps.
+    """Samples with their indices, episodes and steps.
 
     Attributes:
-      numbers: The numbers of the samples, int64 of shape `[n]`.
+      indices: The indices of the samples, int64 of shape `[n]`.
       episodes: The episode of each sample, in the same form.
       steps: The step of each sample in its episode.
       epoch: The epoch.
     """
 
-    numbers: np.ndarray
+    indices: np.ndarray
     episodes: np.ndarray
     steps: np.ndarray
     epoch: int = 0
@@ -108,7 +107,7 @@ _NO_SAMPLES = SampleRows(*np.zeros((3, 0), np.int64))
 
 
 class Samples(abc.ABC):
-    """Samples of a table, by their numbers.
+    """Samples of a table, by their indices.
 
     Attributes:
       table: The table of the steps.
@@ -119,7 +118,7 @@ class Samples(abc.ABC):
     weights: np.ndarray | None = None
 
     def reach(self, path: str) -> tuple[int, int]:
-        """Returns the numbers of steps before and after its own that a sample needs of a field."""
+        """Returns the numbers of past and of future steps of a field that a sample includes."""
         del path
         return 0, 0
 
@@ -138,7 +137,7 @@ class Samples(abc.ABC):
         """Returns the number of samples of each episode, int64."""
 
     @abc.abstractmethod
-    def columns(self, chosen: SampleRows) -> Columns:
+    def columns(self, sample_rows: SampleRows) -> Columns:
         """Returns the fields of samples, by their paths."""
 
     def steps_of(self, sample_indices: np.ndarray) -> np.ndarray:
@@ -149,23 +148,23 @@ class Samples(abc.ABC):
     def _ends(self) -> np.ndarray:
         return np.cumsum(self.counts(), dtype=np.int64)
 
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the episode of each sample, and its step in the episode.
 
         Args:
-          numbers: The samples, int64 of shape `[n]`.
+          indices: Indices of samples, int64 of shape `[n]`.
 
         Raises:
           IndexError: There is no such sample.
         """
-        self._check(numbers)
-        episodes = locate(numbers, self._ends)
+        self._check(indices)
+        episodes = locate(indices, self._ends)
         begins = self._ends[episodes] - self._counts[episodes]
-        return episodes, self.steps_of(numbers - begins)
+        return episodes, self.steps_of(indices - begins)
 
-    def _check(self, numbers: np.ndarray) -> None:
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
-            raise IndexError(f"not all of the samples {numbers} exist: there are {len(self)}")
+    def _check(self, indices: np.ndarray) -> None:
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
+            raise IndexError(f"not all of the samples {indices} exist: there are {len(self)}")
 
     @functools.cached_property
     def _counts(self) -> np.ndarray:
@@ -175,11 +174,11 @@ class Samples(abc.ABC):
         computed = ("_ends", "_counts", "spec")
         return {name: value for name, value in vars(self).items() if name not in computed}
 
-    def batch_columns(self, numbers: np.ndarray, epoch: int = 0) -> Columns:
+    def batch_columns(self, indices: np.ndarray, epoch: int = 0) -> Columns:
         """Returns the fields of samples by their paths; see `batch`."""
-        episodes, steps = self.locate(numbers)
+        episodes, steps = self.locate(indices)
         try:
-            return self.columns(SampleRows(numbers, episodes, steps, epoch))
+            return self.columns(SampleRows(indices, episodes, steps, epoch))
         finally:
             self.table.check(episodes)
 
@@ -193,12 +192,12 @@ class Samples(abc.ABC):
         storage = self.table.storage
         (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
         counts = last_episodes - episodes + 1
-        # A run over several episodes is split at the bounds of episodes.
-        numbers = numbered(counts)
-        episodes = np.repeat(episodes, counts) + numbers
+        # A run over several episodes is split at episode boundaries.
+        offsets = numbered(counts)
+        episodes = np.repeat(episodes, counts) + offsets
         ends = self.table.outlines.num_steps[episodes] - 1
-        lasts = np.where(numbers == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
-        firsts = np.where(numbers == 0, np.repeat(firsts, counts), 0)
+        lasts = np.where(offsets == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
+        firsts = np.where(offsets == 0, np.repeat(firsts, counts), 0)
         # The ends of episodes are derived from these fields.
         discount_paths = [
             p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _paths_in(storage.fields, name)
@@ -211,40 +210,40 @@ class Samples(abc.ABC):
                 episodes, np.minimum(np.maximum(firsts - past, 0), stops), stops, range_paths
             )
 
-    def batch(self, numbers: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, indices: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
         """Returns samples.
 
         Args:
-          numbers: The numbers of the samples, in any order.
+          indices: Indices of samples, in any order.
           epoch: The epoch: relabelled goals depend on it.
 
         Returns:
           The fields, nested in dicts: new arrays with a leading axis for the samples.
 
         Raises:
-          IndexError: There is no such sample.
+          IndexError: An index is out of range.
           SourceError: The samples cannot be read; the message has the location.
-          TypeError: The numbers are no integers.
+          TypeError: The indices are not integers.
         """
-        columns = self.batch_columns(as_numbers(numbers), epoch)
+        columns = self.batch_columns(as_numbers(indices), epoch)
         return nest({path: joined(column) for path, column in columns.items()})
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, index: int) -> Batch:
         """Returns a sample: its fields, nested in dicts, without an axis for samples.
 
         Raises:
           IndexError: There is no such sample.
           SourceError: The sample cannot be read; the message has the location.
         """
-        if not hasattr(number, "__index__"):
+        if not hasattr(index, "__index__"):
             raise TypeError(
-                f"samples[{number!r}]: this gives one sample; samples.batch(numbers) makes a "
+                f"samples[{index!r}]: an index gives one sample; samples.batch(indices) returns a "
                 "batch, such as batch(range(3))"
             )
-        number = operator.index(number)
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"no sample {number}: there are {len(self)}")
-        columns = self.batch_columns(np.array([number % len(self)], np.int64))
+        index = operator.index(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no sample {index}: there are {len(self)}")
+        columns = self.batch_columns(np.array([index % len(self)], np.int64))
         return nest({path: column[0] for path, column in columns.items()})
 
     @functools.cached_property
@@ -262,24 +261,23 @@ class Samples(abc.ABC):
         gamma: float = 0.99,
         fields: str | Iterable[str] = (rlds.OBSERVATION,),
         fraction: float = 1.0,
-        own: str | None = None,
+        goal_field: str | None = None,
         reward_fn: Callable[[Batch], Any] | None = None,
     ) -> GoalSamples:
         """Relabels the goal of each sample with a later observation of its episode.
 
         The goals have the distribution of `rlds.transformations.relabel_goals`. They depend on the
-        seed, the epoch, and the number of the sample.
+        seed, the epoch, and the index of the sample.
 
         Args:
           seed: The seed of the goals.
           strategy: "uniform", "last" or "geometric".
           max_distance: The largest distance of a goal.
           gamma: The parameter of the geometric distribution.
-          fields: The fields of the observation that make the goal: paths that begin with
-            `observation`.
-          fraction: The fraction of relabelled samples, from 0 to 1. The others keep the goal of the
-            episode. Hindsight experience replay relabels 0.8 of the samples.
-          own: The field of the observation with the goal of the episode, such as
+          fields: The fields of the goal: paths that begin with `observation`.
+          fraction: The fraction of relabelled samples, from 0 to 1. Other samples keep the goal of
+            the episode. Hindsight experience replay relabels 0.8 of the samples.
+          goal_field: The field of the observation with the goal of the episode, such as
             `observation/desired_goal`; needed for a fraction below 1.
           reward_fn: A function of a batch of samples with goals that returns their rewards, nested
             as the rewards are. It sets the `reward` of relabelled samples.
@@ -289,9 +287,9 @@ class Samples(abc.ABC):
 
         Raises:
           KeyError: There is no such field.
-          ValueError: The strategy is unknown, or a number is out of range.
+          ValueError: The strategy is unknown, or an argument is out of range.
         """
-        goals = _Goals(seed, strategy, max_distance, gamma, paths_of(fields), fraction, own)
+        goals = _Goals(seed, strategy, max_distance, gamma, paths_of(fields), fraction, goal_field)
         return GoalSamples(self, goals, reward_fn)
 
     def normalize(
@@ -312,10 +310,10 @@ class Samples(abc.ABC):
           kind: "normal", "bounds" or "bounds_q99".
           fields: Paths of step fields; by default, all with statistics except for the reward.
           clip: Whether to clip values to -1 and 1; not for "normal".
-          floor: The lower limit of standard deviations, and of half the ranges, to divide by.
+          floor: The minimum of the divisors: standard deviations, or half the ranges.
 
         Raises:
-          KeyError: There is no such field, or there are no statistics of it.
+          KeyError: A field or its statistics are missing.
           TypeError: A field is not numeric.
           ValueError: The kind is unknown, the quantiles are missing, or a shape does not match.
         """
@@ -325,48 +323,48 @@ class Samples(abc.ABC):
         self,
         weights: Sequence[float] | np.ndarray | None = None,
         *,
-        of_episodes: Sequence[float] | np.ndarray | None = None,
+        episode_weights: Sequence[float] | np.ndarray | None = None,
         balance: Sequence[Any] | np.ndarray | None = None,
     ) -> WeightedSamples:
-        """Weights samples: a feed draws them by weight, with replacement.
+        """Weights samples: a feed draws samples by weight, with replacement.
 
         Without weights, a feed has each sample once in an epoch. It needs 16 bytes per sample.
 
         Args:
           weights: The weight of each sample.
-          of_episodes: The weight of each episode, a factor of the weights of its samples.
-          balance: A value of each episode, such as `table.column("instruction")`: all values get
+          episode_weights: The weight of each episode, multiplied with the weights of its samples.
+          balance: A value of each episode, such as `table.column("instruction")`: each value gets
             the same total weight.
 
         Raises:
-          ValueError: The number of weights is wrong, a weight is negative or not finite, or all are
-            zero.
+          ValueError: The number of weights is wrong, a weight is negative or not finite, or all
+            weights are zero.
         """
-        return WeightedSamples(self, weights, of_episodes, balance)
+        return WeightedSamples(self, weights, episode_weights, balance)
 
     def filter(
         self, keep: Callable[[Batch], Any], fields: Iterable[str] | None = None
     ) -> FilteredSamples:
         """Filters the samples by a function, in one pass over all of them.
 
-        It needs 8 bytes of memory per kept sample.
+        The result needs 8 bytes of memory per kept sample.
 
         Args:
           keep: A function of a batch that returns a mask of its samples.
-          fields: Paths of the step fields that the function needs; others are not read.
+          fields: Paths of the step fields that the function needs; other fields are not read.
         """
-        return FilteredSamples(self, _kept_numbers_of(self, keep, fields))
+        return FilteredSamples(self, _find_kept_indices(self, keep, fields))
 
-    def choose(self, numbers: Sequence[int] | np.ndarray) -> FilteredSamples:
-        """Keeps the samples with the given numbers, in ascending order.
+    def choose(self, indices: Sequence[int] | np.ndarray) -> FilteredSamples:
+        """Keeps the samples with some indices, in ascending order.
 
         Raises:
-          IndexError: There is no such sample.
-          TypeError: The numbers are no integers.
+          IndexError: An index is out of range.
+          TypeError: The indices are not integers.
         """
-        kept_numbers = np.unique(as_numbers(numbers))
-        self._check(kept_numbers)
-        return FilteredSamples(self, kept_numbers)
+        kept_indices = np.unique(as_numbers(indices))
+        self._check(kept_indices)
+        return FilteredSamples(self, kept_indices)
 
     def at_most(self, length: int, *, seed: int) -> SubsampledSamples:
         """Keeps at most `length` samples of each episode, drawn again in each epoch.
@@ -380,8 +378,8 @@ class Samples(abc.ABC):
         """
         return SubsampledSamples(self, length, seed)
 
-    def on(self, table: StepTable) -> Samples:
-        """Returns the same samples of another table of the same episodes."""
+    def with_table(self, table: StepTable) -> Samples:
+        """Returns the samples with another table of the same episodes."""
         other = copy.copy(self)
         other.table = table
         return other
@@ -391,8 +389,8 @@ class Samples(abc.ABC):
 
         Args:
           episodes: The episode of each sample.
-          steps: The steps of each sample, of shape `[n]` or `[n, steps]`, which are the first axes
-            of the result.
+          steps: The steps of each sample, of shape `[n]` or `[n, steps]`: the first axes of the
+            result.
           paths: The paths of the fields.
         """
         paths = list(paths)
@@ -405,7 +403,7 @@ class Samples(abc.ABC):
 
     def _take_offsets(
         self,
-        chosen: SampleRows,
+        sample_rows: SampleRows,
         offsets: np.ndarray,
         ends: np.ndarray | None,
         names: Iterable[str],
@@ -414,7 +412,7 @@ class Samples(abc.ABC):
         """Returns fields at step offsets of samples, padded beyond the ends of episodes.
 
         Args:
-          chosen: The samples.
+          sample_rows: The samples.
           offsets: The offsets in steps.
           ends: The number of steps of each episode with values; None without upper bound.
           names: The fields.
@@ -423,7 +421,7 @@ class Samples(abc.ABC):
         Returns:
           A mask of the values without padding, and the fields.
         """
-        steps = chosen.steps[:, np.newaxis] + offsets
+        steps = sample_rows.steps[:, np.newaxis] + offsets
         is_valid = steps >= 0
         if (offsets < 0).any():
             np.maximum(steps, 0, out=steps)
@@ -431,7 +429,7 @@ class Samples(abc.ABC):
             is_valid &= steps < ends[:, np.newaxis]
             np.minimum(steps, np.maximum(ends - 1, 0)[:, np.newaxis], out=steps)
         paths = [path for name in names for path in _paths_in(self.table.fields, name)]
-        columns = self._take(chosen.episodes, steps, paths)
+        columns = self._take(sample_rows.episodes, steps, paths)
         if padding == "zeros":
             for column in columns.values():
                 zero_out(column, ~is_valid)
@@ -454,8 +452,8 @@ class Steps(Samples):
         return outlines.num_real_steps() if self._only_real else outlines.num_steps
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        return self._take(chosen.episodes, chosen.steps, self.table.fields)
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        return self._take(sample_rows.episodes, sample_rows.steps, self.table.fields)
 
 
 class Transitions(Samples):
@@ -504,19 +502,19 @@ class Transitions(Samples):
         return self.table.outlines.num_transitions
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
+    def columns(self, sample_rows: SampleRows) -> Columns:
         fields, outlines = self.table.fields, self.table.outlines
-        _, episodes, steps, _ = chosen
+        _, episodes, steps, _ = sample_rows
         paths = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
         ends = outlines.num_transitions[episodes]
         next_steps = np.minimum(steps + self._n, ends)
-        # An unknown next observation has the position after the last step.
+        # The step of an unknown next observation would follow the last step.
         is_unknown = next_steps == outlines.num_steps[episodes] if self._has_missing else None
         stored_steps = next_steps if is_unknown is None else next_steps - is_unknown
 
         needed = [*paths, *self._discounts, *([rlds.IS_TERMINAL] if self._has_flag else [])]
         rows = self.table.rows(episodes, steps, needed)
-        next_rows = rows.at(stored_steps)
+        next_rows = rows.with_steps(stored_steps)
         result, observations = {}, {}
         for path in paths:
             result[path] = rows.take(path)
@@ -553,7 +551,10 @@ class Transitions(Samples):
     ) -> np.ndarray:
         """Returns a mask of terminal observations, by their flags or the preceding discounts."""
         if not self._has_flag:
-            last_rows, continues = rows.at(next_steps - 1), np.zeros(len(next_steps), np.bool_)
+            last_rows, continues = (
+                rows.with_steps(next_steps - 1),
+                np.zeros(len(next_steps), np.bool_),
+            )
             for path in self._discounts:
                 discount = last_rows.take(path)
                 continues |= (discount != 0).any(axis=tuple(range(1, discount.ndim)))
@@ -561,25 +562,23 @@ class Transitions(Samples):
         flags = next_rows.take(rlds.IS_TERMINAL)
         if is_unknown is None:
             return flags
-        # Without the final observation, the terminal flag of the last step is about its action.
+        # Without the final observation, the terminal flag of the last step refers to its action.
         outlines = self.table.outlines
         flags &= outlines.num_transitions[episodes] < outlines.num_steps[episodes]
         flags |= is_unknown
         return flags
 
     def _returns(
-        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, taken: Columns
+        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, columns: Columns
     ) -> tuple[Columns, Columns]:
         """Returns the n-step returns, and the products of the discounts, in float64."""
-        totals = {path: taken[path] for path in self._discount_of}
-        stored = {
-            path: taken[path] if path in taken else rows.take(path) for path in self._discounts
-        }
+        totals = {path: columns[path] for path in self._discount_of}
+        stored = {p: columns[p] if p in columns else rows.take(p) for p in self._discounts}
         products = {path: self._gamma * values.astype(float) for path, values in stored.items()}
         products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
         for offset in range(1, self._n):
             is_valid = steps + offset < ends
-            next_rows = rows.at(np.where(is_valid, steps + offset, steps))
+            next_rows = rows.with_steps(np.where(is_valid, steps + offset, steps))
             for path, discount in self._discount_of.items():
                 rewards = next_rows.take(path).astype(np.float64)
                 rewards *= with_rank_of(rewards, products[discount])
@@ -654,17 +653,19 @@ class Windows(_NeighbourSteps):
         )
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, chosen.episodes
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        outlines, episodes = self.table.outlines, sample_rows.episodes
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
         num_real = outlines.num_real_steps(episodes)
-        result = self._step_columns(episodes, chosen.steps)
+        result = self._step_columns(episodes, sample_rows.steps)
         for mask, offsets, ends, names in (
             ("timestep_pad_mask", past, None, self._history_fields),
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:
-                is_valid, columns = self._take_offsets(chosen, offsets, ends, names, self._padding)
+                is_valid, columns = self._take_offsets(
+                    sample_rows, offsets, ends, names, self._padding
+                )
                 result |= {mask: is_valid, **columns}
         return result
 
@@ -676,9 +677,9 @@ class Offsets(_NeighbourSteps):
         self, table: StepTable, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
     ) -> None:
         super().__init__(table, only_real, padding, offsets)
-        self._offsets = {name: as_numbers(list(given)) for name, given in offsets.items()}
-        for name, given in self._offsets.items():
-            if not len(given):
+        self._offsets = {name: as_numbers(list(steps)) for name, steps in offsets.items()}
+        for name, steps in self._offsets.items():
+            if not len(steps):
                 raise ValueError(f"{name}: got no offsets, expected at least one")
 
     @override
@@ -691,19 +692,21 @@ class Offsets(_NeighbourSteps):
 
     @override
     def describe(self) -> str:
-        given = {name: offsets.tolist() for name, offsets in self._offsets.items()}
-        return f"offsets({given}, padding={self._padding!r}, only_real={self._only_real})"
+        lists = {name: offsets.tolist() for name, offsets in self._offsets.items()}
+        return f"offsets({lists}, padding={self._padding!r}, only_real={self._only_real})"
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, chosen.episodes
-        result = self._step_columns(episodes, chosen.steps)
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        outlines, episodes = self.table.outlines, sample_rows.episodes
+        result = self._step_columns(episodes, sample_rows.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no transition fields, such as action and reward.
             ends = outlines.num_steps[episodes]
             if root_of(name) in TRANSITION_FIELDS:
                 ends = outlines.num_real_steps(episodes)
-            is_valid, columns = self._take_offsets(chosen, offsets, ends, [name], self._padding)
+            is_valid, columns = self._take_offsets(
+                sample_rows, offsets, ends, [name], self._padding
+            )
             result |= {**columns, f"{name}_is_pad": ~is_valid}
         return result
 
@@ -712,9 +715,9 @@ class Segments(Samples):
     """Samples of consecutive steps of an episode; see `Table.segments`."""
 
     def __init__(self, table: StepTable, length: int, shift: int, drop_remainder: bool) -> None:
-        for name, number in (("length", length), ("shift", shift)):
-            if number < 1:
-                raise ValueError(f"{name} must be positive, got {number}")
+        for name, value in (("length", length), ("shift", shift)):
+            if value < 1:
+                raise ValueError(f"{name} must be positive, got {value}")
         self.table, self._length, self._shift = table, length, shift
         self._drop_remainder = drop_remainder
 
@@ -741,10 +744,10 @@ class Segments(Samples):
         return sample_indices * self._shift
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        ends = self.table.outlines.num_steps[chosen.episodes]
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        ends = self.table.outlines.num_steps[sample_rows.episodes]
         offsets = np.arange(self._length)
-        mask, result = self._take_offsets(chosen, offsets, ends, self.table.fields, "zeros")
+        mask, result = self._take_offsets(sample_rows, offsets, ends, self.table.fields, "zeros")
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result
@@ -765,17 +768,17 @@ class _DerivedSamples(Samples):
         return self._samples.counts()
 
     @override
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._samples.locate(numbers)
+    def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._samples.locate(indices)
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        return self._samples.columns(chosen)
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        return self._samples.columns(sample_rows)
 
     @override
-    def on(self, table: StepTable) -> Samples:
+    def with_table(self, table: StepTable) -> Samples:
         other = copy.copy(self)
-        other.table, other._samples = table, self._samples.on(table)
+        other.table, other._samples = table, self._samples.with_table(table)
         return other
 
 
@@ -789,7 +792,7 @@ class _Goals:
     gamma: float
     fields: tuple[str, ...]
     fraction: float
-    own: str | None
+    goal_field: str | None
 
     def __post_init__(self) -> None:
         if self.strategy not in _STRATEGIES:
@@ -800,13 +803,15 @@ class _Goals:
             raise ValueError(f"gamma must lie between 0 and 1, got {self.gamma}")
         if not 0.0 <= self.fraction <= 1.0:
             raise ValueError(f"fraction must be from 0 to 1, got {self.fraction}")
-        if self.fraction < 1.0 and self.own is None:
-            raise ValueError("own: fraction < 1 needs the field with the goal of each episode")
+        if self.fraction < 1.0 and self.goal_field is None:
+            raise ValueError(
+                "goal_field: fraction < 1 needs the field with the goal of each episode"
+            )
 
     def __str__(self) -> str:
         text = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
         text += f", gamma={self.gamma}, fields={self.fields}"
-        return text if self.fraction == 1.0 else f"{text}, {self.fraction} or {self.own}"
+        return text if self.fraction == 1.0 else f"{text}, {self.fraction} or {self.goal_field}"
 
 
 class GoalSamples(_DerivedSamples):
@@ -818,26 +823,25 @@ class GoalSamples(_DerivedSamples):
         super().__init__(samples)
         self._goals, self._reward_fn = goals, reward_fn
         stored = self.table.storage.fields
-        for name in (*goals.fields, *([goals.own] if goals.own else [])):
+        for name in (*goals.fields, *([goals.goal_field] if goals.goal_field else [])):
             if root_of(name) != rlds.OBSERVATION or not _paths_in(stored, name):
                 observed = [path for path in stored if root_of(path) == rlds.OBSERVATION]
-                known = suggest_fields(name, observed, step_aliases(self.table.episodes.source))
-                raise KeyError(f"no field {name!r} of observations; {known}")
+                hint = suggest_fields(name, observed, step_aliases(self.table.episodes.source))
+                raise KeyError(f"no field {name!r} of observations; {hint}")
         paths = [path for name in goals.fields for path in _paths_in(stored, name)]
         own_paths = paths
-        if goals.own is not None:
-            own_paths = _paths_in(stored, goals.own)
+        if goals.goal_field is not None:
+            own_paths = _paths_in(stored, goals.goal_field)
             shapes = [
                 [(stored[p].column_dtype, stored[p].shape) for p in ps] for ps in (paths, own_paths)
             ]
             if shapes[0] != shapes[1]:
-                raise ValueError(
-                    f"own: {goals.own!r} has another dtype or shape than {goals.fields}"
-                )
+                other = f"another dtype or shape than {goals.fields}"
+                raise ValueError(f"goal_field: {goals.goal_field!r} has {other}")
         self._paths = list(zip(paths, own_paths))
         if reward_fn is not None and not _paths_in(samples.spec, rlds.REWARD):
-            known = suggest_fields(rlds.REWARD, samples.spec)
-            raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {known}")
+            hint = suggest_fields(rlds.REWARD, samples.spec)
+            raise KeyError(f"reward_fn: no field {rlds.REWARD!r} in the samples; {hint}")
 
     @override
     def describe(self) -> str:
@@ -846,24 +850,24 @@ class GoalSamples(_DerivedSamples):
         return f"{self._samples.describe()}.with_goals({self._goals}{rewards})"
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
+    def columns(self, sample_rows: SampleRows) -> Columns:
         goals = self._goals
-        numbers, episodes, steps, epoch = chosen
+        indices, episodes, steps, epoch = sample_rows
         max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             max_distances = np.minimum(max_distances, goals.max_distance)
-        distance = self._distances(max_distances, numbers, epoch)
-        result = self._samples.columns(chosen)
+        distance = self._distances(max_distances, indices, epoch)
+        result = self._samples.columns(sample_rows)
         goal_fields = self._take(episodes, steps + distance, [path for path, _ in self._paths])
-        is_new = np.ones(len(numbers), np.bool_)
+        is_new = np.ones(len(indices), np.bool_)
         if goals.fraction < 1.0:
-            uniform = uniform_of(numbers, key_of("relabelled", goals.seed, epoch))
+            uniform = uniform_of(indices, key_of("relabelled", goals.seed, epoch))
             is_new = uniform < goals.fraction
             distance[~is_new] = -1
             own_goals = self._take(episodes, steps, [path for _, path in self._paths])
-        for path, other in self._paths:
+        for path, own_path in self._paths:
             if goals.fraction < 1.0:
-                goal_fields[path][~is_new] = own_goals[other][~is_new]
+                goal_fields[path][~is_new] = own_goals[own_path][~is_new]
             result[f"goal{path.removeprefix(rlds.OBSERVATION)}"] = goal_fields[path]
         result["goal_distance"] = distance
         if self._reward_fn is not None:
@@ -888,17 +892,17 @@ class GoalSamples(_DerivedSamples):
                 reward.dtype
             )
 
-    def _distances(self, max_distances: np.ndarray, numbers: np.ndarray, epoch: int) -> np.ndarray:
+    def _distances(self, max_distances: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         if self._goals.strategy == "last":
             return max_distances
-        uniform = uniform_of(numbers, key_of("goals", self._goals.seed, epoch))
+        uniform = uniform_of(indices, key_of("goals", self._goals.seed, epoch))
         if self._goals.strategy == "uniform":
             distances = uniform * max_distances
         else:
-            # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^max).
+            # The inverse of the distribution function (1 - gamma^d) / (1 - gamma^max).
             log = math.log(self._goals.gamma)
             distances = np.log1p(uniform * np.expm1(max_distances * log)) / log
-        # Rounding must not lead beyond the last step.
+        # Rounding may exceed the last step.
         return np.minimum(1 + np.floor(distances).astype(np.int64), max_distances)
 
 
@@ -920,10 +924,10 @@ class NormalizedSamples(_DerivedSamples):
         names = normalization.names_of(fields, statistics)
         sample_names = {normalized_as(path) for path in samples.spec}
         if missing := sorted(names - sample_names) if fields is not None else []:
-            known = suggest_fields(missing[0], samples.spec)
-            raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {known}")
+            hint = suggest_fields(missing[0], samples.spec)
+            raise KeyError(f"normalize: no field {missing[0]!r} in the samples; {hint}")
         self._names = names & sample_names
-        self._normalized(samples.columns(_NO_SAMPLES))  # Checks dtypes and shapes.
+        self._normalize(samples.columns(_NO_SAMPLES))  # Checks dtypes and shapes.
 
     @override
     def describe(self) -> str:
@@ -933,18 +937,18 @@ class NormalizedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.normalize({statistics}, {options})"
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        return self._normalized(self._samples.columns(chosen))
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        return self._normalize(self._samples.columns(sample_rows))
 
-    def _normalized(self, columns: Columns) -> Columns:
+    def _normalize(self, columns: Columns) -> Columns:
         kind, _, clip, floor = self._options
-        of_field = normalization.normalizer(kind, clip, floor)
+        normalize = normalization.normalizer(kind, clip, floor)
         for path, column in columns.items():
             name = normalized_as(path)
             if name in self._names:
                 field, column_type = self._statistics[name], FieldType.of(column)
                 normalization.check_field(column_type, column.shape, field, name, "normalize")
-                columns[path] = of_field(column, field, name)
+                columns[path] = normalize(column, field, name)
         return columns
 
 
@@ -967,14 +971,16 @@ class WeightedSamples(_DerivedSamples):
         self,
         samples: Samples,
         weights: Sequence[float] | np.ndarray | None,
-        of_episodes: Sequence[float] | np.ndarray | None,
+        episode_weights: Sequence[float] | np.ndarray | None,
         balance: Sequence[Any] | np.ndarray | None,
     ) -> None:
         super().__init__(samples)
         counts = samples.counts()
         weight = np.ones(len(samples)) if samples.weights is None else samples.weights
-        product = weight * _weights("weights", weights, len(samples), "samples")
-        product *= np.repeat(_weights("of_episodes", of_episodes, len(counts), "episodes"), counts)
+        product = weight * _check_weights("weights", weights, len(samples), "samples")
+        product *= np.repeat(
+            _check_weights("episode_weights", episode_weights, len(counts), "episodes"), counts
+        )
         if balance is not None:
             if len(balance) != len(counts):
                 raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
@@ -983,7 +989,7 @@ class WeightedSamples(_DerivedSamples):
             totals = np.bincount(sample_groups, product)
             product /= np.where(totals > 0, totals, 1)[sample_groups]
         if not product.any():
-            raise ValueError("all weights are zero: there is no sample to draw")
+            raise ValueError("all weights are zero, so no sample can be drawn")
         self.weights = product
 
     @override
@@ -992,49 +998,51 @@ class WeightedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.weighted({hash_of(self.weights.tobytes())})"
 
 
-def _weights(
-    name: str, given: Sequence[float] | np.ndarray | None, count: int, unit: str
+def _check_weights(
+    name: str, values: Sequence[float] | np.ndarray | None, count: int, unit: str
 ) -> np.ndarray:
-    if given is None:
+    if values is None:
         return np.ones(count)
-    weights = np.asarray(given, np.float64)
+    weights = np.asarray(values, np.float64)
     if weights.shape != (count,):
         raise ValueError(f"{name}: got the shape {weights.shape} for {count} {unit}")
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        wrong = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
-        raise ValueError(f"{name}: got {weights[wrong]} for number {wrong}, expected 0 or more")
+        index = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
+        raise ValueError(f"{name}: got {weights[index]} at index {index}, expected 0 or more")
     return weights
 
 
 class FilteredSamples(_DerivedSamples):
     """A subset of samples; see `Samples.filter` and `Samples.choose`."""
 
-    def __init__(self, samples: Samples, kept_numbers: np.ndarray) -> None:
+    def __init__(self, samples: Samples, kept_indices: np.ndarray) -> None:
         super().__init__(samples)
-        self._kept_numbers = kept_numbers
-        self.weights = None if samples.weights is None else samples.weights[kept_numbers]
+        self._kept_indices = kept_indices
+        self.weights = None if samples.weights is None else samples.weights[kept_indices]
 
     @override
     def describe(self) -> str:
-        kept_hash = hash_of(self._kept_numbers.tobytes())
-        return f"{self._samples.describe()}.filter({len(self)}: {kept_hash})"
+        indices_hash = hash_of(self._kept_indices.tobytes())
+        return f"{self._samples.describe()}.filter({len(self)}: {indices_hash})"
 
     def __len__(self) -> int:
-        return len(self._kept_numbers)
+        return len(self._kept_indices)
 
     @override
     def counts(self) -> np.ndarray:
-        episodes, _ = self._samples.locate(self._kept_numbers)
+        episodes, _ = self._samples.locate(self._kept_indices)
         return np.bincount(episodes, minlength=self.table.num_episodes)
 
     @override
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        self._check(numbers)
-        return self._samples.locate(self._kept_numbers[numbers])
+    def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self._check(indices)
+        return self._samples.locate(self._kept_indices[indices])
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
-        return self._samples.columns(chosen._replace(numbers=self._kept_numbers[chosen.numbers]))
+    def columns(self, sample_rows: SampleRows) -> Columns:
+        return self._samples.columns(
+            sample_rows._replace(indices=self._kept_indices[sample_rows.indices])
+        )
 
 
 class SubsampledSamples(_DerivedSamples):
@@ -1057,35 +1065,37 @@ class SubsampledSamples(_DerivedSamples):
         return np.minimum(self._samples.counts(), self._length)
 
     @override
-    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return Samples.locate(self, numbers)
+    def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return Samples.locate(self, indices)
 
     @override
-    def columns(self, chosen: SampleRows) -> Columns:
+    def columns(self, sample_rows: SampleRows) -> Columns:
         counts, ends = self._samples._counts, self._samples._ends
-        _, episodes, steps, epoch = chosen
-        picked = steps.copy()
+        _, episodes, steps, epoch = sample_rows
+        drawn = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
-            picked[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
-        numbers = ends[episodes] - counts[episodes] + picked
-        return self._samples.columns(SampleRows(numbers, *self._samples.locate(numbers), epoch))
+            drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
+        indices = ends[episodes] - counts[episodes] + drawn
+        return self._samples.columns(SampleRows(indices, *self._samples.locate(indices), epoch))
 
 
-def _kept_numbers_of(
+def _find_kept_indices(
     samples: Samples, keep: Callable[[Batch], Any], fields: Iterable[str] | None
 ) -> np.ndarray:
-    """Returns the numbers of the samples that a filter function keeps."""
-    inputs = samples if fields is None else samples.on(samples.table.select(fields))
-    kept_numbers = []
+    """Returns the indices of the samples that a filter function keeps."""
+    inputs = samples if fields is None else samples.with_table(samples.table.select(fields))
+    kept_indices = []
     for begin in range(0, len(samples), _FILTER_BLOCK):
-        numbers = np.arange(begin, min(begin + _FILTER_BLOCK, len(samples)))
-        mask = np.asarray(keep(inputs.batch(numbers)))
-        if mask.dtype != bool or mask.shape != numbers.shape:
-            kind = f"{mask.dtype} of shape {mask.shape}, expected bool of shape {numbers.shape}"
-            raise ValueError(f"the filter returned {kind}")
-        kept_numbers.append(numbers[mask])
-    return np.concatenate(kept_numbers) if kept_numbers else np.zeros(0, np.int64)
+        indices = np.arange(begin, min(begin + _FILTER_BLOCK, len(samples)))
+        mask = np.asarray(keep(inputs.batch(indices)))
+        if mask.dtype != bool or mask.shape != indices.shape:
+            mask_type = f"{mask.dtype} of shape {mask.shape}"
+            raise ValueError(
+                f"the filter returned {mask_type}, expected bool of shape {indices.shape}"
+            )
+        kept_indices.append(indices[mask])
+    return np.concatenate(kept_indices) if kept_indices else np.zeros(0, np.int64)
 
 
 def _paths_in(fields: Mapping[str, Any], name: str) -> list[str]:
@@ -1094,7 +1104,7 @@ def _paths_in(fields: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
-    """Returns values of rows with axes of length 1 added, up to the rank of other values."""
+    """Returns `row_values` with trailing axes of length 1, up to the rank of `values`."""
     return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
 
 

@@ -24,7 +24,7 @@ def plain_field(field: FieldStatistics, prefix: str, role: str) -> dict[str, Any
     Args:
       field: The statistics.
       prefix: The prefix of the names of the quantiles.
-      role: The name of the field in an error.
+      role: The name of the field in errors.
 
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
@@ -80,8 +80,7 @@ def to_policy_json(
 
 def from_policy_json(text: str, dataset_name: str | None) -> Statistics:
     """Reads the statistics of a dataset from JSON of Octo or OpenVLA."""
-    read = Statistics.from_json(text, dataset_name=dataset_name)
-    fields = {
-        role: read[name] for role, name in ((ACTION, ACTION), (STATE, PROPRIO)) if name in read
-    }
-    return dataclasses.replace(read, fields=fields)
+    stored = Statistics.from_json(text, dataset_name=dataset_name)
+    names = {ACTION: ACTION, STATE: PROPRIO}
+    fields = {role: stored[name] for role, name in names.items() if name in stored}
+    return dataclasses.replace(stored, fields=fields)

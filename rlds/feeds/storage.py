@@ -1,6 +1,6 @@
 """Storages of a feed: random access to rows of step fields, by episode and step.
 
-* `CachedStorage` reads whole episodes of any format, and keeps the last ones in memory.
+* `CachedStorage` reads whole episodes of any format, and keeps recent episodes in memory.
 * `rlds.feeds.mapped.MappedStorage` copies single rows out of memory-mapped files.
 """
 
@@ -44,12 +44,12 @@ __all__ = [
     "Rows",
     "Storage",
     "hash_of",
-    "reopened",
+    "reopen",
     "row_bytes",
     "row_shape",
 ]
 
-# With a larger fraction of unique images, decoding duplicates again is faster than copying images.
+# For a larger fraction of unique images, decoding duplicates is faster than copying images.
 _MAX_UNIQUE_FRACTION = 0.8
 
 # The number of episodes to read from an object store in parallel.
@@ -72,7 +72,7 @@ class ReadOptions:
     decode_images: bool = True
 
     def decoders(self, fields: Mapping[str, Field]) -> dict[str, ImageDecoder]:
-        """Returns the decoders of image files, by their paths."""
+        """Returns the decoders of the fields of image files, by path."""
         return {
             path: ImageDecoder(
                 field.shape,
@@ -87,7 +87,7 @@ class ReadOptions:
 
 
 class Rows(abc.ABC):
-    """Rows of a storage: one step of an episode each."""
+    """Rows of a storage; each row is a step of an episode."""
 
     _steps: np.ndarray
 
@@ -99,7 +99,7 @@ class Rows(abc.ABC):
           SourceError: A value cannot be read; the message has the location.
         """
 
-    def at(self, steps: np.ndarray) -> Rows:
+    def with_steps(self, steps: np.ndarray) -> Rows:
         """Returns rows of other steps of the same episodes."""
         other = copy.copy(self)
         other._steps = steps
@@ -114,6 +114,7 @@ class Storage(abc.ABC):
       outlines: The lengths of the episodes.
       why_cached: The reason why the files are not read in place; empty if they are.
       num_files: The number of files that `check` may examine.
+      is_remote: True if some of the files are in an object store.
     """
 
     fields: Mapping[str, Field]
@@ -129,7 +130,7 @@ class Storage(abc.ABC):
         Args:
           episodes: The episode of each row, int64 of shape `[n]`.
           steps: The step of each row in its episode, in the same form, within bounds.
-          paths: The fields that will be taken.
+          paths: The requested fields.
         """
 
     def read_ahead(
@@ -141,7 +142,7 @@ class Storage(abc.ABC):
           episodes: The episode of each range, int64 of shape `[n]`.
           firsts: The first step of each range, in the same form.
           lasts: The last step of each range.
-          paths: The fields that will be taken.
+          paths: The requested fields.
         """
         del episodes, firsts, lasts, paths  # Local data needs no prefetch.
 
@@ -149,12 +150,12 @@ class Storage(abc.ABC):
         """Checks that the files of episodes have not changed since they were opened.
 
         Args:
-          episodes: The numbers of the episodes, int64 of shape `[n]`; they may repeat.
+          episodes: The indices of the episodes, int64 of shape `[n]`, which may repeat.
 
         Raises:
           SourceChangedError: A file was changed in place; the message names it.
         """
-        del episodes  # Reads of whole episodes are checked when they happen.
+        del episodes  # Reading whole episodes includes the check.
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """Returns an episode field of all episodes; None if they must be read one by one."""
@@ -186,10 +187,10 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
     return tuple(int(size or 0) for size in field.shape)
 
 
-def row_bytes(field: Field, otherwise: int) -> int:
-    """Returns the bytes of a row in memory; `otherwise` if sizes vary."""
+def row_bytes(field: Field, default: int) -> int:
+    """Returns the bytes of a row in memory; `default` if sizes vary."""
     shape = row_shape(field)
-    return otherwise if shape is None else math.prod(shape) * field.column_dtype.itemsize
+    return default if shape is None else math.prod(shape) * field.column_dtype.itemsize
 
 
 class FileRows(Rows):
@@ -204,48 +205,48 @@ class FileRows(Rows):
     def __init__(self, storage: Any, episodes: np.ndarray, steps: np.ndarray) -> None:
         self._storage, self._episodes, self._steps = storage, episodes, steps
 
-    def _decoded(self, path: str, files_of: Callable[[np.ndarray], Any]) -> np.ndarray:
-        """Decodes the images of rows.
+    def _decode(self, path: str, read_files: Callable[[np.ndarray], Any]) -> np.ndarray:
+        """Decodes the images of rows; if sizes may differ, the result is an array of arrays.
 
-        Overlapping windows share images. If many images are shared, each is decoded once.
+        Overlapping windows share images. If many images are shared, each image is decoded once.
 
         Args:
-          path: The field; if sizes may differ, the result is an array of arrays.
-          files_of: A function that returns the image files of rows.
+          path: The field.
+          read_files: A function that returns the image files of rows.
         """
         field, steps = self._storage.fields[path], self._steps
         step_keys = self._episodes * (int(steps.max(initial=0)) + 1) + steps
-        _, rows, image_numbers = np.unique(step_keys, return_index=True, return_inverse=True)
+        _, rows, image_rows = np.unique(step_keys, return_index=True, return_inverse=True)
         is_unique = len(rows) > _MAX_UNIQUE_FRACTION * len(steps)
         if is_unique:
             rows = np.arange(len(steps))
         try:
-            images = self._storage.decoders[path].decode(files_of(rows))
-        except ImageError as damage:
-            row = int(rows[damage.row])
+            images = self._storage.decoders[path].decode(read_files(rows))
+        except ImageError as error:
+            row = int(rows[error.row])
             episode, step = int(self._episodes[row]), int(steps[row])
-            raise self._storage.error(f"step {step}: {damage.what}", path, episode) from damage
+            raise self._storage.error(f"step {step}: {error.problem}", path, episode) from error
         if None in field.shape:
             images = arrays.listed(images)
             if not is_unique:  # Callers may change the values of a batch.
-                images = arrays.listed([images[number].copy() for number in image_numbers.tolist()])
+                images = arrays.listed([images[row].copy() for row in image_rows.tolist()])
             return images
         if is_unique:
             return images
-        out = arrays.empty((len(image_numbers), *images.shape[1:]), images.dtype)
-        return images.take(image_numbers, axis=0, out=out, mode="clip")
+        out = arrays.empty((len(image_rows), *images.shape[1:]), images.dtype)
+        return images.take(image_rows, axis=0, out=out, mode="clip")
 
 
-def reopened(
+def reopen(
     kind: Callable[..., Storage], fingerprint: str, episodes: Episodes, *arguments: Any
 ) -> Storage:
-    """Opens a storage again in another process (unpickling).
+    """Reopens a pickled storage in another process.
 
     Args:
       kind: The class of the storage.
       fingerprint: The fingerprint of the pickled storage.
       episodes: The episodes of the storage, its first argument.
-      *arguments: The other arguments of the class.
+      *arguments: The further arguments of the class.
 
     Raises:
       SourceChangedError: The storage has another fingerprint now.
@@ -258,11 +259,11 @@ def reopened(
     return storage
 
 
-def hash_of(*parts: object) -> str:
-    """Returns a hash of bytes, or of the text of other parts: 16 hexadecimal digits."""
+def hash_of(*values: object) -> str:
+    """Returns a hash of values, as bytes or by their texts: 16 hexadecimal digits."""
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else f"{part}\n".encode())
+    for value in values:
+        digest.update(value if isinstance(value, bytes) else f"{value}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -273,7 +274,7 @@ class EpisodeCache:
 
     Args:
       episodes: The source of the columns.
-      max_bytes: The memory limit, except for the last episode.
+      max_bytes: The memory limit; the last episode may exceed it.
     """
 
     def __init__(self, episodes: Episodes, max_bytes: int) -> None:
@@ -281,7 +282,7 @@ class EpisodeCache:
         self.is_remote = not stores.is_local(files_of(episodes.source))
         self._cached: collections.OrderedDict[int, dict[str, Any]] = collections.OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
-        # Fields that were requested once are read of all later episodes.
+        # Fields that were requested once, which are read for all later episodes.
         self._paths: dict[str, None] = {}
         self._reset()
         reset_in_forks(self)
@@ -292,45 +293,45 @@ class EpisodeCache:
         self._threads = DaemonThreads(_MAX_PARALLEL_READS, "rlds-episodes")
         self._reading: dict[int, Future[dict[str, Any]]] = {}
 
-    def columns(self, numbers: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns columns of episodes, at least the columns at the paths."""
+    def columns(self, episodes: Iterable[int], paths: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns the columns of episodes, at least the columns at the paths."""
         if not self.is_remote:
-            return [self._columns(episode, paths) for episode in numbers]
-        read = []
-        for episode, future in [(episode, self.submit(episode, paths)) for episode in numbers]:
+            return [self._columns(episode, paths) for episode in episodes]
+        all_columns = []
+        for episode, future in [(episode, self.submit(episode, paths)) for episode in episodes]:
             columns = future.result() if future is not None else {}
             is_complete = columns.keys() >= {*paths}  # The read may have begun with fewer paths.
-            read.append(columns if is_complete else self._columns(episode, paths))
-        return read
+            all_columns.append(columns if is_complete else self._columns(episode, paths))
+        return all_columns
 
-    def submit(self, episode_number: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
-        """Starts to read an episode in the background; returns None if it is cached."""
+    def submit(self, episode: int, paths: Sequence[str]) -> Future[dict[str, Any]] | None:
+        """Begins to read an episode in the background; returns None if it is cached."""
         with self._lock:
-            if self._cached.get(episode_number, {}).keys() >= {*paths}:
+            if self._cached.get(episode, {}).keys() >= {*paths}:
                 return None
-            future = self._reading.get(episode_number)
+            future = self._reading.get(episode)
             if future is None:
-                future = self._threads.submit(self._columns, episode_number, paths)
-                self._reading[episode_number] = future
-        future.add_done_callback(lambda _: self._reading.pop(episode_number, None))
+                future = self._threads.submit(self._columns, episode, paths)
+                self._reading[episode] = future
+        future.add_done_callback(lambda _: self._reading.pop(episode, None))
         return future
 
-    def _columns(self, episode_number: int, paths: Sequence[str]) -> dict[str, Any]:
+    def _columns(self, episode: int, paths: Sequence[str]) -> dict[str, Any]:
         with self._lock:
-            cached = self._cached.get(episode_number, {})
+            cached = self._cached.get(episode, {})
             if cached:
-                self._cached.move_to_end(episode_number)
+                self._cached.move_to_end(episode)
             missing_paths = [path for path in paths if path not in cached]
             if not missing_paths:
                 return cached
             self._paths.update(dict.fromkeys(missing_paths))
             missing = [path for path in self._paths if path not in cached]
-        read = self.episodes.columns(episode_number, missing, decode_images=False)
+        nested_columns = self.episodes.columns(episode, missing, decode_images=False)
         with self._lock:
-            newest = self._cached.pop(episode_number, {})  # Another thread may have read more.
-            columns = {**cached, **newest, **dict(leaves_at(read, None))}
+            newest = self._cached.pop(episode, {})  # Another thread may have read more.
+            columns = {**cached, **newest, **dict(leaves_at(nested_columns, None))}
             self._bytes += _num_bytes(columns) - _num_bytes(newest)
-            self._cached[episode_number] = columns
+            self._cached[episode] = columns
             while self._bytes > self.max_bytes and len(self._cached) > 1:
                 self._bytes -= _num_bytes(self._cached.popitem(last=False)[1])
         return columns
@@ -357,7 +358,7 @@ class CachedStorage(Storage):
       options: Reading options.
       outlines: The lengths of the episodes; None to read them.
       why_cached: See `Storage`.
-      progress: A callback with the numbers of counted episodes and of all.
+      progress: A callback of the numbers of counted episodes and of all episodes.
 
     Raises:
       SourceError: An episode is damaged.
@@ -381,8 +382,8 @@ class CachedStorage(Storage):
 
     @override
     def __reduce__(self) -> Any:
-        given = self.episodes, self.fields, self._options, self.outlines, self.why_cached
-        return reopened, (type(self), self.fingerprint(), *given)
+        arguments = self.episodes, self.fields, self._options, self.outlines, self.why_cached
+        return reopen, (type(self), self.fingerprint(), *arguments)
 
     @override
     def read_ahead(
@@ -403,7 +404,7 @@ class CachedStorage(Storage):
         return False
 
     def fingerprint(self) -> str:
-        """Hashes the names, sizes and parts of the files, and the lengths of the episodes."""
+        """Hashes the names, sizes and excerpts of the files, and the lengths of the episodes."""
         files = [_hash_of_file(path) for path in self.episodes.source.inputs()]
         outlines = [array.tobytes() for array in self.outlines]
         return hash_of(self.episodes.ranges, files, *outlines)
@@ -422,15 +423,15 @@ class CachedStorage(Storage):
 
 
 def _hash_of_file(path: str | os.PathLike[str]) -> str:
-    """Hashes the name and the size of a file; of a local file, also parts of its contents."""
+    """Hashes the name and the size of a file; for a local file, also excerpts of its contents."""
     file = stores.as_path(path)
-    size, parts = file.stat().length, []
+    size, excerpts = file.stat().length, []
     if stores.is_local(os.fspath(file)):
         with file.open("rb") as content:
             for begin in (0, size // 3, size * 2 // 3, max(size - _HASHED_BYTES, 0)):
                 content.seek(begin)
-                parts.append(content.read(_HASHED_BYTES))
-    return hash_of(file.name, size, *parts)
+                excerpts.append(content.read(_HASHED_BYTES))
+    return hash_of(file.name, size, *excerpts)
 
 
 def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
@@ -452,16 +453,16 @@ class _CachedRows(FileRows):
         self, storage: CachedStorage, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]
     ) -> None:
         super().__init__(storage, episodes, steps)
-        numbers, inverse = np.unique(episodes, return_inverse=True)
-        self._episode_numbers, self._cached_indices = numbers, inverse.astype(np.int32)
-        self._columns = storage.cache.columns(numbers.tolist(), paths)
+        self._cached_episodes, inverse = np.unique(episodes, return_inverse=True)
+        self._cached_indices = inverse.astype(np.int32)
+        self._columns = storage.cache.columns(self._cached_episodes.tolist(), paths)
 
     def take(self, path: str) -> np.ndarray:
         field = self._storage.fields[path]
         columns = [self._column(index, path) for index in range(len(self._columns))]
         decoder = self._storage.decoders.get(path)
         if decoder is not None and any(column.dtype == object for column in columns):
-            return self._decoded(path, lambda rows: self._object_column(columns, rows))
+            return self._decode(path, lambda rows: self._object_column(columns, rows))
         shape = row_shape(field)
         if shape is None:
             return self._object_column(columns, np.arange(len(self._steps)))
@@ -469,8 +470,8 @@ class _CachedRows(FileRows):
         for index, column in enumerate(columns):
             if column.dtype != dtype or column.shape[1:] != shape:
                 problem = f"values of {column.dtype} of shape {column.shape[1:]}, expected {field}"
-                episode_number = int(self._episode_numbers[index])
-                raise self._storage.error(f"step 0: {problem}", path, episode_number)
+                episode = int(self._cached_episodes[index])
+                raise self._storage.error(f"step 0: {problem}", path, episode)
         width = math.prod(shape) * dtype.itemsize
         out = arrays.empty((len(self._steps), *shape), dtype)
         if width and len(out):
@@ -480,13 +481,13 @@ class _CachedRows(FileRows):
         return out
 
     def _column(self, index: int, path: str) -> Any:
-        episode_number = int(self._episode_numbers[index])
-        if path not in self._columns[index]:  # The field was not announced in `paths`.
-            self._columns[index] = self._storage.cache.columns([episode_number], [path])[0]
+        episode = int(self._cached_episodes[index])
+        if path not in self._columns[index]:  # The field was not requested in `paths`.
+            self._columns[index] = self._storage.cache.columns([episode], [path])[0]
         column = self._columns[index][path]
-        if len(column) != (steps := self._storage.outlines.num_steps[episode_number]):
+        if len(column) != (steps := self._storage.outlines.num_steps[episode]):
             problem = f"the field has {len(column)} values, and the episode {steps} steps"
-            raise self._storage.error(problem, path, episode_number)
+            raise self._storage.error(problem, path, episode)
         return column
 
     def _object_column(self, columns: Sequence[Any], rows: np.ndarray) -> np.ndarray:
@@ -494,7 +495,7 @@ class _CachedRows(FileRows):
         locations = zip(self._cached_indices[rows].tolist(), self._steps[rows].tolist())
         for row, (column_index, step) in enumerate(locations):
             value = columns[column_index][step]
-            # The cache keeps the column, and callers may change the values of a batch.
+            # The cache keeps the column, so callers get copies, which they may change.
             is_array = isinstance(value, np.ndarray | tfds_files.RaggedColumn)
             out[row] = np.array(value) if is_array else value
         return out

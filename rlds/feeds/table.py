@@ -27,7 +27,7 @@ from rlds.feeds.storage import (
     row_bytes,
     row_shape,
 )
-from rlds.feeds.views import ViewStorage, WithColumn, check_alike, joined_metadata
+from rlds.feeds.views import ViewStorage, WithColumn, check_alike, join_metadata
 from rlds.sources import reading
 from rlds.sources.arrays import as_numbers, paths_of
 from rlds.sources.episodes import Episodes
@@ -82,17 +82,17 @@ def open(
     whole episodes; `rlds.feeds.materialise` copies them to a dataset that is read in place.
 
     Args:
-      path: A path for `rlds.sources.open`, or the episodes that it returns. A list of them, or a
-        pattern such as `data/*/1.0.0`, is joined to one table; all must have the same fields.
-      split: The split, or a part such as `train[:90%]`; needed if there are several.
+      path: A path for `rlds.sources.open`, or the episodes that it returns. A list, or a pattern
+        such as `data/*/1.0.0`, opens several datasets with the same fields as one table.
+      split: The split, or a slice such as `train[:90%]`; needed if there are several.
       fields: Paths of the step fields to read; all by default.
       where: The episodes to open, as a condition in SQL over the table of episodes, such as
         `"steps > 50 and success"`; see `rlds.sources.Episodes.where`.
       format: The name of the format, if it cannot be recognized.
-      jpeg: "accurate" for the pixels that most libraries decode; "tf" for those of TensorFlow with
-        its fast, approximate transform.
-      threads: The number of threads that decode images, in addition to the one that makes batches.
-        If None, the number of processors, up to 8; none on one processor, and in workers.
+      jpeg: "accurate" for the pixels that most libraries decode; "tf" for the pixels of TensorFlow
+        with its fast, approximate transform.
+      threads: The number of threads that decode images, in addition to the thread of the batches.
+        If None, the number of processors, up to 8; 0 on one processor, and in workers.
       cache_bytes: The memory limit for episodes that are read as a whole, in bytes.
       disk_bytes: The disk quota of all processes of this machine for cached blocks of remote
         files, in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
@@ -104,7 +104,7 @@ def open(
       **options: Options of the format.
 
     Raises:
-      FileNotFoundError: There is nothing at the path.
+      FileNotFoundError: The path does not exist.
       KeyError: There is no such split, or no such field.
       SourceError: The data is damaged; the message has the location.
       ValueError: An option or `where` is invalid, or `where` holds for no episode.
@@ -127,18 +127,18 @@ def open(
     options |= {"where": where, "format": format, "progress": progress}
     datasets = [_episodes(each, split, **options) for each in paths or [path]]
     byte_limits = cache_bytes // len(datasets), disk_bytes // len(datasets)
-    given = ReadOptions(jpeg, threads, *byte_limits, decode_images)
+    read_options = ReadOptions(jpeg, threads, *byte_limits, decode_images)
     field_paths = None if fields is None else paths_of(fields)
-    episodes = datasets[0] if paths is None else _joined(datasets, field_paths)
+    episodes = datasets[0] if paths is None else _join(datasets, field_paths)
     if not (sys.stderr.isatty() if progress is None else progress):
-        return _open(episodes, field_paths, given, verify)
+        return _open(episodes, field_paths, read_options, verify)
     with show_progress(True) as bars:
         bar = bars.add_task("index", total=None)
 
         def show(done: int, total: int) -> None:
             bars.update(bar, completed=done, total=total or None)
 
-        return _open(episodes, field_paths, given, verify, show)
+        return _open(episodes, field_paths, read_options, verify, show)
 
 
 def _episodes(
@@ -150,7 +150,7 @@ def _episodes(
     progress: bool | None,
     **options: Any,
 ) -> Episodes:
-    """Opens the episodes of one dataset, with image files, which are decoded into batches."""
+    """Opens the episodes of one dataset with encoded image files."""
     if isinstance(path, Episodes):
         episodes = path if where is None else path.where(where, progress=progress)
     else:
@@ -165,17 +165,17 @@ def _episodes(
     return Episodes(source, episodes.split, format=episodes.format)
 
 
-def _joined(parts: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes:
+def _join(datasets: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes:
     """Joins the episodes of several datasets to one dataset."""
-    fields = [_selected_fields(part, paths) for part in parts]
+    fields = [_selected_fields(dataset, paths) for dataset in datasets]
     check_alike(fields)
-    metadata, numbers = joined_metadata(parts, fields[0])
+    metadata, new_codes = join_metadata(datasets, fields[0])
     renumbered = [
-        Episodes(Renumbered(with_random_access(part.source), new), part.split) if new else part
-        for part, new in zip(parts, numbers)
+        Episodes(Renumbered(with_random_access(each.source), codes), each.split) if codes else each
+        for each, codes in zip(datasets, new_codes)
     ]
-    about = parts[0].source.about.replace(metadata=metadata)
-    return Episodes(JoinedSource(renumbered, about=about), ALL, format=parts[0].format)
+    about = datasets[0].source.about.replace(metadata=metadata)
+    return Episodes(JoinedSource(renumbered, about=about), ALL, format=datasets[0].format)
 
 
 def several(path: Any) -> list[Any] | None:
@@ -197,10 +197,10 @@ def several(path: Any) -> list[Any] | None:
 
 def _glob_remote(pattern: str) -> list[str]:
     """Returns the paths in an object store that match a glob pattern."""
-    parts = pattern.split("/")
-    begin = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    folder = stores.as_path("/".join(parts[:begin]))
-    return sorted(os.fspath(path) for path in folder.glob("/".join(parts[begin:])))
+    names = pattern.split("/")
+    begin = next(index for index, name in enumerate(names) if glob.has_magic(name))
+    folder = stores.as_path("/".join(names[:begin]))
+    return sorted(os.fspath(path) for path in folder.glob("/".join(names[begin:])))
 
 
 def _open(
@@ -222,11 +222,11 @@ def _selected_fields(episodes: Episodes, fields: Sequence[str] | None) -> dict[s
     steps = _step_fields(episodes)
     if fields is None:
         return {path: field for path, field in steps.items() if isinstance(field, Field)}
-    chosen = [path for path, _ in leaves_at(nest(steps), fields, step_aliases(episodes.source))]
-    for path in chosen:
+    paths = [path for path, _ in leaves_at(nest(steps), fields, step_aliases(episodes.source))]
+    for path in paths:
         if not isinstance(steps[path], Field):
-            raise KeyError(f"field {path!r} is {steps[path]}, which has no place in a batch")
-    return {path: steps[path] for path in chosen}
+            raise KeyError(f"field {path!r} is {steps[path]}, which a batch cannot hold")
+    return {path: steps[path] for path in paths}
 
 
 def _readable_fields(episodes: Episodes, options: ReadOptions) -> dict[str, Field]:
@@ -238,12 +238,12 @@ def _readable_fields(episodes: Episodes, options: ReadOptions) -> dict[str, Fiel
 
 
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
-    """Returns the step fields, by their paths; of TFDS in the order of its features."""
+    """Returns the step fields, by their paths; for TFDS in the order of its features."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
     if (stored := episodes.source.can.examples) is not None:
         steps = stored.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
-        order = {leaf.name: number for number, leaf in enumerate(leaves_of(steps.feature))}
+        order = {leaf.name: index for index, leaf in enumerate(leaves_of(steps.feature))}
         paths = sorted(fields, key=lambda path: order.get(path, len(order)))
         fields = {path: fields[path] for path in paths}
     return fields
@@ -260,15 +260,15 @@ def _storage(
     source = episodes.source
     if isinstance(source, View) and source.is_by_rows:
 
-        def below(part: Episodes, paths: Collection[str]) -> Storage:
-            readable_fields = _readable_fields(part, options)
-            chosen = {path: field for path, field in readable_fields.items() if path in paths}
-            return _storage(part, chosen, options, verify, progress)
+        def open_base(base: Episodes, paths: Collection[str]) -> Storage:
+            base_fields = _readable_fields(base, options)
+            base_fields = {path: field for path, field in base_fields.items() if path in paths}
+            return _storage(base, base_fields, options, verify, progress)
 
         def cached_storage(lengths: Lengths) -> Storage:
             return CachedStorage(episodes, fields, options, lengths)
 
-        return ViewStorage(episodes, fields, below, cached_storage, options.threads)
+        return ViewStorage(episodes, fields, open_base, cached_storage, options.threads)
     why = "this is not a TFDS dataset in TFRecord files"
     if source.can.examples is not None:
         try:
@@ -283,11 +283,11 @@ def _storage(
 class Table:
     """The steps of all episodes of a split: a row for each step, a column for each field.
 
-    It is returned by `rlds.feeds.open`. It can be pickled; each process opens its own files.
+    `rlds.feeds.open` returns a table. Tables can be pickled; each process opens its own files.
 
     Attributes:
-      episodes: The episodes of the split, including those that `filter_episodes` left out.
-      storage: The storage of their steps.
+      episodes: The episodes of the split, including episodes that `filter_episodes` excludes.
+      storage: The storage of the steps.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
     """
@@ -298,18 +298,18 @@ class Table:
         storage: Storage,
         fields: Iterable[str],
         options: ReadOptions,
-        chosen: np.ndarray | None = None,
+        selection: np.ndarray | None = None,
     ) -> None:
         self.episodes, self.storage, self.options = episodes, storage, options
         self.fields = {path: storage.fields[path] for path in fields}
-        # The numbers of the kept episodes; all if None.
-        self._chosen = chosen
+        # The indices of the kept episodes; all if None.
+        self._selection = selection
 
     @functools.cached_property
     def outlines(self) -> Lengths:
         """The lengths of the episodes."""
         outlines = self.storage.outlines
-        return outlines if self._chosen is None else outlines.take(self._chosen)
+        return outlines if self._selection is None else outlines.take(self._selection)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "outlines"}
@@ -322,7 +322,7 @@ class Table:
 
     def __repr__(self) -> str:
         size = f"{self.num_episodes} episodes, {self.num_steps} steps"
-        return f"Table({size}: {in_words(list(self.fields))})"
+        return f"Table({size}: {list_names(list(self.fields))})"
 
     @property
     def cache_bytes(self) -> int:
@@ -330,19 +330,19 @@ class Table:
         return self.options.cache_bytes
 
     @property
-    def numbers(self) -> np.ndarray:
-        """The number of each episode in `episodes`, int64."""
-        if self._chosen is None:
+    def episode_indices(self) -> np.ndarray:
+        """The index of each episode in `episodes`, int64."""
+        if self._selection is None:
             return np.arange(len(self.storage.outlines.num_steps))
-        return self._chosen
+        return self._selection
 
-    def _storage_numbers(self, episodes: np.ndarray) -> np.ndarray:
-        """Returns the numbers of episodes in the storage."""
-        return episodes if self._chosen is None else self._chosen[episodes]
+    def _storage_episodes(self, episodes: np.ndarray) -> np.ndarray:
+        """Returns the indices of episodes in the storage."""
+        return episodes if self._selection is None else self._selection[episodes]
 
     @property
     def source(self) -> Any:
-        """The source of `episodes`, with all of them in one split."""
+        """The source of `episodes`, with all episodes in one split."""
         episodes = self.episodes
         return JoinedSource([episodes]) if episodes.has_random_access else episodes.source
 
@@ -371,16 +371,16 @@ class Table:
         """Reads consecutive steps of an episode.
 
         Args:
-          episode: The number of the episode; negative numbers count from the end.
-          start: The first step; the first of the episode by default.
-          stop: The step after the last one; negative numbers count from the end.
-          fields: Paths of fields; those of the table by default.
+          episode: The index of the episode; a negative index counts from the end.
+          start: The first step; the first step of the episode by default.
+          stop: The step after the last one; a negative index counts from the end.
+          fields: Paths of fields; the fields of the table by default.
 
         Returns:
           The fields, nested in dicts: arrays with a leading axis for the steps.
 
         Raises:
-          IndexError: There is no such episode.
+          IndexError: The index is out of range.
           KeyError: There is no such field.
           SourceError: The steps cannot be read; the message has the location.
         """
@@ -404,17 +404,17 @@ class Table:
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """Returns rows of fields, see `Storage.rows`; call `check` after taking values."""
-        return self.storage.rows(self._storage_numbers(episodes), steps, paths)
+        return self.storage.rows(self._storage_episodes(episodes), steps, paths)
 
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         """Prefetches steps: see `Storage.read_ahead`."""
-        self.storage.read_ahead(self._storage_numbers(episodes), firsts, lasts, paths)
+        self.storage.read_ahead(self._storage_episodes(episodes), firsts, lasts, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks the files of episodes after values were taken or failed: see `Storage.check`."""
-        self.storage.check(self._storage_numbers(episodes))
+        self.storage.check(self._storage_episodes(episodes))
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""
@@ -452,9 +452,9 @@ class Table:
         if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
             raise ValueError(f"the table already has a field {path!r}")
         lengths = self.storage.outlines.num_steps
-        chosen = self.numbers
+        indices = self.episode_indices
         begins = np.full(len(lengths), -1, np.int64)
-        begins[chosen] = np.cumsum(lengths[chosen]) - lengths[chosen]
+        begins[indices] = np.cumsum(lengths[indices]) - lengths[indices]
         view = WithColumn(self.source, path, column, begins)
         new_field = {path: Field(column.dtype, column.shape[1:])}
         storage = ViewStorage.over(view, {**self.storage.fields, **new_field}, self.storage)
@@ -471,49 +471,49 @@ class Table:
           KeyError: There is no such field.
         """
         if name in self.storage.fields:
-            episode_numbers = np.flatnonzero(self.outlines.num_steps)
-            if len(episode_numbers) < self.num_episodes:
+            indices = np.flatnonzero(self.outlines.num_steps)
+            if len(indices) < self.num_episodes:
                 raise ValueError(
-                    f"{name}: some episodes have no steps; leave them out with filter_episodes"
+                    f"{name}: some episodes have no steps; remove them with filter_episodes"
                 )
-            return self.take(episode_numbers, np.zeros_like(episode_numbers), [name])[name]
+            return self.take(indices, np.zeros_like(indices), [name])[name]
         column = self.metadata_column(name)
         if column is not None:
             return column
         columns: dict[str, np.ndarray | None] = {}
-        episodes = [
-            _Episode(self, episode_number, columns) for episode_number in self.numbers.tolist()
-        ]
+        episodes = [_Episode(self, index, columns) for index in self.episode_indices.tolist()]
         return np.array([episode.metadata[name] for episode in episodes])
 
-    def source_episode(self, number: int) -> SourceEpisode:
+    def source_episode(self, episode: int) -> SourceEpisode:
         """Reads an episode as a `SourceEpisode`."""
-        number = number if self._chosen is None else int(self._chosen[number])
-        return self.episodes.episode(number)
+        index = episode if self._selection is None else int(self._selection[episode])
+        return self.episodes.episode(index)
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """Returns an episode field of all episodes; None if they must be read one by one."""
         column = self.storage.metadata_column(name)
-        return column if column is None or self._chosen is None else column[self._chosen]
+        return column if column is None or self._selection is None else column[self._selection]
 
     def filter_episodes(
         self, keep: Callable[[SourceEpisode], Any] | Sequence[int] | np.ndarray
     ) -> Table:
-        """Returns the table of the chosen episodes.
+        """Returns the table of some of the episodes.
 
         Args:
-          keep: The numbers of the episodes to keep, a mask, or a function of an episode (with the
-            attributes of `rlds.sources.SourceEpisode`: `metadata`, `steps`, `total_reward`); only
-            used attributes are read.
+          keep: The indices of the episodes to keep, a mask, or a function of an episode (with the
+            attributes of `rlds.sources.SourceEpisode`: `metadata`, `steps`, `total_reward`). The
+            function reads only the attributes that it uses.
 
         Raises:
-          IndexError: There is no such episode.
-          TypeError: The numbers are no integers.
+          IndexError: An index is out of range.
+          TypeError: The indices are not integers.
           ValueError: The length of the mask is not the number of episodes.
         """
         if callable(keep):
             columns: dict[str, np.ndarray | None] = {}
-            episodes: Iterable[Any] = (_Episode(self, n, columns) for n in self.numbers.tolist())
+            episodes: Iterable[Any] = (
+                _Episode(self, n, columns) for n in self.episode_indices.tolist()
+            )
             keep = np.array([bool(keep(episode)) for episode in episodes], bool)
         selection = np.asarray(keep)
         if selection.dtype == bool:
@@ -522,7 +522,7 @@ class Table:
                     f"keep: got a mask of shape {selection.shape} for {self.num_episodes} episodes"
                 )
             selection = np.flatnonzero(selection)
-        return self._with(_chosen=self.numbers[as_numbers(selection)])
+        return self._with(_selection=self.episode_indices[as_numbers(selection)])
 
     def compute_statistics(
         self,
@@ -537,9 +537,9 @@ class Table:
         Args:
           fields: Paths of fields; by default, the numeric fields of observation, action and reward.
           masks: Masks of the elements to normalize, by field; all by default.
-          include_last_action: Whether to include the action of the last step of each episode; if
-            None, unless its final observation is known.
-          quantiles: The quantiles to compute, as numbers from 0 to 1.
+          include_last_action: Whether to include the action of the last step of each episode. If
+            None, it is included if the episode has no final observation.
+          quantiles: The quantiles to compute, from 0 to 1.
 
         Raises:
           KeyError: There is no such field.
@@ -565,7 +565,7 @@ class Table:
         )
 
     def blocks(self, paths: Sequence[str]) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Yields blocks of consecutive episodes: their numbers, and fields of all their steps.
+        """Yields blocks of consecutive episodes: their indices, and fields of all their steps.
 
         A block has about 4 MB, and at least one episode.
         """
@@ -575,18 +575,18 @@ class Table:
         size_of_step = 1 + sum(row_bytes(field, _BLOCK_BYTES) for field in fields)
         blocks = (np.cumsum(lengths) - 1) // max(_BLOCK_BYTES // size_of_step, 1)
         bounds = np.flatnonzero(np.diff(blocks)) + 1
-        for chosen in np.split(np.arange(len(lengths)), bounds) if len(lengths) else ():
-            episodes = np.repeat(chosen, lengths[chosen])
-            yield chosen, self.take(episodes, numbered(lengths[chosen]), paths)
+        for block in np.split(np.arange(len(lengths)), bounds) if len(lengths) else ():
+            episodes = np.repeat(block, lengths[block])
+            yield block, self.take(episodes, numbered(lengths[block]), paths)
 
     def whole_episodes(self, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yields all episodes with some fields, for `rlds.statistics`."""
-        for chosen, columns in self.blocks(paths):
+        for block, columns in self.blocks(paths):
             begin = 0
-            for number, length in zip(chosen.tolist(), self.outlines.num_steps[chosen].tolist()):
+            for index, length in zip(block.tolist(), self.outlines.num_steps[block].tolist()):
                 steps = {path: column[begin : begin + length] for path, column in columns.items()}
                 steps[rlds.IS_LAST] = np.arange(length) == length - 1
-                is_final_known = bool(self.outlines.final_observation_known[number])
+                is_final_known = bool(self.outlines.final_observation_known[index])
                 yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: is_final_known}
                 begin += length
 
@@ -594,15 +594,15 @@ class Table:
         """Returns every step as a sample.
 
         Args:
-          only_real: Whether to leave out the last steps of episodes whose final observation is
-            known: their actions are placeholders.
+          only_real: Whether to exclude the final observations of episodes: steps whose actions are
+            placeholders.
         """
         return Steps(self, only_real)
 
     def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
         """Returns a sample for each transition, of one step (SARS) or of up to `n` steps.
 
-        Fields and values equal those of `rlds.transformations.transitions`, which documents the
+        The fields and values are those of `rlds.transformations.transitions`, which documents the
         ends of episodes.
 
         Args:
@@ -633,14 +633,14 @@ class Table:
         The fields, the masks and the values are those of `rlds.transformations.windows`.
 
         Args:
-          *lengths: None: the lengths are `history` and `horizon`.
+          *lengths: Not allowed: pass `history` and `horizon`.
           history: The number of past steps, including the current one.
           horizon: The number of future steps, including the current one.
           history_fields: The fields with a history, as an axis after the first, oldest first.
           horizon_fields: The fields with a horizon, as an axis after the first.
           padding: The values before the first step and after the last action: "edge" repeats the
             closest one, "zeros" are zeros.
-          only_real: Whether to leave out the window of a final observation, which has no action.
+          only_real: Whether to exclude the window of a final observation, which has no action.
 
         Raises:
           KeyError: A field is missing.
@@ -650,7 +650,7 @@ class Table:
         if lengths:
             n = lengths[0]
             raise TypeError(
-                f"windows({n!r}): of what? Pass history={n!r} for observations up to each step, "
+                f"windows({n!r}): pass history={n!r} for observations up to each step, "
                 f"horizon={n!r} for actions from it on, or call segments({n!r}) for runs of steps"
             )
         return Windows(self, history, horizon, history_fields, horizon_fields, padding, only_real)
@@ -665,17 +665,18 @@ class Table:
         """Returns a sample for each step: values of fields at distances from it.
 
         Args:
-          offsets: For fields, or all below a path, numbers of steps: `{"observation": [-4, -2, 0],
-            "action": range(0, 16, 2)}`. They get an axis after the first, in this order. Other
-            fields are those of the step. LeRobot's `delta_timestamps` are these, times the rate.
-          padding: The values before the first step and after the last one (or, of an action, a
-            reward or a discount, after the last action): "edge" repeats the closest, "zeros" are
-            zeros. It is where the field `<path>_is_pad` is true.
-          only_real: Whether to leave out the final observation, which has no action.
+          offsets: The step offsets of a field, or of all fields below a path, such as
+            `{"observation": [-4, -2, 0], "action": range(0, 16, 2)}`: an axis after the first, in
+            this order. Other fields have the value of the step. LeRobot's `delta_timestamps`
+            divides these offsets by the frame rate.
+          padding: The values before the first step and after the last one (for an action, a reward
+            or a discount, after the last action): "edge" repeats the closest value, "zeros" are
+            zeros. The field `<path>_is_pad` is true for padding.
+          only_real: Whether to exclude the final observation, which has no action.
 
         Raises:
           KeyError: A field is missing.
-          TypeError: An offset is no integer.
+          TypeError: An offset is not an integer.
           ValueError: There are no offsets of a field, or the padding is unknown.
         """
         return Offsets(self, offsets, padding, only_real)
@@ -683,39 +684,39 @@ class Table:
     def segments(
         self, length: int, *, shift: int | None = None, drop_remainder: bool = True
     ) -> Samples:
-        """Returns a sample for each run of consecutive steps, such as recurrent networks take.
+        """Returns a sample for each run of consecutive steps, as inputs of recurrent networks.
 
         The runs are those of `rlds.transformations.batch`.
 
         Args:
           length: The number of steps in a run.
           shift: The distance between the starts of runs, in steps; `length` by default.
-          drop_remainder: Whether to leave out runs at the end of an episode that are shorter.
-            Otherwise they are filled up with zeros, and the field `pad_mask`, of shape `[length]`,
-            is true for real steps.
+          drop_remainder: Whether to drop shorter runs at the end of an episode. Otherwise they are
+            padded with zeros, and the field `pad_mask`, of shape `[length]`, is true for real
+            steps.
 
         Raises:
-          ValueError: A number is not positive.
+          ValueError: An argument is not positive.
         """
         return Segments(self, length, length if shift is None else shift, drop_remainder)
 
     def fingerprint(self) -> str:
-        """Returns a hash of the contents that are chosen, and of how they are decoded."""
-        chosen = "all" if self._chosen is None else hash_of(self._chosen.tobytes())
+        """Returns a hash of the selected contents, and of the decoding options."""
+        selection = "all" if self._selection is None else hash_of(self._selection.tobytes())
         jpeg = self.options.jpeg if any(field.encoding for field in self.fields.values()) else ""
-        # Logs do not keep the order of what was recorded beside the steps.
-        return hash_of(self.storage.fingerprint(), chosen, sorted(self.fields), jpeg)
+        # Logs do not preserve the order of fields in addition to the steps.
+        return hash_of(self.storage.fingerprint(), selection, sorted(self.fields), jpeg)
 
 
 class _Episode:
     """A lazy `SourceEpisode`: a field is read when it is first used."""
 
-    def __init__(self, table: Table, number: int, columns: dict[str, np.ndarray | None]) -> None:
-        self._table, self._number, self._columns = table, number, columns
+    def __init__(self, table: Table, index: int, columns: dict[str, np.ndarray | None]) -> None:
+        self._table, self._index, self._columns = table, index, columns
 
     @functools.cached_property
     def _source_episode(self) -> SourceEpisode:
-        return self._table.episodes.episode(self._number)
+        return self._table.episodes.episode(self._index)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source_episode, name)
@@ -732,7 +733,7 @@ class _Episode:
 
 
 class _Metadata(Mapping[str, Any]):
-    """The metadata of an episode: a field of all episodes is read at once, if that is possible."""
+    """The metadata of an episode: if possible, a field is read for all episodes at once."""
 
     def __init__(self, episode: _Episode) -> None:
         self._episode = episode
@@ -742,11 +743,11 @@ class _Metadata(Mapping[str, Any]):
         if name not in episode._columns:
             episode._columns[name] = episode._table.storage.metadata_column(name)
         column = episode._columns[name]
-        return at(self._read, name) if column is None else column[episode._number]
+        return at(self._read, name) if column is None else column[episode._index]
 
     @functools.cached_property
     def _read(self) -> Mapping[str, Any]:
-        return self._episode._table.episodes.peek(self._episode._number).metadata
+        return self._episode._table.episodes.peek(self._episode._index).metadata
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read)
@@ -755,11 +756,11 @@ class _Metadata(Mapping[str, Any]):
         return len(self._read)
 
 
-def in_words(names: Sequence[str]) -> str:
-    """Returns some names, and how many more there are.
+def list_names(names: Sequence[str]) -> str:
+    """Returns the first names, and the number of further names.
 
-    >>> in_words(["a", "b", "c", "d", "e", "f"])
+    >>> list_names(["a", "b", "c", "d", "e", "f"])
     'a, b, c, d and 2 more'
     """
-    new_field = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES])}{new_field}"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"

@@ -42,18 +42,17 @@ def map_episodes(
     """Returns a table with the results of a function of each episode.
 
     The function takes all columns of an episode and returns new ones, as the standardize functions
-    of Octo and OpenVLA. It may add, drop and rename fields, change values, and drop, choose or
+    of Octo and OpenVLA. It may add, drop and rename fields, change values, and drop, select or
     repeat steps; all returned columns need the same length. Texts are `bytes` in arrays of
-    `object`. So are images: each is replaced by a marker, so images are read only for batches. The
-    function can move images, but not see their pixels.
+    `object`. Images are markers in arrays of `object`: the function can move and repeat them, but
+    not read their pixels, which are decoded for batches only.
 
-    The function is called once for each episode at first, to compute the new lengths.
+    At first, the function is called once for each episode, to compute the new lengths.
 
     Args:
       table: The episodes.
       function: A function of a nested dict of arrays, which it may change, that returns a new one.
-      version: The version of the function, for the states of feeds: with another version, feeds
-        refuse older states.
+      version: The version of the function: feeds reject states of another version.
 
     Raises:
       ValueError: The function failed, or did not return a trajectory; the message has the location.
@@ -71,11 +70,11 @@ def map_episodes(
     (Table(1 episodes, 3 steps: twice), array([2, 2, 2]))
     """
     storage = _TrajectoryStorage(table, function, version)
-    return Table(table.episodes, storage, storage.fields, table.options, table._chosen)
+    return Table(table.episodes, storage, storage.fields, table.options, table._selection)
 
 
 class _TrajectoryStorage(CachedStorage):
-    """A storage of the results of a function of each episode, by the same episode numbers."""
+    """A storage of the results of a function of each episode, with the same episode indices."""
 
     def __init__(
         self,
@@ -99,43 +98,43 @@ class _TrajectoryStorage(CachedStorage):
         self.decoders = {}
         self.episodes, self.source = table.episodes, table.episodes.source
         self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
-        self.why_cached = "a function makes them from whole episodes"
+        self.why_cached = "a function computes them from whole episodes"
         self.num_files, self.is_remote = table.storage.num_files, table.storage.is_remote
         self.outlines = self._compute_lengths() if outlines is None else outlines
         if outlines is not None:
             lengths = outlines.num_steps
-            for number in np.flatnonzero(lengths)[:1].tolist():
-                self._apply(number, self._input_columns(number))
+            for episode in np.flatnonzero(lengths)[:1].tolist():
+                self._apply(episode, self._input_columns(episode))
 
     @override
     def __reduce__(self) -> Any:  # The table checks its own fingerprint.
         return _TrajectoryStorage, (self.table, self.function, self.version, self.outlines)
 
     def _compute_lengths(self) -> Lengths:
-        """Computes all episodes once to get their lengths."""
-        before, episode_numbers = self._base.outlines, self.table.numbers
-        lengths = np.zeros_like(before.num_steps)
+        """Computes all episodes once for their lengths."""
+        base_lengths, indices = self._base.outlines, self.table.episode_indices
+        lengths = np.zeros_like(base_lengths.num_steps)
         for positions, columns in self.table.select(self._inputs).blocks(self._inputs):
             end = 0
             for position in positions.tolist():
                 begin, end = end, end + int(self.table.outlines.num_steps[position])
-                episode_number = int(episode_numbers[position])
-                result = self._apply(episode_number, {p: c[begin:end] for p, c in columns.items()})
-                lengths[episode_number] = len(next(iter(result.values()), ()))
+                episode = int(indices[position])
+                result = self._apply(episode, {p: c[begin:end] for p, c in columns.items()})
+                lengths[episode] = len(next(iter(result.values()), ()))
         if not self.fields:
             raise ValueError(f"{self._name} returned no step for any episode")
-        is_whole = lengths == before.num_steps
-        transitions = np.where(is_whole, before.num_transitions, np.maximum(lengths - 1, 0))
-        return Lengths(lengths, transitions, before.final_observation_known & is_whole)
+        is_whole = lengths == base_lengths.num_steps
+        transitions = np.where(is_whole, base_lengths.num_transitions, np.maximum(lengths - 1, 0))
+        return Lengths(lengths, transitions, base_lengths.final_observation_known & is_whole)
 
     @property
     def _name(self) -> str:
         fallback = self.version or type(self.function).__name__
         return str(getattr(self.function, "__qualname__", fallback))
 
-    def _input_columns(self, episode_number: int) -> dict[str, np.ndarray]:
-        steps = np.arange(int(self._base.outlines.num_steps[episode_number]))
-        episodes = np.full_like(steps, episode_number)
+    def _input_columns(self, episode: int) -> dict[str, np.ndarray]:
+        steps = np.arange(int(self._base.outlines.num_steps[episode]))
+        episodes = np.full_like(steps, episode)
         try:
             rows = self._base.rows(episodes, steps, self._inputs)
             return {path: rows.take(path) for path in self._inputs}
@@ -143,23 +142,23 @@ class _TrajectoryStorage(CachedStorage):
             self._base.check(episodes[:1])
 
     def columns(
-        self, number: int, paths: list[str], *, decode_images: bool = False
+        self, episode: int, paths: list[str], *, decode_images: bool = False
     ) -> dict[str, Any]:
-        """Returns columns of an episode, for the cache; of images, their step numbers."""
+        """Returns columns of an episode, for the cache; for images, their step indices."""
         del decode_images
-        result = self._apply(number, self._input_columns(number))
+        result = self._apply(episode, self._input_columns(episode))
         return nest({path: result[path] for path in paths})
 
-    def _apply(self, episode_number: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _apply(self, episode: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the result of the function for an episode, as columns by path."""
-        length = int(self._base.outlines.num_steps[episode_number])
+        length = int(self._base.outlines.num_steps[episode])
         for path in self._images:
             markers = [_MARKER + f"{step} {path}".encode() for step in range(length)]
             columns[path] = as_utf8(markers)
         try:
             returned = self.function(nest(columns))
             leaves = {
-                path: _plain(value)
+                path: _as_column(value)
                 for path, value in named_leaves(returned)
                 if path.partition("/")[0] != _METADATA_KEY
             }
@@ -167,15 +166,15 @@ class _TrajectoryStorage(CachedStorage):
             if len(lengths) > 1:
                 sizes = [f"{path} has {length} steps" for length, path in lengths.items()]
                 raise ValueError(f"columns differ in length: {', '.join(sizes)}")
-            return {path: self._checked(path, column) for path, column in leaves.items()}
+            return {path: self._check_column(path, column) for path, column in leaves.items()}
         except SourceError:
             raise
         except Exception as error:
-            where = f"{files_of(self.source, 1)}, episode {episode_number}"
-            raise ValueError(f"{where}: {self._name:.80}: {error!r}") from error
+            location = f"{files_of(self.source, 1)}, episode {episode}"
+            raise ValueError(f"{location}: {self._name:.80}: {error!r}") from error
 
-    def _checked(self, path: str, column: np.ndarray) -> np.ndarray:
-        """Returns a column in cached form: images as step numbers; checks that fields agree."""
+    def _check_column(self, path: str, column: np.ndarray) -> np.ndarray:
+        """Checks the field of a column; returns the cached form, with step indices of images."""
         if not len(column):
             return column
         field, source = Field(column.dtype, column.shape[1:]), None
@@ -184,7 +183,7 @@ class _TrajectoryStorage(CachedStorage):
             if column[0].startswith(_MARKER):
                 steps, names = zip(*(marker[len(_MARKER) :].split(b" ", 1) for marker in column))
                 if len(set(names)) > 1:
-                    raise ValueError(f"{path}: one image field is made from several, {set(names)}")
+                    raise ValueError(f"{path}: mixes the images of several fields, {set(names)}")
                 source = names[0].decode()
                 field, column = self._base.fields[source], np.array(steps, np.int64)
         first_field = self.fields.setdefault(path, field)
@@ -253,7 +252,7 @@ class _TrajectoryRows(_CachedRows):
         return self._storage._base.rows(self._episodes, steps, [source]).take(source)
 
 
-def _plain(value: Any) -> np.ndarray:
+def _as_column(value: Any) -> np.ndarray:
     """Returns a column of NumPy or TensorFlow as a NumPy array, with texts as `bytes`."""
     column = np.asarray(value)
     if not column.ndim:

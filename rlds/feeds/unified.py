@@ -41,20 +41,20 @@ def unify(
     """Returns a table with common fields, so that several datasets can be mixed.
 
     Vectors are padded with zeros, and images are resized; a field that the dataset lacks is zero,
-    black or empty. `<field>_mask` is false for padding: a bool for each element of a vector, and
-    one for other fields.
+    black or empty. `<field>_mask` is false for padding: it has a bool for each element of a vector,
+    or one bool for another field.
 
     Args:
       table: The steps.
       like: The common fields, with their dtype and shape, such as `("float32", (14,))`; `bytes`
         for text.
-      fields: The source fields of each common field: one, or several that are joined to a vector,
-        with None for a zero. None for a missing field. By default, the roles in `rlds.robotics`, by
-        the last part of a name: a camera, "state", "action" or an instruction.
+      fields: The source fields of each common field: a path, or several paths, which are joined to
+        a vector, with None for a zero element. None for a missing field. By default, the roles in
+        `rlds.robotics`, by the last name of a path: a camera, "state", "action" or an instruction.
       hz: The frame rate in steps per second; if None, the rate in `rlds.robotics`.
-      to_hz: The new frame rate: each new step is the old one that is nearest in time.
-      relative: Masks of the elements of a field that are changes until the next step: if the rate
-        changes, they are summed, or divided among steps.
+      to_hz: The new frame rate: each new step is the old step that is nearest in time.
+      relative: Masks of the relative elements of a field, which are changes until the next step. At
+        another rate, these elements are summed, or divided among steps.
 
     Raises:
       KeyError: A field is missing, or the dataset is not registered.
@@ -74,11 +74,11 @@ def unify(
     >>> steps.num_steps, steps.read(0)["action_mask"][0].tolist(), steps.read(0)["text"][0]
     (5, [True, False, False], b'')
     """
-    targets = {path: _field(given) for path, given in like.items()}
+    targets = {path: _as_field(spec) for path, spec in like.items()}
     if fields is None or (to_hz is not None and hz is None):
         meaning = meaning_of(name_of(table.episodes.source), table.episodes.metadata)
         hz = meaning.control_hz if hz is None else hz
-        fields = _by_role(targets, Roles.of_dataset(meaning)) if fields is None else fields
+        fields = _fields_by_role(targets, Roles.of_dataset(meaning)) if fields is None else fields
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
@@ -91,17 +91,17 @@ def unify(
     return uniform_table
 
 
-def _field(given: Any) -> Field:
-    return Field(given) if given in (bytes, str) else Field(np.dtype(given[0]), tuple(given[1]))
+def _as_field(spec: Any) -> Field:
+    return Field(spec) if spec in (bytes, str) else Field(np.dtype(spec[0]), tuple(spec[1]))
 
 
-def _by_role(targets: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
-    roles_of: dict[str, Any] = {}
+def _fields_by_role(targets: Mapping[str, Field], roles: Roles) -> dict[str, Any]:
+    sources: dict[str, Any] = {}
     for path, field in targets.items():
         name = path.rpartition("/")[2]
         role_fields = {**roles.images, STATE: roles.state or None, ACTION: roles.action}
-        roles_of[path] = roles.language if field.is_text else role_fields.get(name)
-    return roles_of
+        sources[path] = roles.language if field.is_text else role_fields.get(name)
+    return sources
 
 
 class UniformFields(View):
@@ -133,11 +133,11 @@ class UniformFields(View):
     ) -> None:
         super().__init__(base)
         self._stored, self._outlines, self._targets, self._ratio = stored, outlines, targets, ratio
-        self._parts = {
+        self._sources = {
             path: [it] if isinstance(it, str) else list(it or []) for path, it in sources.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
-        for path in [p for it in self._parts.values() for p in it if p is not None]:
+        for path in [p for it in self._sources.values() for p in it if p is not None]:
             if path not in stored:
                 raise KeyError(f"no field {path!r}; {suggest_fields(path, stored)}")
         # Masks are constant over steps, except for texts.
@@ -146,11 +146,11 @@ class UniformFields(View):
         self.columns: dict[str, Field] = {**targets, **masks}
         self.changed_paths = {_STEPS + path for path in self.columns}
         flags = {path: mask.tolist() for path, mask in self._relative.items()}
-        self.facts = self.columns, self._parts, ratio, flags
+        self.facts = self.columns, self._sources, ratio, flags
         self.decodes = [
             path
             for path, field in targets.items()
-            if len(field.shape) == _IMAGE_RANK and self._parts.get(path)
+            if len(field.shape) == _IMAGE_RANK and self._sources.get(path)
         ]
 
     @property
@@ -173,24 +173,24 @@ class UniformFields(View):
 
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
-        before, transitions, is_final_known = lengths
-        length = np.floor((before - 1) / self._ratio + 1e-9) + 1
-        num_steps = np.where(before > 0, length, 0).astype(np.int64)
+        base_steps, transitions, is_final_known = lengths
+        length = np.floor((base_steps - 1) / self._ratio + 1e-9) + 1
+        num_steps = np.where(base_steps > 0, length, 0).astype(np.int64)
         if not lengths.are_complete:
             return Lengths(num_steps)
-        is_final = self._nearest(np.maximum(num_steps - 1, 0)) == before - 1
-        num_missing = before - transitions
+        is_final = self._nearest(np.maximum(num_steps - 1, 0)) == base_steps - 1
+        num_missing = base_steps - transitions
         return Lengths(num_steps, np.maximum(num_steps - num_missing, 0), is_final_known & is_final)
 
     def _mask(self, path: str) -> np.ndarray:
-        """Returns the mask of a field: of its elements without padding, or of the whole field."""
-        field, parts = self._targets[path], self._parts.get(path, [])
+        """Returns the mask of the elements of a vector without padding, or of another field."""
+        field, sources = self._targets[path], self._sources.get(path, [])
         if not _is_vector(field):
-            return np.array(bool(parts))
+            return np.array(bool(sources))
         mask, has_value = np.zeros(int(field.shape[0] or 0), np.bool_), []
-        for part in parts:
-            size = 1 if part is None else math.prod(self._stored[part].shape)  # type: ignore[arg-type]
-            has_value += [part is not None] * size
+        for name in sources:
+            size = 1 if name is None else math.prod(self._stored[name].shape)  # type: ignore[arg-type]
+            has_value += [name is not None] * size
         mask[: len(has_value)] = has_value[: len(mask)]
         return mask
 
@@ -198,8 +198,8 @@ class UniformFields(View):
     def needs(self, fields: Collection[str]) -> set[str]:
         needed = {path for path in fields if not path.startswith(_STEPS)}
         for path in {path.removeprefix(_STEPS) for path in fields} & self._targets.keys():
-            parts = self._parts.get(path, [])
-            needed |= {_STEPS + part for part in parts if part is not None}
+            sources = self._sources.get(path, [])
+            needed |= {_STEPS + name for name in sources if name is not None}
         return needed
 
     @override
@@ -222,29 +222,29 @@ class UniformFields(View):
             texts = rows.values_at(self.needs([_STEPS + field_path]), self.at(*rows[:3]))
             text_column = self._column(field_path, texts, rows)
             return np.array([len(text) > 0 for text in text_column], np.bool_)
-        field, parts = self._targets[path], self._parts.get(path)
+        field, sources = self._targets[path], self._sources.get(path)
         if field.is_text:
-            return values[_STEPS + str(parts[0])] if parts else np.full(size, b"", object)
-        if parts and not _is_vector(field):
-            part = str(parts[0])
-            return _image(field, path, part, values[_STEPS + part])
+            return values[_STEPS + str(sources[0])] if sources else np.full(size, b"", object)
+        if sources and not _is_vector(field):
+            source = str(sources[0])
+            return _resize_images(field, path, source, values[_STEPS + source])
         shape = tuple(int(n or 0) for n in field.shape)
-        if not parts:
+        if not sources:
             return np.zeros((size, *shape), field.column_dtype)
         vectors = pad_vector(self._vectors(path, values, rows), shape[0], f"field {path!r}")
         return vectors.astype(field.column_dtype, copy=False)
 
     def _vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
-        """Returns the joined parts of a vector; sums relative elements until the next step."""
-        size, parts = len(rows.steps), self._parts[path]
-        needed = [part for part in parts if part is not None]
+        """Returns a vector of joined fields; sums relative elements until the next step."""
+        size, sources = len(rows.steps), self._sources[path]
+        needed = [name for name in sources if name is not None]
 
-        def vectors_of(values: Mapping[str, Any]) -> np.ndarray:
-            columns = {part: values[_STEPS + part] for part in needed}
-            joined_parts = as_vector(parts, columns, (size,))
-            return joined_parts.reshape(size, math.prod(joined_parts.shape[1:]))
+        def join(values: Mapping[str, Any]) -> np.ndarray:
+            columns = {name: values[_STEPS + name] for name in needed}
+            vectors = as_vector(sources, columns, (size,))
+            return vectors.reshape(size, math.prod(vectors.shape[1:]))
 
-        vectors = vectors_of(values)
+        vectors = join(values)
         mask = self._relative.get(path)
         if mask is None or self._ratio == 1.0:
             return vectors
@@ -260,26 +260,26 @@ class UniformFields(View):
         for offset in range(math.ceil(self._ratio) + 1):
             is_valid = begins + offset < ends
             steps = np.where(is_valid, begins + offset, begins)
-            step_values = rows.values_at([_STEPS + part for part in needed], steps)
-            total += vectors_of(step_values) * is_valid[:, np.newaxis]
+            step_values = rows.values_at([_STEPS + name for name in needed], steps)
+            total += join(step_values) * is_valid[:, np.newaxis]
         return np.where(mask, total, vectors)
 
 
-def _image(field: Field, path: str, part: str, images: np.ndarray) -> np.ndarray:
-    """Returns images resized to the shape of a field, or other values of its shape.
+def _resize_images(field: Field, path: str, source: str, images: np.ndarray) -> np.ndarray:
+    """Resizes images to the shape of a field; other values of this shape stay unchanged.
 
     Raises:
       ValueError: The images have another shape or dtype.
     """
     shape = tuple(int(n or 0) for n in field.shape)
-    if images.dtype == object:  # They differ in size.
+    if images.dtype == object:  # The images differ in size.
         resized = [resize(image, (shape[0], shape[1])) for image in images]
         images = np.stack(resized) if resized else np.zeros((0, *shape), field.column_dtype)
     elif len(shape) == _IMAGE_RANK and images.dtype == np.uint8:
         images = resize(images, (shape[0], shape[1]))
     if images.shape[1:] != shape or images.dtype != field.column_dtype:
-        image_kind = f"{images.dtype} of shape {images.shape[1:]}"
-        raise ValueError(f"{path}: expected {field}, but {part} is {image_kind}")
+        image_type = f"{images.dtype} of shape {images.shape[1:]}"
+        raise ValueError(f"{path}: expected {field}, but {source} is {image_type}")
     return images
 
 

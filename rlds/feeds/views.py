@@ -23,10 +23,10 @@ from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field, in_words
 from rlds_ecosystem.model.nests import leaves_at, nest
 
-__all__ = ["ViewStorage", "WithColumn", "check_alike", "joined_metadata"]
+__all__ = ["ViewStorage", "WithColumn", "check_alike", "join_metadata"]
 
 _STEPS = f"{rlds.STEPS}/"
-# Opens the storage of a base source of a view, with the given fields.
+# Opens the storage of some fields of a base source of a view.
 Opener = Callable[[Episodes, Collection[str]], Storage]
 
 
@@ -38,8 +38,8 @@ class ViewStorage(Storage):
     Args:
       episodes: The episodes of a view.
       fields: The selected step fields, by their paths.
-      opened: Opens the storage of a base source.
-      cached: Opens the storage of the fields that need whole episodes, if there are any.
+      open_base: Opens the storage of a base source.
+      open_cached: Opens the storage of the fields that need whole episodes, if there are any.
       threads: The number of threads of the view.
     """
 
@@ -47,8 +47,8 @@ class ViewStorage(Storage):
         self,
         episodes: Episodes,
         fields: Mapping[str, Field],
-        opened: Opener,
-        cached: Callable[[Lengths], Storage],
+        open_base: Opener,
+        open_cached: Callable[[Lengths], Storage],
         threads: int | None = 0,
     ) -> None:
         assert isinstance(episodes.source, View)
@@ -58,13 +58,16 @@ class ViewStorage(Storage):
         self._options, self._has_all_episodes = (), False
         ranges = episodes.ranges
         self._splits = [split for split, _, _ in ranges]
-        numbers = [np.arange(begin, end) for _, begin, end in ranges]
-        self._index = np.concatenate(numbers)
-        self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, numbers)])
-        below = {path for needs in self._needs.values() for path in needs or ()}
-        self._setup([opened(part, below) for part in self._parts(episodes)], cached)
+        indices = [np.arange(begin, end) for _, begin, end in ranges]
+        self._index = np.concatenate(indices)
+        self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, indices)])
+        base_fields = {path for needs in self._needs.values() for path in needs or ()}
+        bases = [open_base(base, base_fields) for base in self._base_episodes(episodes)]
+        self._setup(bases, open_cached)
 
-    def _setup(self, below: Sequence[Storage], cached: Callable[[Lengths], Storage] | None) -> None:
+    def _setup(
+        self, bases: Sequence[Storage], open_cached: Callable[[Lengths], Storage] | None
+    ) -> None:
         # Fields that the view does not change, with their paths in the base source.
         names, touches = self.view.names or {}, self.view.overrides("touches")
         self._unchanged = {
@@ -72,14 +75,14 @@ class ViewStorage(Storage):
             for path, needs in self._needs.items()
             if needs and not touches and names.get(_STEPS + path) == _STEPS + needs[0]
         }
-        self.below, self.outlines = below, self._lengths(below)
+        self.bases, self.outlines = bases, self._lengths(bases)
         episodic = None in self._needs.values()
-        self._cached = cached(self.outlines) if episodic and cached is not None else None
-        self.why_cached = next(filter(None, (each.why_cached for each in below)), "")
+        self._cached = open_cached(self.outlines) if episodic and open_cached is not None else None
+        self.why_cached = next(filter(None, (base.why_cached for base in bases)), "")
         if episodic:
-            self.why_cached = "a view makes them from whole episodes"
-        self.num_files = sum(each.num_files for each in below)
-        self.is_remote = any(each.is_remote for each in below)
+            self.why_cached = "a view computes them from whole episodes"
+        self.num_files = sum(base.num_files for base in bases)
+        self.is_remote = any(base.is_remote for base in bases)
 
     _options: Sequence[Any]
 
@@ -100,7 +103,7 @@ class ViewStorage(Storage):
         result._needs = {path: result._base_fields(path) for path in fields}
         result._splits, result._index = [ALL], np.arange(num_episodes)
         result._split = result._base_of = np.zeros(num_episodes, np.int32)
-        result._numbers, result._has_all_episodes = result._index, True
+        result._base_indices, result._has_all_episodes = result._index, True
         result._setup([storage], None)
         return result
 
@@ -114,66 +117,66 @@ class ViewStorage(Storage):
             return None
         return [name.removeprefix(_STEPS) for name in needs]
 
-    def _parts(self, episodes: Episodes) -> list[Episodes]:
+    def _base_episodes(self, episodes: Episodes) -> list[Episodes]:
         """Assigns each episode to a base source; returns the needed episodes of each source."""
-        number, first = len(self._index), 0
-        self._base_of, self._numbers = (np.empty(number, np.int32), np.empty(number, np.int64))
-        parts: dict[tuple[int, str], int] = {}
+        count, first = len(self._index), 0
+        self._base_of, self._base_indices = np.empty(count, np.int32), np.empty(count, np.int64)
+        bases: dict[tuple[int, str], int] = {}
         sources: list[tuple[Source, str]] = []
         for split, begin, end in episodes.ranges:
             rows = slice(first, first + end - begin)
             first += end - begin
-            for at, source, name, numbers in self.view.where(split, np.arange(begin, end)):
-                part = parts.setdefault((id(source), name), len(parts))
-                sources += [(source, name)] if part == len(sources) else []
-                self._base_of[rows][at], self._numbers[rows][at] = part, numbers
+            for group, source, name, indices in self.view.where(split, np.arange(begin, end)):
+                base = bases.setdefault((id(source), name), len(bases))
+                sources += [(source, name)] if base == len(sources) else []
+                self._base_of[rows][group], self._base_indices[rows][group] = base, indices
         opened = []
-        for part, (source, name) in enumerate(sources):  # Open only the range that is needed.
-            at = self._base_of == part
-            begin = int(self._numbers[at].min(initial=source.num_episodes(name)))
-            end = max(int(self._numbers[at].max(initial=0)) + 1, begin)
-            self._numbers[at] -= begin
+        for base, (source, name) in enumerate(sources):  # Open only the needed range.
+            mask = self._base_of == base
+            begin = int(self._base_indices[mask].min(initial=source.num_episodes(name)))
+            end = max(int(self._base_indices[mask].max(initial=0)) + 1, begin)
+            self._base_indices[mask] -= begin
             is_whole = end - begin == source.num_episodes(name)
             name = name if is_whole else f"{name}[{begin}:{end}]"
             opened.append(Episodes(source, name, format=episodes.format))
         return opened
 
-    def _lengths(self, below: Sequence[Storage]) -> Lengths:
-        lengths = Lengths(*map(self._in_view_order, zip(*(each.outlines for each in below))))
+    def _lengths(self, bases: Sequence[Storage]) -> Lengths:
+        lengths = Lengths(*map(self._in_view_order, zip(*(base.outlines for base in bases))))
         lengths_by_split = [
-            self.view.lengths(split, self._index[at], lengths.take(at))
-            for number, split in enumerate(self._splits)
-            for at in [np.flatnonzero(self._split == number)]
+            self.view.lengths(split, self._index[rows], lengths.take(rows))
+            for split_index, split in enumerate(self._splits)
+            for rows in [np.flatnonzero(self._split == split_index)]
         ]
         return Lengths.joined(lengths_by_split)
 
     def _in_view_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Joins columns of the base sources in the order of the view's episodes."""
         gathered = np.empty(len(self._base_of), np.result_type(*columns))
-        for source_index, column in enumerate(columns):
-            at = self._base_of == source_index
-            gathered[at] = column[self._numbers[at]]
+        for base, column in enumerate(columns):
+            mask = self._base_of == base
+            gathered[mask] = column[self._base_indices[mask]]
         return gathered
 
     @override
     def __reduce__(self) -> Any:
-        return _unpickled, (type(self), {**vars(self)})
+        return _unpickle, (type(self), {**vars(self)})
 
-    def _renumber(self, numbers: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-        """Maps episode numbers to another numbering; unchanged if the view has all episodes."""
-        return episodes if self._has_all_episodes else numbers[episodes]
+    def _renumber(self, indices: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+        """Maps episodes to other indices; unchanged if the view has all episodes."""
+        return episodes if self._has_all_episodes else indices[episodes]
 
     def groups(self, episodes: np.ndarray) -> Iterator[tuple[Any, int, str]]:
         """Yields (rows, base source, split) for the episodes of each base source and split."""
-        if len(self.below) == 1 and len(self._splits) == 1:
+        if len(self.bases) == 1 and len(self._splits) == 1:
             yield slice(None), 0, self._splits[0]
             return
         keys = self._base_of[episodes].astype(np.int64) * len(self._splits) + self._split[episodes]
         for key in np.unique(keys).tolist():
-            part, split = divmod(key, len(self._splits))
-            yield np.flatnonzero(keys == key), part, self._splits[split]
+            base, split = divmod(key, len(self._splits))
+            yield np.flatnonzero(keys == key), base, self._splits[split]
 
-    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the steps of the base source for steps of episodes of a split."""
         return self.view.at(split, self._renumber(self._index, episodes), steps)
 
@@ -187,50 +190,47 @@ class ViewStorage(Storage):
         cached = self._cached.rows(episodes, steps, episodic) if episodic and self._cached else None
         groups, base_fields = [*self.groups(episodes)], self.base_fields(paths)
         rows = []
-        for at, part, split in groups:
-            base_steps = self.at(split, episodes[at], steps[at])
-            rows.append(
-                self.below[part].rows(
-                    self._renumber(self._numbers, episodes[at]), base_steps, base_fields
-                )
-            )
+        for group, base, split in groups:
+            base_steps = self.base_steps(split, episodes[group], steps[group])
+            base_episodes = self._renumber(self._base_indices, episodes[group])
+            rows.append(self.bases[base].rows(base_episodes, base_steps, base_fields))
         return _ViewRows(self, episodes, steps, paths, groups, rows, cached)
 
     @override
     def read_ahead(
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
-        for at, part, split in self.groups(episodes):
-            chosen, base_fields = episodes[at], self.base_fields(paths)
-            begins, ends = (self.at(split, chosen, steps[at]) for steps in (firsts, lasts))
-            self.below[part].read_ahead(
-                self._renumber(self._numbers, chosen), begins, ends, base_fields
+        for rows, base, split in self.groups(episodes):
+            bounds = (
+                self.base_steps(split, episodes[rows], steps[rows]) for steps in (firsts, lasts)
             )
+            base_episodes = self._renumber(self._base_indices, episodes[rows])
+            self.bases[base].read_ahead(base_episodes, *bounds, self.base_fields(paths))
         if self._cached and any(self._needs[path] is None for path in paths):
             self._cached.read_ahead(episodes, firsts, lasts, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
-        for at, part, _ in self.groups(episodes):
-            self.below[part].check(self._renumber(self._numbers, episodes[at]))
+        for rows, base, _ in self.groups(episodes):
+            self.bases[base].check(self._renumber(self._base_indices, episodes[rows]))
 
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
         base_name = (self.view.names or {}).get(name)
-        touched = (
-            self.view.touches(split, self._index[self._split == number])
-            for number, split in enumerate(self._splits)
+        is_changed = (
+            self.view.touches(split, self._index[self._split == index])
+            for index, split in enumerate(self._splits)
         )
-        if base_name is None or any(each.any() for each in touched):
+        if base_name is None or any(mask.any() for mask in is_changed):
             return None
-        columns = [each.metadata_column(base_name) for each in self.below]
+        columns = [base.metadata_column(base_name) for base in self.bases]
         stored = [column for column in columns if column is not None]
         return self._in_view_order(stored) if stored and len(stored) == len(columns) else None
 
     @override
     def is_random(self, path: str) -> bool:
         needs = self._needs[path]
-        return needs is not None and all(each.is_random(n) for each in self.below for n in needs)
+        return needs is not None and all(base.is_random(n) for base in self.bases for n in needs)
 
     @override
     def is_image(self, path: str) -> bool:
@@ -239,26 +239,27 @@ class ViewStorage(Storage):
             return True
         if needs is None:
             return bool(self.fields[path].encoding)
-        return any(each.is_image(name) for each in self.below for name in needs)
+        return any(base.is_image(name) for base in self.bases for name in needs)
 
     @override
     def bytes_of_step(self, path: str) -> float:
         needs, total = self._needs[path] or (), 0.0
-        for each in self.below:
-            steps = int(each.outlines.num_steps.sum())
-            total += math.fsum(map(each.bytes_of_step, needs)) * steps
-        return total / max(sum(int(each.outlines.num_steps.sum()) for each in self.below), 1)
+        num_steps = [int(base.outlines.num_steps.sum()) for base in self.bases]
+        for base, steps in zip(self.bases, num_steps):
+            total += math.fsum(map(base.bytes_of_step, needs)) * steps
+        return total / max(sum(num_steps), 1)
 
     @override
     def fingerprint(self) -> str:
-        below = (each.fingerprint() for each in self.below)
+        fingerprints = (base.fingerprint() for base in self.bases)
         if self._options:
-            return hash_of(*below, *self._options)
-        content = (array.tobytes() for array in (self._base_of, self._numbers, *self.outlines))
-        return hash_of(type(self.view).__qualname__, *below, *content)
+            return hash_of(*fingerprints, *self._options)
+        arrays_to_hash = self._base_of, self._base_indices, *self.outlines
+        content = (array.tobytes() for array in arrays_to_hash)
+        return hash_of(type(self.view).__qualname__, *fingerprints, *content)
 
 
-def _unpickled(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
+def _unpickle(kind: type[ViewStorage], state: dict[str, Any]) -> ViewStorage:
     storage = kind.__new__(kind)
     vars(storage).update(state)
     return storage
@@ -272,7 +273,7 @@ class _ViewRows(Rows):
       storage: The steps of the view.
       episodes: The episode of each row.
       steps: The step of each row in its episode.
-      paths: The fields that will be taken.
+      paths: The requested fields.
       groups: See `ViewStorage.groups`.
       rows: The rows of the base source, for each group.
       cached: The rows of fields that need whole episodes.
@@ -287,12 +288,12 @@ class _ViewRows(Rows):
     cached: Rows | None
 
     @override
-    def at(self, steps: np.ndarray) -> Rows:
+    def with_steps(self, steps: np.ndarray) -> Rows:
         rows = [
-            rows.at(self.storage.at(split, self.episodes[at], steps[at]))
-            for (at, _, split), rows in zip(self.groups, self.rows)
+            rows.with_steps(self.storage.base_steps(split, self.episodes[group], steps[group]))
+            for (group, _, split), rows in zip(self.groups, self.rows)
         ]
-        cached = None if self.cached is None else self.cached.at(steps)
+        cached = None if self.cached is None else self.cached.with_steps(steps)
         return dataclasses.replace(self, steps=steps, rows=rows, cached=cached)
 
     @override
@@ -309,32 +310,33 @@ class _ViewRows(Rows):
         shape = row_shape(field)
         dtype = np.dtype(object) if shape is None else field.column_dtype
         out = arrays.empty((len(self.steps), *(shape or ())), dtype)
-        for (at, _, _), column in zip(self.groups, columns):
-            out[at] = column
+        for (group, _, _), column in zip(self.groups, columns):
+            out[group] = column
         return out
 
     @functools.cached_property
     def _contexts(self) -> list[RowContext]:
         """The split, episode and step of the rows of each group."""
-        groups = []
-        for (at, _, split), rows in zip(self.groups, self.rows):
+        contexts = []
+        for (group, _, split), rows in zip(self.groups, self.rows):
 
             def read_at(
                 names: Collection[str], steps: np.ndarray, rows: Rows = rows
             ) -> dict[str, Any]:
-                return _take_steps(rows.at(steps), names)
+                return _take_steps(rows.with_steps(steps), names)
 
-            episodes = self.storage._renumber(self.storage._index, self.episodes[at])
-            groups.append(RowContext(split, episodes, self.steps[at], read_at, siblings=self.paths))
-        return groups
+            episodes = self.storage._renumber(self.storage._index, self.episodes[group])
+            steps = self.steps[group]
+            contexts.append(RowContext(split, episodes, steps, read_at, siblings=self.paths))
+        return contexts
 
-    def _group_column(self, number: int, path: str, needs: Sequence[str]) -> np.ndarray:
+    def _group_column(self, group: int, path: str, needs: Sequence[str]) -> np.ndarray:
         storage = self.storage
         if path in storage._unchanged:
-            return self.rows[number].take(storage._unchanged[path])
-        values = _take_steps(self.rows[number], [_STEPS + name for name in needs])
+            return self.rows[group].take(storage._unchanged[path])
+        values = _take_steps(self.rows[group], [_STEPS + name for name in needs])
         if storage.view.makes({_STEPS + path}):
-            values = storage.view.make(values, self._contexts[number], {_STEPS + path})
+            values = storage.view.make(values, self._contexts[group], {_STEPS + path})
         column: np.ndarray = values[_STEPS + path]
         return column
 
@@ -370,15 +372,15 @@ class WithColumn(View):
     @override
     def make(self, values: dict[str, Any], rows: RowContext, fields: Any) -> dict[str, Any]:
         begins = self._begins[rows.episodes]
-        if (without := rows.episodes[begins < 0]).size:
+        if (missing := rows.episodes[begins < 0]).size:
             raise ValueError(
-                f"{self._path}: episode {without[0]} has no values. Add the field to a table that "
+                f"{self._path}: episode {missing[0]} has no values. Add the field to a table that "
                 "has the episode"
             )
         return {**values, _STEPS + self._path: self._values[begins + rows.steps]}
 
 
-def _type_text(field: Any) -> str:
+def _describe_type(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
     facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
     return "; ".join([in_words(field), *filter(None, facts)])
@@ -390,27 +392,27 @@ def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:
     Raises:
       TypeError: A field differs; the message has the difference.
     """
-    for number, fields in enumerate(tables):
+    for dataset, fields in enumerate(tables):
         for path in {**tables[0], **fields}:
-            here, there = (_type_text(of.get(path)) for of in (fields, tables[0]))
-            if here != there:
+            field_type, first_type = (_describe_type(f.get(path)) for f in (fields, tables[0]))
+            if field_type != first_type:
                 raise TypeError(
-                    f"field {path!r}: dataset {number} has {here}, but dataset 0 has {there}. "
-                    "Select the fields that are equal: fields=[...]"
+                    f"field {path!r}: dataset {dataset} has {field_type}, but dataset 0 has "
+                    f"{first_type}. Select equal fields: fields=[...]"
                 )
 
 
-def joined_metadata(
+def join_metadata(
     episodes: Sequence[Episodes], fields: Mapping[str, Field]
 ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Mapping[int, int]]]]:
-    """Returns the metadata of joined datasets, and the new text numbers of each dataset by path.
+    """Returns the metadata of joined datasets, and the new text codes of each dataset by path.
 
-    Text numbers refer to one joined table, which begins with the texts of the first dataset.
+    Text codes refer to one joined table, which begins with the texts of the first dataset.
 
     Raises:
-      ValueError: A dataset has text numbers without the table of texts.
+      ValueError: A dataset has text codes without the table of texts.
     """
-    columns = _text_number_columns(episodes) | {p: it.table for p, it in fields.items() if it.table}
+    columns = _text_code_columns(episodes) | {p: it.table for p, it in fields.items() if it.table}
     metadata = [each.metadata for each in episodes]
     if not columns:
         return metadata[0], [{} for _ in episodes]
@@ -418,12 +420,12 @@ def joined_metadata(
     return join_tables(metadata[0], metadata, [named for _ in metadata])
 
 
-def _text_number_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
-    """Returns the text tables of fields of text numbers, by path.
+def _text_code_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
+    """Returns the text tables of the fields with text codes, by path.
 
     Fields that are not selected are included if all datasets have their texts.
     """
-    chosen, *other_tables = (
+    first_tables, *other_tables = (
         {
             (path, field.table)
             for path, field in leaves_at(each.source.fields.steps, None)
@@ -431,4 +433,4 @@ def _text_number_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
         }
         for each in episodes
     )
-    return dict(chosen.intersection(*other_tables))
+    return dict(first_tables.intersection(*other_tables))

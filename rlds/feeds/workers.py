@@ -1,8 +1,8 @@
 """Transfer of batches from the workers of a PyTorch loader in reusable shared memory.
 
-PyTorch makes a file of shared memory for each tensor of each batch, copies the tensor there, and
-never reuses it: for numeric batches, that dominates the time. Here a worker makes and sends a block
-of batches in one shared buffer, and reuses the buffer after all references to it are gone.
+PyTorch creates a file of shared memory for each tensor of each batch, copies the tensor there, and
+never reuses the file: for numeric batches, this dominates the time. Here a worker sends a block of
+batches in one shared buffer, and reuses the buffer when no references to it are left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["BatchIterator", "BlockDataset", "BlockSampler", "NumberedBatches"]
 
 # The header of a shared buffer: its first byte is 1 while the receiver uses the buffer.
 _HEADER_BYTES = arrays.ALIGNMENT
-# The buffers that a worker reuses, and the buffers of each worker that the receiver keeps mapped.
+# The number of buffers that a worker reuses, and that the receiver keeps mapped for each worker.
 _MAX_BUFFERS = 8
 # The limit of a block of small batches: containers may have little shared memory.
 _MAX_BLOCK_BYTES = 1 << 20
 
 
 class NumberedBatches(Protocol):
-    """The protocol of a feed with batches by number, see `rlds.feeds.Feed`."""
+    """The protocol of a feed with batches by index, see `rlds.feeds.Feed`."""
 
     @property
     def num_batches(self) -> int | None:
@@ -100,7 +100,7 @@ class BlockSampler:
 
 
 class BlockDataset:
-    """A map-style dataset of blocks of batches of a feed, which a worker makes and sends.
+    """A map-style dataset of blocks of batches of a feed, which a worker computes and sends.
 
     Args:
       feed: The feed.
@@ -120,12 +120,12 @@ class BlockDataset:
     def __getitem__(self, item: tuple[int, int]) -> _SentBlock:
         shared = self._free_buffer(self._size)
         with arrays.taken_from(memory := shared.memory()) as size:
-            sent = self._message(shared, memory, self._batches(*item), size)
+            message = self._message(shared, memory, self._batches(*item), size)
         self._prefetch_end = self._feed.read_ahead(sum(item), self._prefetch_end)
-        return sent
+        return message
 
     def _batches(self, first: int, count: int) -> list[Any]:
-        """Returns converted batches; after an error, the batches before it and the error."""
+        """Returns converted batches; after an error, the preceding batches and the error."""
         try:
             return [*map(self._convert, self._feed.block(first, count, self._prefetch_end))]
         except Exception:
@@ -136,19 +136,19 @@ class BlockDataset:
             try:
                 batches.append(self._convert(self._feed[batch]))
             except Exception:
-                where = f"in a worker that made batch {batch}"
+                where = f"in the worker of batch {batch}"
                 return [*batches, _utils().ExceptionWrapper(where=where)]
         return batches
 
     def _message(
-        self, shared: _Buffer, memory: np.ndarray, batches: list[Any], used: Callable[[], int]
+        self, shared: _Buffer, memory: np.ndarray, batches: list[Any], used_size: Callable[[], int]
     ) -> _SentBlock:
-        """Returns the message with a block; copies arrays into shared memory if they are not."""
+        """Returns the message of a block; copies arrays into shared memory where necessary."""
         pickled = io.BytesIO()
         buffers: list[pickle.PickleBuffer] = []
         _Pickler(pickled, 5, buffer_callback=buffers.append).dump(batches)
         payloads = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
-        begin, end = _address(memory), used()
+        begin, end = _address(memory), used_size()
         spans, to_copy = [], []
         for payload in payloads:
             offset = _address(payload) - begin
@@ -219,7 +219,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:
             memory = arrays.as_bytes(value).data
-            return _restored_array, (pickle.PickleBuffer(memory), value.dtype, value.shape)
+            return _restore_array, (pickle.PickleBuffer(memory), value.dtype, value.shape)
         torch = import_extra("torch")
         if type(value) is not torch.Tensor or value.device.type != "cpu":
             return NotImplemented
@@ -227,24 +227,24 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         contiguous = value.resolve_conj().resolve_neg().contiguous()
         memory = contiguous.reshape(-1).view(torch.uint8).numpy().data
-        return _restored_array, (pickle.PickleBuffer(memory), value.dtype, tuple(value.shape))
+        return _restore_array, (pickle.PickleBuffer(memory), value.dtype, tuple(value.shape))
 
 
-def _restored_array(part: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Returns the array or tensor in a part of the shared (or pinned) memory."""
+def _restore_array(memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Returns the array or tensor in a range of shared (or pinned) memory."""
     torch = import_extra("torch")
     if isinstance(dtype, np.dtype):
-        part = part.numpy() if isinstance(part, torch.Tensor) else part
-        return np.frombuffer(part, dtype).reshape(shape)
-    if not len(part):
+        memory = memory.numpy() if isinstance(memory, torch.Tensor) else memory
+        return np.frombuffer(memory, dtype).reshape(shape)
+    if not len(memory):
         return torch.empty(shape, dtype=dtype)
-    if not isinstance(part, torch.Tensor):  # Each tensor has its own storage, for `torch.save`.
-        return torch.frombuffer(part, dtype=dtype).view(shape)
-    return part.view(dtype).view(shape)
+    if not isinstance(memory, torch.Tensor):  # Each tensor has its own storage, for `torch.save`.
+        return torch.frombuffer(memory, dtype=dtype).view(shape)
+    return memory.view(dtype).view(shape)
 
 
 class _SentBlock:
-    """A block of batches as a worker sends it."""
+    """A block of batches, as sent by a worker."""
 
     def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
         self._arguments = tensor, content, byte_ranges
@@ -254,7 +254,7 @@ class _SentBlock:
 
 
 class _ReceivedBlock:
-    """A block of batches as the training process receives it.
+    """A block of batches, as received by the training process.
 
     Attributes:
       tensor: The shared memory of the block.
@@ -263,7 +263,7 @@ class _ReceivedBlock:
     def __init__(self, tensor: Any, content: bytes, byte_ranges: list[tuple[int, int]]) -> None:
         self.tensor, self._content, self._byte_ranges = tensor, content, byte_ranges
         owner = tensor.numpy()
-        # Each batch in the memory keeps a reference to this object.
+        # Each batch in this memory keeps a reference to `shared_bytes`.
         shared_bytes = (ctypes.c_ubyte * len(owner)).from_buffer(owner)
         weakref.finalize(shared_bytes, _release, owner, os.getpid()).atexit = False
         self._memory: Any = memoryview(shared_bytes)
@@ -275,13 +275,13 @@ class _ReceivedBlock:
 
     def batches(self) -> list[Any]:
         """Returns the batches of the block; the last item may be an error."""
-        parts = [self._memory[begin : begin + size] for begin, size in self._byte_ranges]
-        batches: list[Any] = pickle.loads(self._content, buffers=parts)
+        buffers = [self._memory[begin : begin + size] for begin, size in self._byte_ranges]
+        batches: list[Any] = pickle.loads(self._content, buffers=buffers)
         return batches
 
 
 def _release(owner: np.ndarray, process: int) -> None:
-    """Lets the worker reuse the memory of a block."""
+    """Releases the memory of a block for reuse by the worker."""
     if os.getpid() == process:  # A forked process must not free the memory.
         owner[0] = 0
 
@@ -299,7 +299,7 @@ class BatchIterator(Iterator[Any]):
 
     Args:
       items: The iterator of the loader: over batches, or with workers over blocks of batches.
-      next_batch: A list of one element, updated to the number of the next batch.
+      next_batch: A list with the index of the next batch, which is updated.
       workers: The number of workers.
     """
 

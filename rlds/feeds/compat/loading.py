@@ -382,7 +382,7 @@ def keep_labelled(samples: Any, is_needed: bool) -> Any:
     if samples.roles.language is None:
         raise ValueError(f"{samples.dataset_name}: skip_unlabeled=True needs a language_key")
     is_kept = samples.keep_episodes(lambda columns: any(map(len, columns[texts])))
-    return samples.on(samples.table.filter_episodes(is_kept))
+    return samples.with_table(samples.table.filter_episodes(is_kept))
 
 
 def to_arrays(text: str, mask: Sequence[bool] | None = None) -> dict[str, Any]:

@@ -300,11 +300,11 @@ class _RephrasedSamples(_octo.OctoSamples):
     rephrase_prob: float
 
     @override
-    def _instructions(self, chosen: SampleRows) -> Iterator[np.ndarray]:
-        _, episodes, steps, epoch = chosen
+    def _instructions(self, sample_rows: SampleRows) -> Iterator[np.ndarray]:
+        _, episodes, steps, epoch = sample_rows
         rare = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
         drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
-        for texts in super()._instructions(chosen):
+        for texts in super()._instructions(sample_rows):
             texts = texts.copy()
             for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
                 paraphrases = self.paraphrases.of(texts[row])
@@ -323,7 +323,7 @@ def _filter_by_bounds(samples: Any, bounds: Mapping[str, float | None]) -> Any:
             for path, bound in given_bounds.items()
         )
     )
-    return samples.on(samples.table.filter_episodes(is_kept))
+    return samples.with_table(samples.table.filter_episodes(is_kept))
 
 
 def _transform_of(

@@ -71,7 +71,7 @@ def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
     places = np.arange(200 + rank, 400, 2)
     firsts, lasts = order.runs(3, places)
     runs = [number for run in zip(firsts, lasts + 1, strict=True) for number in range(*run)]
-    assert {*order.numbers(3, places).tolist()} <= {*runs}
+    assert {*order.indices_at(3, places).tolist()} <= {*runs}
     assert len(firsts) <= 2 * 8 * 4  # Two windows of the eight segments of each of four lanes.
 
 
@@ -120,7 +120,7 @@ def test_resumes_where_it_was(table):
     assert [keys(batch) for _, batch in zip(range(19), resumed)] == unbroken[11:]
     twice = Feed(table.windows(history=2), 6, seed=3).iterate(state)
     assert keys(next(twice)) + keys(next(twice)) == unbroken[11]
-    with pytest.raises(ValueError, match="are no whole number of batches"):
+    with pytest.raises(ValueError, match="are not a multiple of batches"):
         Feed(table.windows(history=2), 8, seed=3).start_of(state)
 
 
@@ -165,7 +165,7 @@ def test_mixtures_have_exact_parts(tables):
     assert mixture.epochs(65536) == pytest.approx([49152 / len(parts[0]), 16384 / len(parts[1])])
     state = feed.state_dict(17)
     assert keys(next(feed.iterate(state))) == keys(feed[17])
-    with pytest.raises(TypeError, match="field 'reward': part 1 has nothing, but part 0 has"):
+    with pytest.raises(TypeError, match="field 'reward': dataset 1 has nothing, but dataset 0 has"):
         Mixture([parts[0], tables[1].select(["observation"]).steps()])
     with pytest.raises(ValueError, match="less than one sample"):
         Mixture(parts, [1, 1e-7])
@@ -309,10 +309,10 @@ def test_what_is_asked_for_in_another_way_says_how(table):
     feed = Feed(samples, 8)
     for call, message in (
         (lambda: feed[0:2], r"feed\.block\(first, count\)"),
-        (lambda: samples[0:3], r"samples\.batch\(numbers\)"),
-        (lambda: samples[[0, 1]], r"samples\.batch\(numbers\)"),
-        (lambda: feed.iterate(None), "start: got None, expected the number of a batch"),
-        (lambda: feed.start_of("x"), "start: got 'x', expected the number of a batch"),
+        (lambda: samples[0:3], r"samples\.batch\(indices\)"),
+        (lambda: samples[[0, 1]], r"samples\.batch\(indices\)"),
+        (lambda: feed.iterate(None), "start: got None, expected the index of a batch"),
+        (lambda: feed.start_of("x"), "start: got 'x', expected the index of a batch"),
     ):
         with pytest.raises(TypeError, match=message):
             call()

@@ -443,7 +443,7 @@ def test_wrong_numbers_of_batches_and_samples_are_refused(feed):
     samples, table = feed.samples, feed.samples.table
     endless = Feed(samples, 8)
     for number in (-1, 2**61, np.int64(2**61)):
-        with pytest.raises(IndexError, match=f"no batch {number}: their numbers begin at 0"):
+        with pytest.raises(IndexError, match=f"no batch {number}: indices begin at 0"):
             endless[number]
     for wrong in (-1, len(feed), 10**30):
         with pytest.raises(IndexError, match=f"no batch {wrong}: there are 14"):

@@ -262,8 +262,8 @@ def test_the_error_is_that_of_the_first_bad_row(library, threads):
         with pytest.raises(ImageError, match="row 23: not a readable image") as caught:
             decoder.decode(files)
     error = pickle.loads(pickle.dumps(caught.value))
-    assert (error.row, error.what, str(error)) == (23, caught.value.what, str(caught.value))
-    assert str(caught.value.__cause__) == error.what
+    assert (error.row, error.problem, str(error)) == (23, caught.value.problem, str(caught.value))
+    assert str(caught.value.__cause__) == error.problem
     with pytest.raises(
         ImageError, match=r"row 1: got an image of \(29, 37, 3\), expected \(37, 29"
     ):

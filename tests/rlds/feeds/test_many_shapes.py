@@ -27,7 +27,7 @@ class Numbers(Rows):
             "is_terminal": lambda: np.zeros(len(self._steps), bool),
         }[path]()
 
-    def at(self, steps):
+    def with_steps(self, steps):
         return Numbers(self._begins, self._episodes, steps)
 
 

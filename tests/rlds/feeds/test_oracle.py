@@ -166,7 +166,7 @@ def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
     options = {
         "seed": 2,
         "fraction": 0.5,
-        "own": "observation/state",
+        "goal_field": "observation/state",
         "fields": "observation/state",
     }
     goals = dicts.steps().with_goals(

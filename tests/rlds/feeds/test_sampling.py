@@ -32,26 +32,28 @@ def table(data):
 
 def test_samples_are_drawn_by_the_weights_of_episodes(table):
     counts = table.steps().counts()
-    of_episodes = np.where(np.arange(len(counts)) % 2, 1.0, 0.0)
-    samples = table.steps().weighted(of_episodes=of_episodes).with_goals(seed=1)
-    feed = rlds.feeds.Feed(samples, 512, seed=2, numbers=True)
+    episode_weights = np.where(np.arange(len(counts)) % 2, 1.0, 0.0)
+    samples = table.steps().weighted(episode_weights=episode_weights).with_goals(seed=1)
+    feed = rlds.feeds.Feed(samples, 512, seed=2, number_fields=True)
     drawn = np.concatenate([feed[number]["episode_number"] for number in range(8)])
-    assert set(drawn.tolist()) == set(np.flatnonzero(of_episodes * counts).tolist())
+    assert set(drawn.tolist()) == set(np.flatnonzero(episode_weights * counts).tolist())
     shares = np.bincount(drawn, minlength=len(counts)) / len(drawn)
-    expected = of_episodes * counts / (of_episodes * counts).sum()
+    expected = episode_weights * counts / (episode_weights * counts).sum()
     np.testing.assert_allclose(shares, expected, atol=0.03)
     again = pickle.loads(pickle.dumps(feed))
     assert (again[5]["sample_number"] == feed[5]["sample_number"]).all()
     state = feed.state_dict(3)
-    other = rlds.feeds.Feed(table.steps().weighted(of_episodes=of_episodes + 1), 512, seed=2)
+    other = rlds.feeds.Feed(
+        table.steps().weighted(episode_weights=episode_weights + 1), 512, seed=2
+    )
     with pytest.raises(ValueError, match="the samples were not steps"):
         other.start_of(state)
-    for wrong in ({"weights": [1.0]}, {"of_episodes": -of_episodes}, {"balance": [1]}):
+    for wrong in ({"weights": [1.0]}, {"episode_weights": -episode_weights}, {"balance": [1]}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             table.steps().weighted(**wrong)
     with pytest.raises(ValueError, match="all weights are zero"):
-        table.steps().weighted(of_episodes=of_episodes * 0)
-    with pytest.raises(ValueError, match="leave it out"):
+        table.steps().weighted(episode_weights=episode_weights * 0)
+    with pytest.raises(ValueError, match="omit the argument"):
         rlds.feeds.Feed(samples, 4, shuffle="segments")
 
 
@@ -68,10 +70,10 @@ def test_balance_counts_values_and_not_episodes(table):
 def test_each_row_says_what_it_is(table, data):
     other = rlds.feeds.open(data[1][0])
     mixture = rlds.feeds.Mixture([table.transitions(), other.transitions()], [1, 3])
-    batch = rlds.feeds.Feed(mixture, 256, numbers=True)[1]
+    batch = rlds.feeds.Feed(mixture, 256, number_fields=True)[1]
     assert 0.6 < batch["part_number"].mean() < 0.9
     for row in range(0, 256, 40):
-        part = mixture.parts[int(batch["part_number"][row])]
+        part = mixture.datasets[int(batch["part_number"][row])]
         sample = part[int(batch["sample_number"][row])]
         assert (sample["action"] == batch["action"][row]).all()
         at = int(batch["episode_number"][row]), int(batch["step_number"][row])
@@ -85,7 +87,7 @@ def test_finite_and_nested_mixtures_draw_their_shares(table, data):
     mixture = rlds.feeds.Mixture([inner, three], [3, 1])
     assert mixture.counts.tolist() == [24576, 24576, 16384]
     for remainder in ("carry", "short", "drop"):
-        feed = rlds.feeds.Feed(mixture, 7, epochs=2, remainder=remainder, numbers=True)
+        feed = rlds.feeds.Feed(mixture, 7, epochs=2, remainder=remainder, number_fields=True)
         batches = list(feed)
         assert len(batches) == len(feed)
         rows = [
@@ -97,7 +99,9 @@ def test_finite_and_nested_mixtures_draw_their_shares(table, data):
         each = 2 * size if remainder == "carry" else 2 * (size - size % 7 * (remainder == "drop"))
         assert len(rows) == each
         if remainder != "drop":
-            everything = {(p, n) for p, part in enumerate(mixture.parts) for n in range(len(part))}
+            everything = {
+                (p, n) for p, part in enumerate(mixture.datasets) for n in range(len(part))
+            }
             assert everything <= {(int(p), int(n)) for p, n in rows[:size]}
             # One sample less would not do: the last one completes the last part.
             assert everything - {(int(p), int(n)) for p, n in rows[: size - 1]}
@@ -295,7 +299,7 @@ def test_goals_with_rewards_of_their_own(table):
         seed=1,
         fields="observation/state",
         fraction=0.8,
-        own="observation/state",
+        goal_field="observation/state",
         reward_fn=reached,
     )
     batch, plain = (
@@ -311,10 +315,10 @@ def test_goals_with_rewards_of_their_own(table):
     everything = table.transitions().with_goals(seed=1, fields="observation/state")
     goals = everything.batch(np.arange(len(samples)))["goal"]["state"]
     np.testing.assert_array_equal(batch["goal"]["state"][~is_own], goals[~is_own])
-    with pytest.raises(ValueError, match="own"):
+    with pytest.raises(ValueError, match="goal_field"):
         table.steps().with_goals(seed=1, fraction=0.5)
     with pytest.raises(ValueError, match="another dtype or shape than"):
-        table.steps().with_goals(seed=1, fields="observation/state", own="observation/exact")
+        table.steps().with_goals(seed=1, fields="observation/state", goal_field="observation/exact")
 
 
 def test_columns_hold_a_value_for_each_episode(data):

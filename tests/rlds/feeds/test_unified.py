@@ -141,7 +141,7 @@ def test_a_mixture_of_all(directory):
         form: unify(table_of(directory, form), LIKE, FIELDS[form]).windows(horizon=2)
         for form in arm_datasets.FORMATS
     }
-    feed = Feed(Mixture(parts, {"rlds": 2, "lerobot": 1, "log": 1}), 400, numbers=True)
+    feed = Feed(Mixture(parts, {"rlds": 2, "lerobot": 1, "log": 1}), 400, number_fields=True)
     batch = feed[0]
     counts = np.bincount(batch["part_number"])
     assert counts.tolist() == pytest.approx([200, 100, 100], abs=40)
