@@ -100,15 +100,15 @@ class OctoSamples(NormalizedPolicySamples):
     max_proprio_dim: int | None = None
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        _, episodes, steps, epoch = sample_rows
+    def columns(self, batch: SampleRows) -> Columns:
+        _, episodes, steps, epoch = batch
         ends = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._sample_goals(sample_rows, steps, np.minimum(last, ends))
-        task = self._task(sample_rows, goals)
+        goals = self._sample_goals(batch, steps, np.minimum(last, ends))
+        task = self._task(batch, goals)
         if goals is not None and self.keep_image_prob is not None:
-            uniform = uniform_of(sample_rows.indices, key_of("task", self.goal_seed or 0, epoch))
+            uniform = uniform_of(batch.indices, key_of("task", self.goal_seed or 0, epoch))
             goals = _drop_goal_or_text(task, uniform < self.keep_image_prob, goals, ends - 1)
         # Reads each action of a sample once; chunks of observations overlap.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
@@ -121,7 +121,7 @@ class OctoSamples(NormalizedPolicySamples):
         goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
         return {
-            **self._observation(sample_rows._replace(steps=np.maximum(times, 0)), "observation"),
+            **self._observation(batch._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/timestep_pad_mask": times >= 0,
             "observation/task_completed": is_completed,
             **task,
@@ -130,8 +130,8 @@ class OctoSamples(NormalizedPolicySamples):
             "action_pad_mask": ~(is_completed[..., np.newaxis] | is_padded),
         }
 
-    def _observation(self, sample_rows: SampleRows, prefix: str) -> Columns:
-        columns = super()._observation(sample_rows, prefix)
+    def _observation(self, batch: SampleRows, prefix: str) -> Columns:
+        columns = super()._observation(batch, prefix)
         name = f"{prefix}/{PROPRIO}"
         if name in columns:
             columns[name] = pad_vector(columns[name], self.max_proprio_dim, STATE)

@@ -113,13 +113,13 @@ class OpenpiSamples(PolicySamples):
     action_horizon: int = 16
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        _, episodes, steps, _ = sample_rows
+    def columns(self, batch: SampleRows) -> Columns:
+        _, episodes, steps, _ = batch
         last = self._counts[episodes][:, np.newaxis] - 1
         action_steps = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
-        values = self._choose_fields(sample_rows, [*images, *state])
+        values = self._choose_fields(batch, [*images, *state])
         actions = self._take(episodes, action_steps, self.roles.action)
         columns = {"actions": as_vector(self.roles.action, actions, action_steps.shape)}
         for camera, image in self._images(values, steps):
@@ -129,7 +129,7 @@ class OpenpiSamples(PolicySamples):
             if name in columns:
                 raise ValueError(f"two fields of the state would have the name {name!r}")
             columns[name] = values[path]
-        for texts in self._instructions(sample_rows):
+        for texts in self._instructions(batch):
             columns["prompt"] = texts
         return columns
 

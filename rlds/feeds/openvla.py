@@ -106,11 +106,11 @@ class OpenVLASamples(NormalizedPolicySamples):
         return np.maximum(counts - num_excluded, 0)
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        _, episodes, steps, _ = sample_rows
+    def columns(self, batch: SampleRows) -> Columns:
+        _, episodes, steps, _ = batch
         last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        goals = self._sample_goals(sample_rows, np.minimum(steps + 1, last), last + 1)
+        goals = self._sample_goals(batch, np.minimum(steps + 1, last), last + 1)
         ends = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
@@ -125,9 +125,9 @@ class OpenVLASamples(NormalizedPolicySamples):
             )
         actions[(action_steps > ends)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
-            **self._observation(sample_rows._replace(steps=np.maximum(times, 0)), "observation"),
+            **self._observation(batch._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/pad_mask": times >= 0,
-            **self._task(sample_rows, goals),
+            **self._task(batch, goals),
             "action": actions,
             "dataset_name": self._names(len(steps)),
         }

@@ -73,19 +73,13 @@ class RowRandom:
         return uniform_of(indices, key_of("draw", self._calls)).reshape(shape)
 
     def uniform(
-        self,
-        low: Any = 0.0,
-        high: Any = 1.0,
-        size: int | Sequence[int] | None = None,
+        self, low: Any = 0.0, high: Any = 1.0, size: int | Sequence[int] | None = None
     ) -> npt.NDArray[np.float64]:
         """Returns uniform random numbers in [`low`, `high`)."""
         return low + np.subtract(high, low) * self.random(size)
 
     def normal(
-        self,
-        loc: Any = 0.0,
-        scale: Any = 1.0,
-        size: int | Sequence[int] | None = None,
+        self, loc: Any = 0.0, scale: Any = 1.0, size: int | Sequence[int] | None = None
     ) -> npt.NDArray[np.float64]:
         """Returns normally distributed random numbers."""
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
@@ -93,10 +87,7 @@ class RowRandom:
         return loc + scale * standard
 
     def integers(
-        self,
-        low: Any,
-        high: Any = None,
-        size: int | Sequence[int] | None = None,
+        self, low: Any, high: Any = None, size: int | Sequence[int] | None = None
     ) -> npt.NDArray[np.int64]:
         """Returns random integers in [`low`, `high`); without `high`, in [0, `low`)."""
         low, high = (0, low) if high is None else (low, high)

@@ -97,17 +97,15 @@ class PolicySamples(Samples):
             else:
                 yield camera, resize(columns[path], size)
 
-    def _instructions(self, sample_rows: SampleRows) -> Iterator[np.ndarray]:
+    def _instructions(self, batch: SampleRows) -> Iterator[np.ndarray]:
         """Yields the instructions in UTF-8, if the dataset has an instruction field."""
         if self.roles.language is not None:
-            columns = self._choose_fields(sample_rows, [self.roles.language])
+            columns = self._choose_fields(batch, [self.roles.language])
             yield from map(as_utf8, columns.values())
 
-    def _choose_fields(
-        self, sample_rows: SampleRows, fields: Sequence[Any]
-    ) -> dict[Any, np.ndarray]:
+    def _choose_fields(self, batch: SampleRows, fields: Sequence[Any]) -> dict[Any, np.ndarray]:
         """Returns fields, see `_take`; of several fields of a role, draws one for each row."""
-        _, episodes, steps, epoch = sample_rows
+        _, episodes, steps, epoch = batch
         single_paths = [path for path in fields if isinstance(path, str)]
         columns: dict[Any, np.ndarray] = {**self._take(episodes, steps, single_paths)}
         for paths in fields:
@@ -179,11 +177,11 @@ class NormalizedPolicySamples(PolicySamples):
         columns = self._take(episodes, steps, self.roles.action)
         return self._vector(self.roles.action, columns, steps, ACTION)
 
-    def _observation(self, sample_rows: SampleRows, prefix: str) -> Columns:
+    def _observation(self, batch: SampleRows, prefix: str) -> Columns:
         """Returns the images, the state and the time of steps, and their padding masks."""
-        images, state, steps = self.roles.images, self.roles.state, sample_rows.steps
+        images, state, steps = self.roles.images, self.roles.state, batch.steps
         fields = [path for path in (*images.values(), *state) if path is not None]
-        values = self._choose_fields(sample_rows, fields)
+        values = self._choose_fields(batch, fields)
         columns = {f"image_{camera}": image for camera, image in self._images(values, steps)}
         if state:
             columns[PROPRIO] = self._vector(state, values, steps, STATE)
@@ -195,26 +193,24 @@ class NormalizedPolicySamples(PolicySamples):
         }
         return {f"{prefix}/{name}": column for name, column in columns.items()} | masks
 
-    def _task(self, sample_rows: SampleRows, goals: np.ndarray | None) -> Columns:
+    def _task(self, batch: SampleRows, goals: np.ndarray | None) -> Columns:
         """Returns the task: the instruction and the goal images, with padding masks."""
         task = {}
-        for texts in self._instructions(sample_rows):
+        for texts in self._instructions(batch):
             task["task/language_instruction"] = texts
             has_text = np.array([len(text) > 0 for text in texts], np.bool_)
             task["task/pad_mask_dict/language_instruction"] = has_text
         if goals is None:
             return task
-        return task | self._observation(sample_rows._replace(steps=goals), "task")
+        return task | self._observation(batch._replace(steps=goals), "task")
 
     def _sample_goals(
-        self, sample_rows: SampleRows, low: np.ndarray, high: np.ndarray
+        self, batch: SampleRows, low: np.ndarray, high: np.ndarray
     ) -> np.ndarray | None:
         """Draws goal steps in [low, high) uniformly; None without goals."""
         if self.goal_seed is None:
             return None
-        uniform = uniform_of(
-            sample_rows.indices, key_of("goals", self.goal_seed, sample_rows.epoch)
-        )
+        uniform = uniform_of(batch.indices, key_of("goals", self.goal_seed, batch.epoch))
         return low + (uniform * (high - low)).astype(np.int64)
 
     def _names(self, count: int) -> np.ndarray:

@@ -137,7 +137,7 @@ class Samples(abc.ABC):
         """Returns the number of samples of each episode, int64."""
 
     @abc.abstractmethod
-    def columns(self, sample_rows: SampleRows) -> Columns:
+    def columns(self, batch: SampleRows) -> Columns:
         """Returns the fields of samples, by their paths."""
 
     def steps_of(self, sample_indices: np.ndarray) -> np.ndarray:
@@ -403,7 +403,7 @@ class Samples(abc.ABC):
 
     def _take_offsets(
         self,
-        sample_rows: SampleRows,
+        batch: SampleRows,
         offsets: np.ndarray,
         ends: np.ndarray | None,
         names: Iterable[str],
@@ -412,7 +412,7 @@ class Samples(abc.ABC):
         """Returns fields at step offsets of samples, padded beyond the ends of episodes.
 
         Args:
-          sample_rows: The samples.
+          batch: The samples.
           offsets: The offsets in steps.
           ends: The number of steps of each episode with values; None without upper bound.
           names: The fields.
@@ -421,7 +421,7 @@ class Samples(abc.ABC):
         Returns:
           A mask of the values without padding, and the fields.
         """
-        steps = sample_rows.steps[:, np.newaxis] + offsets
+        steps = batch.steps[:, np.newaxis] + offsets
         is_valid = steps >= 0
         if (offsets < 0).any():
             np.maximum(steps, 0, out=steps)
@@ -429,7 +429,7 @@ class Samples(abc.ABC):
             is_valid &= steps < ends[:, np.newaxis]
             np.minimum(steps, np.maximum(ends - 1, 0)[:, np.newaxis], out=steps)
         paths = [path for name in names for path in _paths_in(self.table.fields, name)]
-        columns = self._take(sample_rows.episodes, steps, paths)
+        columns = self._take(batch.episodes, steps, paths)
         if padding == "zeros":
             for column in columns.values():
                 zero_out(column, ~is_valid)
@@ -452,8 +452,8 @@ class Steps(Samples):
         return outlines.num_real_steps() if self._only_real else outlines.num_steps
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        return self._take(sample_rows.episodes, sample_rows.steps, self.table.fields)
+    def columns(self, batch: SampleRows) -> Columns:
+        return self._take(batch.episodes, batch.steps, self.table.fields)
 
 
 class Transitions(Samples):
@@ -502,9 +502,9 @@ class Transitions(Samples):
         return self.table.outlines.num_transitions
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
+    def columns(self, batch: SampleRows) -> Columns:
         fields, outlines = self.table.fields, self.table.outlines
-        _, episodes, steps, _ = sample_rows
+        _, episodes, steps, _ = batch
         paths = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
         ends = outlines.num_transitions[episodes]
         next_steps = np.minimum(steps + self._n, ends)
@@ -551,10 +551,8 @@ class Transitions(Samples):
     ) -> np.ndarray:
         """Returns a mask of terminal observations, by their flags or the preceding discounts."""
         if not self._has_flag:
-            last_rows, continues = (
-                rows.with_steps(next_steps - 1),
-                np.zeros(len(next_steps), np.bool_),
-            )
+            last_rows = rows.with_steps(next_steps - 1)
+            continues = np.zeros(len(next_steps), np.bool_)
             for path in self._discounts:
                 discount = last_rows.take(path)
                 continues |= (discount != 0).any(axis=tuple(range(1, discount.ndim)))
@@ -653,19 +651,17 @@ class Windows(_NeighbourSteps):
         )
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, sample_rows.episodes
+    def columns(self, batch: SampleRows) -> Columns:
+        outlines, episodes = self.table.outlines, batch.episodes
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
         num_real = outlines.num_real_steps(episodes)
-        result = self._step_columns(episodes, sample_rows.steps)
+        result = self._step_columns(episodes, batch.steps)
         for mask, offsets, ends, names in (
             ("timestep_pad_mask", past, None, self._history_fields),
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:
-                is_valid, columns = self._take_offsets(
-                    sample_rows, offsets, ends, names, self._padding
-                )
+                is_valid, columns = self._take_offsets(batch, offsets, ends, names, self._padding)
                 result |= {mask: is_valid, **columns}
         return result
 
@@ -696,17 +692,15 @@ class Offsets(_NeighbourSteps):
         return f"offsets({lists}, padding={self._padding!r}, only_real={self._only_real})"
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, sample_rows.episodes
-        result = self._step_columns(episodes, sample_rows.steps)
+    def columns(self, batch: SampleRows) -> Columns:
+        outlines, episodes = self.table.outlines, batch.episodes
+        result = self._step_columns(episodes, batch.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no transition fields, such as action and reward.
             ends = outlines.num_steps[episodes]
             if root_of(name) in TRANSITION_FIELDS:
                 ends = outlines.num_real_steps(episodes)
-            is_valid, columns = self._take_offsets(
-                sample_rows, offsets, ends, [name], self._padding
-            )
+            is_valid, columns = self._take_offsets(batch, offsets, ends, [name], self._padding)
             result |= {**columns, f"{name}_is_pad": ~is_valid}
         return result
 
@@ -744,10 +738,10 @@ class Segments(Samples):
         return sample_indices * self._shift
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        ends = self.table.outlines.num_steps[sample_rows.episodes]
+    def columns(self, batch: SampleRows) -> Columns:
+        ends = self.table.outlines.num_steps[batch.episodes]
         offsets = np.arange(self._length)
-        mask, result = self._take_offsets(sample_rows, offsets, ends, self.table.fields, "zeros")
+        mask, result = self._take_offsets(batch, offsets, ends, self.table.fields, "zeros")
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result
@@ -772,8 +766,8 @@ class _DerivedSamples(Samples):
         return self._samples.locate(indices)
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        return self._samples.columns(sample_rows)
+    def columns(self, batch: SampleRows) -> Columns:
+        return self._samples.columns(batch)
 
     @override
     def with_table(self, table: StepTable) -> Samples:
@@ -804,9 +798,7 @@ class _Goals:
         if not 0.0 <= self.fraction <= 1.0:
             raise ValueError(f"fraction must be from 0 to 1, got {self.fraction}")
         if self.fraction < 1.0 and self.goal_field is None:
-            raise ValueError(
-                "goal_field: fraction < 1 needs the field with the goal of each episode"
-            )
+            raise ValueError("goal_field: fraction < 1 needs the field of the original goals")
 
     def __str__(self) -> str:
         text = f"seed={self.seed}, strategy={self.strategy!r}, max_distance={self.max_distance}"
@@ -850,14 +842,14 @@ class GoalSamples(_DerivedSamples):
         return f"{self._samples.describe()}.with_goals({self._goals}{rewards})"
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
+    def columns(self, batch: SampleRows) -> Columns:
         goals = self._goals
-        indices, episodes, steps, epoch = sample_rows
+        indices, episodes, steps, epoch = batch
         max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             max_distances = np.minimum(max_distances, goals.max_distance)
         distance = self._distances(max_distances, indices, epoch)
-        result = self._samples.columns(sample_rows)
+        result = self._samples.columns(batch)
         goal_fields = self._take(episodes, steps + distance, [path for path, _ in self._paths])
         is_new = np.ones(len(indices), np.bool_)
         if goals.fraction < 1.0:
@@ -937,8 +929,8 @@ class NormalizedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.normalize({statistics}, {options})"
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        return self._normalize(self._samples.columns(sample_rows))
+    def columns(self, batch: SampleRows) -> Columns:
+        return self._normalize(self._samples.columns(batch))
 
     def _normalize(self, columns: Columns) -> Columns:
         kind, _, clip, floor = self._options
@@ -977,10 +969,9 @@ class WeightedSamples(_DerivedSamples):
         super().__init__(samples)
         counts = samples.counts()
         weight = np.ones(len(samples)) if samples.weights is None else samples.weights
-        product = weight * _check_weights("weights", weights, len(samples), "samples")
-        product *= np.repeat(
-            _check_weights("episode_weights", episode_weights, len(counts), "episodes"), counts
-        )
+        product = weight * _as_weights("weights", weights, len(samples), "samples")
+        factors = _as_weights("episode_weights", episode_weights, len(counts), "episodes")
+        product *= np.repeat(factors, counts)
         if balance is not None:
             if len(balance) != len(counts):
                 raise ValueError(f"balance: got {len(balance)} values for {len(counts)} episodes")
@@ -998,7 +989,7 @@ class WeightedSamples(_DerivedSamples):
         return f"{self._samples.describe()}.weighted({hash_of(self.weights.tobytes())})"
 
 
-def _check_weights(
+def _as_weights(
     name: str, values: Sequence[float] | np.ndarray | None, count: int, unit: str
 ) -> np.ndarray:
     if values is None:
@@ -1039,10 +1030,8 @@ class FilteredSamples(_DerivedSamples):
         return self._samples.locate(self._kept_indices[indices])
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        return self._samples.columns(
-            sample_rows._replace(indices=self._kept_indices[sample_rows.indices])
-        )
+    def columns(self, batch: SampleRows) -> Columns:
+        return self._samples.columns(batch._replace(indices=self._kept_indices[batch.indices]))
 
 
 class SubsampledSamples(_DerivedSamples):
@@ -1069,9 +1058,9 @@ class SubsampledSamples(_DerivedSamples):
         return Samples.locate(self, indices)
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
+    def columns(self, batch: SampleRows) -> Columns:
         counts, ends = self._samples._counts, self._samples._ends
-        _, episodes, steps, epoch = sample_rows
+        _, episodes, steps, epoch = batch
         drawn = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
@@ -1090,10 +1079,8 @@ def _find_kept_indices(
         indices = np.arange(begin, min(begin + _FILTER_BLOCK, len(samples)))
         mask = np.asarray(keep(inputs.batch(indices)))
         if mask.dtype != bool or mask.shape != indices.shape:
-            mask_type = f"{mask.dtype} of shape {mask.shape}"
-            raise ValueError(
-                f"the filter returned {mask_type}, expected bool of shape {indices.shape}"
-            )
+            expected = f"expected bool of shape {indices.shape}"
+            raise ValueError(f"the filter returned {mask.dtype} of shape {mask.shape}, {expected}")
         kept_indices.append(indices[mask])
     return np.concatenate(kept_indices) if kept_indices else np.zeros(0, np.int64)
 

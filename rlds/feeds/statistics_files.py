@@ -69,8 +69,7 @@ def quantile_bounds(field: FieldStatistics, role: str) -> tuple[np.ndarray, np.n
 
 
 def to_policy_json(
-    statistics: Statistics | Mapping[str, Statistics],
-    plain: Callable[[Statistics], dict[str, Any]],
+    statistics: Statistics | Mapping[str, Statistics], plain: Callable[[Statistics], dict[str, Any]]
 ) -> str:
     """Returns the statistics of a dataset, or of several by name, as JSON for a policy."""
     if isinstance(statistics, Statistics):

@@ -201,11 +201,10 @@ class ViewStorage(Storage):
         self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
     ) -> None:
         for rows, base, split in self.groups(episodes):
-            bounds = (
-                self.base_steps(split, episodes[rows], steps[rows]) for steps in (firsts, lasts)
-            )
-            base_episodes = self._renumber(self._base_indices, episodes[rows])
-            self.bases[base].read_ahead(base_episodes, *bounds, self.base_fields(paths))
+            view_episodes = episodes[rows]
+            begins, ends = (self.base_steps(split, view_episodes, n[rows]) for n in (firsts, lasts))
+            base_episodes = self._renumber(self._base_indices, view_episodes)
+            self.bases[base].read_ahead(base_episodes, begins, ends, self.base_fields(paths))
         if self._cached and any(self._needs[path] is None for path in paths):
             self._cached.read_ahead(episodes, firsts, lasts, paths)
 

@@ -11,14 +11,7 @@ import tensorflow as tf
 from rlds import metadata, rlds_types
 from rlds.transformations import _episodes, _layouts, _sections, nested_ops, returns
 
-__all__ = [
-    "drop_idle_steps",
-    "has_length",
-    "has_return",
-    "is_successful",
-    "is_usable",
-    "subsample",
-]
+__all__ = ["drop_idle_steps", "has_length", "has_return", "is_successful", "is_usable", "subsample"]
 
 EpisodePredicate: TypeAlias = Callable[[rlds_types.Episode], tf.Tensor]
 
@@ -205,11 +198,7 @@ def drop_idle_steps(
 
 
 def subsample(
-    data: _episodes.EpisodesOrSteps,
-    *,
-    stride: int = 1,
-    limit: int | None = None,
-    seed: Any = None,
+    data: _episodes.EpisodesOrSteps, *, stride: int = 1, limit: int | None = None, seed: Any = None
 ) -> _episodes.EpisodesOrSteps:
     """Leaves out steps of each episode: all but every `stride`-th, and those beyond a limit.
 

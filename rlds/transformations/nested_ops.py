@@ -357,8 +357,7 @@ def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
 
 
 def episode_length(
-    steps_dataset: _layouts.Steps,
-    optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
+    steps_dataset: _layouts.Steps, optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE
 ) -> tf.Tensor:
     """Counts the steps.
 

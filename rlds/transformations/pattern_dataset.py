@@ -332,12 +332,7 @@ class Patterns:
         carried_on = tuple(values[num_steps:] for values in history)
         for column, values in zip(self._columns, carried_on):
             values.set_shape([column.num_carried, *values.shape[1:]])
-        state = (
-            carried_on,
-            steps.index[-1],
-            steps.available[-1],
-            tuple(applied),
-        )
+        state = (carried_on, steps.index[-1], steps.available[-1], tuple(applied))
         return state, (tf.argsort(tf.concat(keys, 0)), tuple(parts))
 
     def _one_by_one(self, order: tf.Tensor, parts: Any) -> tf.data.Dataset:

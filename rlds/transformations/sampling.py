@@ -98,11 +98,7 @@ def _permuted(index: tf.Tensor, block: Any, seed: int) -> Any:
 
 
 def shard_episodes(
-    episodes: tf.data.Dataset,
-    num_shards: int,
-    index: int,
-    *,
-    drop_remainder: bool = True,
+    episodes: tf.data.Dataset, num_shards: int, index: int, *, drop_remainder: bool = True
 ) -> tf.data.Dataset:
     """Shards the episodes over hosts: each episode to one host, and equally many to each.
 

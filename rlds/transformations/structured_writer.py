@@ -337,10 +337,7 @@ def pattern_from_transform(
 
 
 def create_config(
-    pattern: Pattern,
-    table: str,
-    conditions: Sequence[Condition] = (),
-    priority: Any = None,
+    pattern: Pattern, table: str, conditions: Sequence[Condition] = (), priority: Any = None
 ) -> Config:
     """Joins a pattern and the conditions under which it makes an output.
 

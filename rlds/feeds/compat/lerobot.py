@@ -51,12 +51,7 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import at
 
-__all__ = [
-    "LeRobotDataset",
-    "LeRobotDatasetMetadata",
-    "StreamingLeRobotDataset",
-    "statistics_of",
-]
+__all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "StreamingLeRobotDataset", "statistics_of"]
 
 # Without PyTorch, the base class is `object`.
 _Dataset: Any = class_of("torch.utils.data", "Dataset")

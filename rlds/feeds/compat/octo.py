@@ -300,11 +300,11 @@ class _RephrasedSamples(_octo.OctoSamples):
     rephrase_prob: float
 
     @override
-    def _instructions(self, sample_rows: SampleRows) -> Iterator[np.ndarray]:
-        _, episodes, steps, epoch = sample_rows
+    def _instructions(self, batch: SampleRows) -> Iterator[np.ndarray]:
+        _, episodes, steps, epoch = batch
         rare = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
         drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
-        for texts in super()._instructions(sample_rows):
+        for texts in super()._instructions(batch):
             texts = texts.copy()
             for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
                 paraphrases = self.paraphrases.of(texts[row])

@@ -170,10 +170,10 @@ class _DroidSamples(OpenpiSamples):
     names: Sequence[str] = ()
 
     @override
-    def columns(self, sample_rows: SampleRows) -> Columns:
-        columns = super().columns(sample_rows)
-        named = zip(sample_rows.episodes.tolist(), sample_rows.steps.tolist())
-        columns["step_id"] = np.empty(len(sample_rows.steps), object)
+    def columns(self, batch: SampleRows) -> Columns:
+        columns = super().columns(batch)
+        named = zip(batch.episodes.tolist(), batch.steps.tolist())
+        columns["step_id"] = np.empty(len(batch.steps), object)
         columns["step_id"][:] = [f"{self.names[e]}--{step}".encode() for e, step in named]
         return columns
 
