@@ -44,7 +44,7 @@ class GeneratedSource(Source):
         return Can(lengths=self._lengths if self._knows_lengths else None)
 
     def _lengths(self, split: str) -> Lengths:
-        return Lengths.of([STEPS] * self._number, final_observation_known=True)
+        return Lengths.create([STEPS] * self._number, final_observation_known=True)
 
     @override
     def inputs(self) -> list[Path]:

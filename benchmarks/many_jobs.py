@@ -18,7 +18,7 @@ FEW = 500  # So many episodes differ; the others are the same again.
 WHERE = "steps > 2 and \"return\" > 1.5 and key like '%7%'"
 # What a process does, and then says how much memory it has had at most.
 FILTER = """from rlds.sources import queries
-found = queries.numbers(PATH / TABLE, WHERE, range(10**9))"""
+found = queries.matching_rows(PATH / TABLE, WHERE, range(10**9))"""
 BATCH = """import rlds.feeds
 table = rlds.feeds.open(PATH, where=WHERE)
 found = rlds.feeds.Feed(table.steps(), batch_size=256, seed=0)[0]["action"]"""

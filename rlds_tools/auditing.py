@@ -240,7 +240,7 @@ def audit(
     for one in splits:
         with_random_access(one.source)
     filled = [one for one in splits if len(one)]
-    numbers = tuple([*map(one.stored_number, range(len(one)))] for one in filled)
+    numbers = tuple([*map(one.stored_index, range(len(one)))] for one in filled)
     found_in_splits = auditing.audit_splits(
         filled,
         progress=progress,

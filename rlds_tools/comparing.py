@@ -312,7 +312,7 @@ def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
 
 
 def _id_of(episodes: Episodes, index: int) -> str:
-    source, location = episodes.source, episodes.place(index)
+    source, location = episodes.source, episodes.locate(index)
     field = rlds.metadata.EPISODE_ID
     if (stored := source.can.examples) is not None and field in stored.folder.features:
         split, position = location

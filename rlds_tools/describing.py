@@ -196,7 +196,7 @@ def stats(
                 groups[_value_of(episode, by)].append((episode.num_steps, reward))
             is_final_known = episode.final_observation_known
             for path, are_wrong in _not_finite(episode, chosen):
-                step, episode_number = np.argwhere(are_wrong)[0][0], episodes.stored_number(index)
+                step, episode_number = np.argwhere(are_wrong)[0][0], episodes.stored_index(index)
                 where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
                 first_not_finite = first_not_finite or where
                 not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)

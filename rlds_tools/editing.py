@@ -116,10 +116,10 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
     traces = (lineage or {}).get("episodes", {})
     opened = sources.open(path, split or next(iter(traces), None))
     read = opened.peek(episode)
-    location, origin = opened.place(range(len(opened))[episode]), None
+    location, origin = opened.locate(range(len(opened))[episode]), None
     before: list[tuple[str, str, int]] = []
     if lineage is not None and location[0] in traces:
-        before, origin = lineages.traced(lineage, *location)
+        before, origin = lineages.trace(lineage, *location)
     if origin is None:  # TFDS datasets and their copies have the origin in each episode.
         origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
     return Lineage(path, lineage, before, origin)

@@ -472,7 +472,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
     try:
         return _from_source(path, format, options)
     except ValueError as error:
-        from rlds.sources.finding import find_datasets, several_datasets
+        from rlds.sources.dataset_search import find_datasets, several_datasets
 
         below = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
         if len(below) < 2:
@@ -490,7 +490,7 @@ def _is_plainly_tfds(path: str) -> bool:
 
 
 def _may_be_tfds(path: str, format: str | None) -> bool:
-    from rlds.sources.finding import is_of_datasets, marked_formats
+    from rlds.sources.dataset_search import is_of_datasets, marked_formats
 
     is_one = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
     return is_one and not is_of_datasets(path)
@@ -530,7 +530,7 @@ def inspect_episode(
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
-        episode=episodes.stored_number(episode),
+        episode=episodes.stored_index(episode),
         key=read.key,
         num_steps=num_steps,
         total_reward=read.total_reward,
@@ -583,7 +583,7 @@ def inspect_step(
     step %= read.num_steps
     columns = episodes.columns(episode, start=step, stop=step + 1)
     fields = {name: np.asarray(column[0]) for name, column in named_leaves(columns)}
-    return StepView(os.fspath(path), episodes.split, episodes.stored_number(episode), step, fields)
+    return StepView(os.fspath(path), episodes.split, episodes.stored_index(episode), step, fields)
 
 
 def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:
@@ -737,7 +737,7 @@ def _record_file(path: str) -> RecordFile:
 def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection:
     from rlds import sources
     from rlds.sources import reading
-    from rlds.sources.finding import marked_formats
+    from rlds.sources.dataset_search import marked_formats
     from rlds_ecosystem.files import stores
 
     if format is None:

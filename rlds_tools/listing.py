@@ -182,7 +182,7 @@ def list_datasets(
       FileNotFoundError: There is no such folder.
       ImportError: The package for conditions is not installed.
     """
-    from rlds.sources.finding import find_datasets
+    from rlds.sources.dataset_search import find_datasets
 
     directory = os.fspath(directory)
     if "://" in directory:

@@ -38,7 +38,7 @@ def indices_at(episodes: Episodes, numbers: Sequence[int]) -> list[int]:
     if is_whole(episodes):
         indices = {number: number for number in numbers if number >= 0 and episodes.has(number)}
     else:
-        indices = {episodes.stored_number(index): index for index in range(len(episodes))}
+        indices = {episodes.stored_index(index): index for index in range(len(episodes))}
     for number in numbers:
         if number not in indices:
             raise IndexError(f"split {episodes.split!r} has no episode {number}")

@@ -145,7 +145,7 @@ class SplitScan:
         self.num_steps = self.num_unreadable = 0
         self._validator = validation.Validator(self._finite, profile)
         self._has_profile = profile is not None
-        self.collector = FindingCollector(episodes.stored_number)
+        self.collector = FindingCollector(episodes.stored_index)
         self._batch: list[_BatchEpisode] = []
         self._batch_bytes = self._batch_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
@@ -452,7 +452,7 @@ class SplitScan:
     def _check_duplicates(self) -> None:
         indices, first_rows = self.table.index, originals(self.table.digest)
         for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
-            number = self.episodes.stored_number(int(indices[first_rows[row]]))
+            number = self.episodes.stored_index(int(indices[first_rows[row]]))
             text = f"same observations and actions as episode {number}"
             self._add_finding("duplicate", text, int(indices[row]))
 

@@ -29,7 +29,7 @@ from rlds.sources import lineage, reading
 from rlds.sources.encoded_frames import with_video
 from rlds.sources.episodes import Episodes
 from rlds.sources.options import Option, options_of
-from rlds.sources.restored import with_sidecar
+from rlds.sources.restored_source import with_sidecar
 from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.stores import is_local

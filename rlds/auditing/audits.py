@@ -209,7 +209,7 @@ class _Measuring:
         return [self._measured(index) for index in indices]
 
     def _measured(self, index: int) -> _Measured | None:
-        split_and_index = self.episodes.place(index)
+        split_and_index = self.episodes.locate(index)
         try:
             numbers = self.numbers.read(*split_and_index)
         except SourceError:
@@ -245,7 +245,7 @@ def _judged(
         [each.digest for each in readable],
         cameras.names,
         [*earlier],
-        [*map(episodes.stored_number, indices)],
+        [*map(episodes.stored_index, indices)],
         [each.personal for each in readable],
     )
     earlier.append(measured.fingerprints(episodes.split))

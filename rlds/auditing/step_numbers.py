@@ -22,7 +22,7 @@ from rlds.sources.cameras import evenly
 from rlds.sources.episode_fields import ACTION_REMAINDER
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import ALL_ROWS, Source, SourceError, with_random_access
-from rlds.sources.standardized import name_of
+from rlds.sources.standardization import name_of
 from rlds.sources.text_tables import TASKS
 from rlds.sources.texts import as_text, is_instruction
 from rlds_ecosystem.model.fields import Field, as_fields
@@ -218,7 +218,7 @@ class StepNumbers:
             if rows >= _MOST_ROWS or is_late:
                 return
             try:
-                episode = self.read(*episodes.place(index), slice(0, _MOST_ROWS - rows))
+                episode = self.read(*episodes.locate(index), slice(0, _MOST_ROWS - rows))
             except SourceError:  # The audit and validation report damage.
                 continue
             rows += len(episode.states)

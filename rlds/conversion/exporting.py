@@ -18,7 +18,7 @@ from rlds.conversion.watching import Digests, Notes, ReadBack
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_carrying import copy_labels
+from rlds.sources.label_copying import copy_labels
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
@@ -431,13 +431,13 @@ def prepare(
         split, source_format, source = opened.split, opened.format, opened.source
     source, source_format = reading.with_image_files(source), source_format or ""
     if lineage_record is None:
-        lineage_record = lineage.converted(
+        lineage_record = lineage.conversion_lineage(
             source, format, options, name=name, source_format=source_format, split=split
         )
     about = {lineage.KEY: lineage.without_episodes(lineage_record)}
     episodes = Episodes(source, split, format=source_format, declared=about)
     writer = loaded(episodes, **options)
-    writer.lineage, writer.made_from = lineage_record, (episodes, options)
+    writer.lineage, writer.arguments = lineage_record, (episodes, options)
     return writer
 
 

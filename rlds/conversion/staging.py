@@ -35,7 +35,7 @@ from rlds.raw_files.input_files import FileState, check_unchanged, state_of
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import AnySource, Origin, Place, Source, SourceError
+from rlds.sources.source import AnySource, Location, Origin, Source, SourceError
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
@@ -240,7 +240,7 @@ class Staging:
     def _fingerprint(self) -> str:
         """Returns a digest of all inputs of the job; empty if an input is not comparable."""
         export, has_digests = self._export, self._digests is not None
-        given = export.made_from, export.lineage, self.parts, has_digests
+        given = export.arguments, export.lineage, self.parts, has_digests
         try:
             return fingerprint(export.format, *given)
         except NotComparable:
@@ -516,7 +516,7 @@ class StagedParts:
             counted: Counter[str] = Counter()
             for episode in part.episodes:
                 index = offset + episode.index
-                split = export.episodes.place(index)[0] if export.keeps_splits else ""
+                split = export.episodes.locate(index)[0] if export.keeps_splits else ""
                 self._part_episodes[index], self._locations[index] = (
                     episode,
                     (n, split, counted[split]),
@@ -540,14 +540,14 @@ class StagedParts:
         episode = self._part_episodes[index]
         return episode.digest, episode.origin if episode.origin.file else None
 
-    def place(self, index: int) -> Place:
+    def locate(self, index: int) -> Location:
         """Returns the location of an episode in the parts."""
         part_index, split, at = self._locations[index]
         episodes = self._open_cached(part_index)
         assert isinstance(episodes.source, Source)
         if split:
-            return Place(episodes.source, split, at)
-        return Place(episodes.source, *episodes.place(at))
+            return Location(episodes.source, split, at)
+        return Location(episodes.source, *episodes.locate(at))
 
     def sources(self) -> Iterator[AnySource]:
         """Yields the parts that have episodes, as sources."""

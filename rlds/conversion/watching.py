@@ -15,8 +15,8 @@ from rlds.sources import lineage, reading
 from rlds.sources.digests import COMPARED_FACTS, differences, hashed_content
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import Origin, Place, Source, SourceEpisode, SourceError
-from rlds.sources.view import flat, stored_at, traced
+from rlds.sources.source import Location, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.view import flat, stored_location, trace
 from rlds.sources.writing import Export, Watch
 from rlds_ecosystem.files.processes import advance
 
@@ -35,9 +35,9 @@ class Digests:
     export: Export
     uncompared_fields: Collection[str]
 
-    def of(self, episode: SourceEpisode | Place) -> int:
+    def of(self, episode: SourceEpisode | Location) -> int:
         """Returns the checksum of an episode, or of the stored form of a copied one."""
-        if isinstance(episode, Place):
+        if isinstance(episode, Location):
             return self.export.stored_digest(episode)
         episode, but = self.export.compared(episode), self.uncompared_fields
         facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
@@ -85,11 +85,11 @@ class Notes(Watch):
 
     @override
     def note(
-        self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
+        self, index: int, episode: SourceEpisode | Location | None, digest: int | None = None
     ) -> None:
         if (staged := self._export.staged_with(index)) is not None:
             self.written[index], self.origins[index] = staged.digest_and_origin(index)
-        elif isinstance(episode, Place):
+        elif isinstance(episode, Location):
             self.copied.add(index)
             origin = episode.source.can.origin
             origin_of_copy = None if origin is None else origin(episode.split, episode.index)
@@ -99,7 +99,7 @@ class Notes(Watch):
             self.written[index], self.origins[index] = digest, episode.origin
         self._on_episode()
 
-    def _digest(self, episode: SourceEpisode | Place) -> int:
+    def _digest(self, episode: SourceEpisode | Location) -> int:
         return 0 if self._digests is None else self._digests.of(episode)
 
     @override
@@ -126,12 +126,12 @@ class Notes(Watch):
             return by_split
         bases = reading.bases(episodes.source)
         for index, origin in self.origins.items():
-            source, (split, at) = episodes.source, episodes.place(index)
+            source, (split, at) = episodes.source, episodes.locate(index)
             name = split if self._export.keeps_splits else ""
             if name not in by_split:
                 by_split[name] = lineage.Trace(record, bases)
             if isinstance(source, Source):
-                (source, split, at), _ = traced(source, split, at)
+                (source, split, at), _ = trace(source, split, at)
             by_split[name].add(source, split, at, origin)
         return by_split
 
@@ -190,13 +190,13 @@ class ReadBack:
         return num_steps
 
     def _digest_of_copy(self, number: int) -> int | None:
-        copy = stored_at(self.read_back.source, *self.read_back.place(number))
+        copy = stored_location(self.read_back.source, *self.read_back.locate(number))
         return None if copy is None else self.digests.of(copy)
 
     def _raise_difference(self, number: int, index: int, other: SourceEpisode) -> None:
         """Raises an error with the differences between an episode and the written one."""
         export = self.digests.export
-        episode, other = map(export.compared, (export.prepared(index), other))
+        episode, other = map(export.compared, (export.read_episode(index), other))
         for difference in differences(episode, other, self.digests.uncompared_fields):
             raise ValueError(
                 f"{export.format}, episode {number} ({episode.key}): the written episode "

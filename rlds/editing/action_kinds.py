@@ -49,7 +49,7 @@ class ActionsAs(Change):
         state after the action.
     """
 
-    looks_around = True  # Only whole episodes show if the last row has an action.
+    uses_all_steps = True  # Only whole episodes show if the last row has an action.
 
     def __init__(self, base: Source, kind: str) -> None:
         fields = fields_of(base)
@@ -86,7 +86,7 @@ class ActionsAs(Change):
 
     @functools.cached_property
     @override
-    def names(self) -> Mapping[str, str]:
+    def base_paths(self) -> Mapping[str, str]:
         return {path: path for path in self.paths if path not in (_ACTION, _REMAINDER)}
 
     @override

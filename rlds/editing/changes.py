@@ -115,7 +115,7 @@ class Renamed(Change):
 
     @functools.cached_property
     @override
-    def names(self) -> Mapping[str, str]:
+    def base_paths(self) -> Mapping[str, str]:
         return {_renamed_path(path, self._old, self._new): path for path in self.paths}
 
     @override
@@ -252,7 +252,7 @@ class Filled(Change):
         return [value if chosen else old for old, chosen in zip(before, self._chosen)]
 
     @override
-    def takes_whole(self, fields: Collection[str] | None) -> bool:
+    def needs_all_steps(self, fields: Collection[str] | None) -> bool:
         """True for transition fields: the last step of an episode may hold a placeholder."""
         return self._is_of_transitions and (fields is None or self._path in fields)
 
@@ -262,11 +262,13 @@ class Filled(Change):
     ) -> dict[str, Any]:
         if (
             self._path not in values
-            or not self._chosen[rows.episodes if rows.number is None else rows.number].any()
+            or not self._chosen[
+                rows.episodes if rows.episode_index is None else rows.episode_index
+            ].any()
         ):
             return values
         filled = as_step_column(self._path, self._value, values)
-        if rows.number is None:
+        if rows.episode_index is None:
             is_kept = ~self._chosen[rows.episodes]
             filled[is_kept] = values[self._path][is_kept]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
@@ -274,7 +276,7 @@ class Filled(Change):
         return {**values, self._path: filled}
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         chosen: np.ndarray = self._chosen[episodes]
         return chosen
 
@@ -292,7 +294,7 @@ class Added(Change):
       ValueError: There is a field at the path.
     """
 
-    looks_around = True
+    uses_all_steps = True
 
     def __init__(
         self,

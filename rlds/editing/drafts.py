@@ -20,7 +20,7 @@ from rlds.editing.unifying import Unified, unify
 from rlds.sources import reading
 from rlds.sources.condition_errors import unknown_column
 from rlds.sources.episodes import Episodes
-from rlds.sources.joined import ALL, JoinedSource
+from rlds.sources.joined_source import ALL, JoinedSource
 from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
@@ -358,10 +358,10 @@ class Draft:
         if (self.begin > 0).any() or (self.end >= 0).any():
             view = Trimmed(view, self.begin, self.end)
         for change in self._changes:
-            view = change.over(view)
+            view = change.with_bases(view)
         if self.has_reset_flags.any():
             view = Reflagged(view, self.has_reset_flags)
-        return SelectedSource(view, splits, of=ALL)
+        return SelectedSource(view, splits, base_split=ALL)
 
 
 def file_state(episodes: Episodes) -> object:
@@ -421,7 +421,7 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
         if source.can.examples is not None:  # Keys of TFDS are positions in files.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
-            keys = {source.key(*episodes.place(index)) for index in range(len(episodes))}
+            keys = {source.key(*episodes.locate(index)) for index in range(len(episodes))}
         above, last = os.path.split(os.path.normpath(name))
         if re.match(r"\d+(\.\d+)+( |$)", last):  # Versions of TFDS repeat.
             last = os.path.basename(above) or last

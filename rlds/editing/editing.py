@@ -19,11 +19,11 @@ from rlds.editing.operations import Describe, Operation, as_recipe
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage
 from rlds.sources.episodes import Episodes
-from rlds.sources.label_carrying import added_label_ids
+from rlds.sources.label_copying import added_label_ids
 from rlds.sources.label_rows import folders_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import AnySource, with_random_access
-from rlds.sources.view import touched
+from rlds.sources.view import changed_episodes
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
@@ -121,8 +121,8 @@ class Edit:
         own = [part.episodes.format == format for part in draft.parts.values()]
         is_own = np.repeat(own, [len(part.episodes) for part in draft.parts.values()])
         self.copied = sum(
-            int((is_own[rows] & ~touched(self.view, split, np.arange(len(rows)))).sum())
-            for split, rows in self.view.chosen.items()
+            int((is_own[rows] & ~changed_episodes(self.view, split, np.arange(len(rows)))).sum())
+            for split, rows in self.view.indices.items()
         )
         self.stale: list[str] = []
         if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):

@@ -21,7 +21,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
 )
-from rlds.sources.view import RowContext, View, num_steps_of, read_values, taken
+from rlds.sources.view import RowContext, View, num_steps_of, read_values, select_rows
 from rlds.video import FIRST, FRAMES, VIDEO
 from rlds_ecosystem.model.columns import zeros_like
 from rlds_ecosystem.model.nests import root_of
@@ -49,7 +49,7 @@ class Trimmed(View):
         self._begin, self._end = begin, end
 
     @override
-    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         begins: np.ndarray = self._begin[episodes]
         return steps + begins
 
@@ -65,7 +65,7 @@ class Trimmed(View):
         return Lengths(num_steps, num_steps - without_action, lengths.final_observation_known)
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         touched: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
         return touched
 
@@ -74,7 +74,7 @@ class Trimmed(View):
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         begin, end = int(self._begin[index]), int(self._end[index])
-        at = self.place(split, index)
+        at = self.locate(split, index)
         if begin <= 0 and end < 0:
             return read_values(at, fields, rows)
         episode, values = read_values(at, None if fields is None else {*fields, *_FLAGS})
@@ -91,7 +91,7 @@ class Trimmed(View):
         num_rows = origin.end - first  # With the final observation, or without.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
             origin = Origin(origin.file, first + begin, first + min(end, num_rows))
-        return dataclasses.replace(episode, origin=origin), taken(trimmed, rows)
+        return dataclasses.replace(episode, origin=origin), select_rows(trimmed, rows)
 
 
 class Reflagged(View):
@@ -102,7 +102,7 @@ class Reflagged(View):
       chosen: A mask of the episodes with recomputed flags.
     """
 
-    keeps_values, looks_around = True, True
+    keeps_values, uses_all_steps = True, True
     changed_paths = _FLAGS
 
     def __init__(self, base: Source, chosen: np.ndarray) -> None:
@@ -115,7 +115,7 @@ class Reflagged(View):
         return super().fields.replace(flags=rlds.STEP_FLAGS)
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         chosen: np.ndarray = self._chosen[episodes]
         return chosen
 
@@ -129,7 +129,7 @@ class Reflagged(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self._chosen[rows.number]:
+        if not self._chosen[rows.episode_index]:
             return values
         return values | _step_flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
 

@@ -71,7 +71,7 @@ class Unified(Change):
         return unified
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         return np.full(len(episodes), bool(self._changed or self._fills or self._dropped))
 
 

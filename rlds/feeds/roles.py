@@ -10,7 +10,7 @@ import numpy as np
 from rlds import rlds_types
 from rlds.feeds.table import Table
 from rlds.robotics.registry import DatasetMeaning, meaning_of
-from rlds.sources.standardized import STANDARD
+from rlds.sources.standardization import STANDARD
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.nests import at
 

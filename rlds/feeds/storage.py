@@ -417,7 +417,7 @@ class CachedStorage(Storage):
         source = self.episodes.source
         if source.can.examples is None:
             return files_of(source)
-        split, example_index = self.episodes.place(episode)
+        split, example_index = self.episodes.locate(episode)
         file, _ = source.can.examples.folder[split].location_of(example_index)
         return str(file)
 

@@ -31,7 +31,7 @@ from rlds.feeds.views import ViewStorage, WithColumn, check_alike, join_metadata
 from rlds.sources import reading
 from rlds.sources.arrays import as_numbers, paths_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.joined import ALL, JoinedSource
+from rlds.sources.joined_source import ALL, JoinedSource
 from rlds.sources.opening import format_of
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.source import (

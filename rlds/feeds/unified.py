@@ -16,7 +16,7 @@ from rlds.feeds.table import Table
 from rlds.feeds.views import ViewStorage
 from rlds.robotics.registry import meaning_of
 from rlds.sources.source import Fields, Lengths, Source
-from rlds.sources.standardized import name_of
+from rlds.sources.standardization import name_of
 from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import nest, suggest_fields
@@ -160,7 +160,7 @@ class UniformFields(View):
 
     @property
     @override
-    def names(self) -> Mapping[str, str]:
+    def base_paths(self) -> Mapping[str, str]:
         return {path: path for path in self.paths if not path.startswith(_STEPS)}
 
     def _nearest(self, steps: np.ndarray) -> np.ndarray:
@@ -168,7 +168,7 @@ class UniformFields(View):
         return np.rint(steps * self._ratio).astype(np.int64)
 
     @override
-    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return np.minimum(self._nearest(steps), self._outlines.num_steps[episodes] - 1)
 
     @override
@@ -219,7 +219,7 @@ class UniformFields(View):
             field_path = path.removesuffix(_MASK)
             if not self._targets[field_path].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
-            texts = rows.values_at(self.needs([_STEPS + field_path]), self.at(*rows[:3]))
+            texts = rows.base_values(self.needs([_STEPS + field_path]), self.base_steps(*rows[:3]))
             text_column = self._column(field_path, texts, rows)
             return np.array([len(text) > 0 for text in text_column], np.bool_)
         field, sources = self._targets[path], self._sources.get(path)
@@ -260,7 +260,7 @@ class UniformFields(View):
         for offset in range(math.ceil(self._ratio) + 1):
             is_valid = begins + offset < ends
             steps = np.where(is_valid, begins + offset, begins)
-            step_values = rows.values_at([_STEPS + name for name in needed], steps)
+            step_values = rows.base_values([_STEPS + name for name in needed], steps)
             total += join(step_values) * is_valid[:, np.newaxis]
         return np.where(mask, total, vectors)
 

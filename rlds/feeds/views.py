@@ -16,7 +16,7 @@ import rlds
 from rlds.feeds.storage import Rows, Storage, hash_of, row_shape
 from rlds.sources import arrays
 from rlds.sources.episodes import Episodes
-from rlds.sources.joined import ALL
+from rlds.sources.joined_source import ALL
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.text_tables import join_tables, table_in
 from rlds.sources.view import RowContext, View
@@ -69,11 +69,11 @@ class ViewStorage(Storage):
         self, bases: Sequence[Storage], open_cached: Callable[[Lengths], Storage] | None
     ) -> None:
         # Fields that the view does not change, with their paths in the base source.
-        names, touches = self.view.names or {}, self.view.overrides("touches")
+        names, has_changes = self.view.base_paths or {}, self.view.overrides("changed_episodes")
         self._unchanged = {
             path: needs[0]
             for path, needs in self._needs.items()
-            if needs and not touches and names.get(_STEPS + path) == _STEPS + needs[0]
+            if needs and not has_changes and names.get(_STEPS + path) == _STEPS + needs[0]
         }
         self.bases, self.outlines = bases, self._lengths(bases)
         episodic = None in self._needs.values()
@@ -110,8 +110,8 @@ class ViewStorage(Storage):
     def _base_fields(self, path: str) -> list[str] | None:
         """Returns the base fields of a field; None if the field needs whole episodes."""
         view, fields = self.view, {_STEPS + path}
-        needs = None if view.takes_whole(fields) else view.needs(fields)
-        names = view.names or {}
+        needs = None if view.needs_all_steps(fields) else view.needs(fields)
+        names = view.base_paths or {}
         is_other_file = self.fields[path].encoding and _STEPS + path not in names
         if needs is None or is_other_file or any(not name.startswith(_STEPS) for name in needs):
             return None
@@ -126,7 +126,7 @@ class ViewStorage(Storage):
         for split, begin, end in episodes.ranges:
             rows = slice(first, first + end - begin)
             first += end - begin
-            for group, source, name, indices in self.view.where(split, np.arange(begin, end)):
+            for group, source, name, indices in self.view.base_episodes(split, np.arange(begin, end)):
                 base = bases.setdefault((id(source), name), len(bases))
                 sources += [(source, name)] if base == len(sources) else []
                 self._base_of[rows][group], self._base_indices[rows][group] = base, indices
@@ -148,7 +148,7 @@ class ViewStorage(Storage):
             for split_index, split in enumerate(self._splits)
             for rows in [np.flatnonzero(self._split == split_index)]
         ]
-        return Lengths.joined(lengths_by_split)
+        return Lengths.concatenate(lengths_by_split)
 
     def _in_view_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Joins columns of the base sources in the order of the view's episodes."""
@@ -178,7 +178,7 @@ class ViewStorage(Storage):
 
     def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the steps of the base source for steps of episodes of a split."""
-        return self.view.at(split, self._renumber(self._index, episodes), steps)
+        return self.view.base_steps(split, self._renumber(self._index, episodes), steps)
 
     def base_fields(self, paths: Sequence[str]) -> list[str]:
         """Returns the base fields of fields that do not need whole episodes."""
@@ -215,9 +215,9 @@ class ViewStorage(Storage):
 
     @override
     def metadata_column(self, name: str) -> np.ndarray | None:
-        base_name = (self.view.names or {}).get(name)
+        base_name = (self.view.base_paths or {}).get(name)
         is_changed = (
-            self.view.touches(split, self._index[self._split == index])
+            self.view.changed_episodes(split, self._index[self._split == index])
             for index, split in enumerate(self._splits)
         )
         if base_name is None or any(mask.any() for mask in is_changed):

@@ -19,9 +19,9 @@ from rlds.formats.hdf5_source import ATTRIBUTE_NAMES, OTHER_ATTRIBUTES, Hdf5Tabl
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import RestoredSource
+from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import Place, Source, SourceEpisode
+from rlds.sources.source import Location, Source, SourceEpisode
 from rlds.sources.texts import as_texts, json_in
 from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem import import_extra
@@ -62,7 +62,7 @@ class StagedFiles(contextlib.ExitStack):
                 h5py.h5o.copy(file.id, name.encode(), to.id, new.encode())
 
 
-def copy_row(location: Place, sidecar: SidecarWriter) -> SourceEpisode:
+def copy_row(location: Location, sidecar: SidecarWriter) -> SourceEpisode:
     """Copies the sidecar row of a staged episode; returns the episode.
 
     The returned steps have only their flags.
@@ -111,7 +111,7 @@ class Hdf5EpisodesExport(Export):
         read = {path: self.table.field_path(array) for path, array in self.array_paths.items()}
         finals = self.table.with_final
         with_final = [path for path, array in self.array_paths.items() if root_of(array) in finals]
-        self.sidecar = Sidecar.of(episodes, read, with_final, arrays=self.pngs)
+        self.sidecar = Sidecar.create(episodes, read, with_final, arrays=self.pngs)
 
     def find_array_paths(self) -> dict[str, str]:
         """Returns the paths of arrays, by the fields of steps that the format can hold."""

@@ -77,7 +77,7 @@ class LabelledSource(View):
         names = [row.id for rows in self._rows.values() for row in rows]
         self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
         self.changed_paths = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
-        locate = labels.episodes.place
+        locate = labels.episodes.locate
         located_digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(located_digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:

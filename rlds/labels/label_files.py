@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds.labels.labels import Labels
-from rlds.sources.label_carrying import copied_label
+from rlds.sources.label_copying import copied_label
 from rlds.sources.label_rows import Label, now, type_of
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError

@@ -58,7 +58,9 @@ class Labels:
 
     def __iter__(self) -> Iterator[Label]:
         digests = {*self.digests}
-        return iter([row for row in label_rows.current(self._folders) if row.episode in digests])
+        return iter(
+            [row for row in label_rows.valid_labels(self._folders) if row.episode in digests]
+        )
 
     @functools.cached_property
     def _episode_rows(self) -> list[dict[str, Any]]:
@@ -76,7 +78,7 @@ class Labels:
         """Returns the table row of an episode; computes it if the table is not loaded."""
         if "_episode_rows" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._episode_rows[episode]
-        return self._row_of_episode(*self.episodes.place(episode))
+        return self._row_of_episode(*self.episodes.locate(episode))
 
     def digest(self, episode: int) -> str:
         """Returns the digest by which labels refer to an episode, see `digests`."""
@@ -98,11 +100,11 @@ class Labels:
 
     def layers(self) -> dict[str, str]:
         """Returns the types of the layers, by their names."""
-        return label_rows.types(self._folders)
+        return label_rows.layer_types(self._folders)
 
     def described(self) -> list[Layer]:
         """Returns the declared layers, and undeclared ones as implied by their labels."""
-        layers, labels = self.declared(), label_rows.current(self._folders)
+        layers, labels = self.declared(), label_rows.valid_labels(self._folders)
         for name, kind in self.layers().items():
             rows = [row for row in labels if row.layer == name]
             values = {str(row.value): None for row in rows} if kind == "choice" else {}
@@ -113,7 +115,7 @@ class Labels:
 
     def declared(self) -> dict[str, Layer]:
         """Returns the declared layers, by their names; see `declare`."""
-        return label_rows.declared(self._folders)
+        return label_rows.declared_layers(self._folders)
 
     def can_be_written(self) -> bool:
         """Returns True if labels can probably be stored; only writing is a proof."""
@@ -138,7 +140,7 @@ class Labels:
         Raises:
           IndexError: There is no such episode.
         """
-        labels = label_rows.current(self._folders)
+        labels = label_rows.valid_labels(self._folders)
         digest = self.digest(episode) if labels else ""
         return [row for row in labels if row.episode == digest]
 

@@ -5,9 +5,9 @@
     episodes.columns(7, ["action", "observation/camera"], start=10, stop=20)
     print(episodes.explain())
 
-    rlds.sources.export(episodes, "lerobot", "my_robot")  # In the formats of others.
+    rlds.sources.export(episodes, "lerobot", "my_robot")  # In the format of another library.
 
-A source knows a format, and nothing of what becomes of its episodes. It loads no TensorFlow.
+A source reads one format, independently of the use of its episodes. It does not load TensorFlow.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

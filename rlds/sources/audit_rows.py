@@ -1,6 +1,6 @@
-"""The results of an audit for each episode: a column of its own file beside the table of episodes.
+"""The results of an audit for each episode: a column in a file next to the table of episodes.
 
-`rlds.auditing` writes it. It is of the data as long as the table is, see `episode_table.key_of`.
+`rlds.auditing` writes it. It is valid as long as the table is valid, see `episode_table.key_of`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.whole_files import write_atomically
 
-__all__ = ["COLUMN", "audited", "file_beside", "meanings_in", "write"]
+__all__ = ["COLUMN", "audit_file", "meanings_in", "read_audit", "write"]
 
 COLUMN = "audit"
 """The name of the column."""
 
-# An audit that was made by another version is none.
+# Audits of other versions are ignored.
 _KEY = b"rlds.audit.1"
 _MEANINGS = b"rlds.meanings"
 
 
-def file_beside(table: Path) -> Path:
+def audit_file(table: Path) -> Path:
     """Returns the path of the audit file of a split, next to its table of episodes."""
     return table.with_name(table.name.replace("episodes-", "audit-", 1))
 
@@ -34,7 +34,7 @@ def write(
     file: Path,
     key: str,
     findings: Sequence[Sequence[str]],
-    numbers: Mapping[str, np.ndarray],
+    scores: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> None:
     """Writes the results of an audit for the episodes of a split.
@@ -43,18 +43,18 @@ def write(
       file: The file.
       key: The key of the data, see `episode_table.key_of`.
       findings: The names of the findings of each episode.
-      numbers: Numbers of each episode, by name; NaN where there is none.
+      scores: The scores of each episode, by name; NaN for no score.
       meanings: The meaning of actions and observations, in sentences.
 
     Raises:
-      OSError: It cannot be written.
+      OSError: The file cannot be written.
     """
     arrow = import_extra("pyarrow")
     columns = {"findings": arrow.array(findings, arrow.list_(arrow.string()))}
-    # NaN becomes null, which means unknown: no comparison holds for it.
+    # NaN becomes null (unknown), for which every comparison is false.
     columns |= {
         name: arrow.array(values, arrow.float64(), mask=np.isnan(values))
-        for name, values in numbers.items()
+        for name, values in scores.items()
     }
     struct = arrow.StructArray.from_arrays(list(columns.values()), list(columns))
     table = arrow.table({"index": np.arange(len(findings)), COLUMN: struct})
@@ -64,11 +64,11 @@ def write(
     write_atomically(file, sink.getvalue().to_pybytes(), durable=False)
 
 
-def audited(file: Path, key: str) -> Any:
+def read_audit(file: Path, key: str) -> Any:
     """Returns the columns `index` and `audit` of a split; None if there is no audit of this data.
 
     Args:
-      file: The file, see `file_beside`.
+      file: The file, see `audit_file`.
       key: The expected key of the data.
     """
     if not file.is_file():
@@ -76,10 +76,8 @@ def audited(file: Path, key: str) -> Any:
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     try:
         with parquet.ParquetFile(file) as opened:
-            metadata = opened.schema_arrow.metadata or {}
-            return (
-                opened.read() if metadata.get(_KEY, b"").decode(errors="replace") == key else None
-            )
+            stored_key = (opened.schema_arrow.metadata or {}).get(_KEY, b"")
+            return opened.read() if stored_key.decode(errors="replace") == key else None
     except (OSError, arrow.ArrowInvalid):
         return None
 
@@ -88,7 +86,7 @@ def meanings_in(audit: Any) -> list[str]:
     """Returns the meaning of actions and observations, in sentences.
 
     Args:
-      audit: The table that `audited` returns.
+      audit: The table of `read_audit`.
     """
     sentences: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
     return sentences

@@ -101,7 +101,7 @@ class ClipsSource(View):
     """
 
     shares_table = True
-    looks_around = True
+    uses_all_steps = True
 
     def __init__(self, source: Source, video: Video, cameras: Sequence[str]) -> None:
         super().__init__(source)

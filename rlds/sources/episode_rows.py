@@ -15,7 +15,7 @@ from rlds.sources.audit_rows import COLUMN as AUDIT
 from rlds.sources.digests import as_array, digest_of_columns
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.label_rows import COLUMN as LABELS
-from rlds.sources.queries import NUMBER
+from rlds.sources.queries import ROW_COLUMN
 from rlds.sources.rates import rate_in
 from rlds.sources.source import (
     TRANSITION_FIELDS,
@@ -35,7 +35,7 @@ from rlds_ecosystem.model.nests import leaves_at, root_of
 
 __all__ = ["RowMaker", "column_of"]
 
-# Texts longer than this limit are not in the table, as they are no names of tasks.
+# Texts longer than this limit are not names of tasks, and are left out of the table.
 _MAX_TEXT_LENGTH = 500
 # The approximate limit of bytes of numbers in memory.
 _MAX_BATCH_BYTES = 16 << 20
@@ -57,7 +57,7 @@ class RowMaker:
 
     Attributes:
       schema: The columns, as `pyarrow.Schema`.
-      fixed: The names of the columns that every table has.
+      fixed: The names of the columns of every table.
       columns: The column of each field, by the path of the field.
     """
 
@@ -69,7 +69,7 @@ class RowMaker:
         arrow = import_extra("pyarrow")
         columns = _fixed_columns(arrow)
         self.fixed = frozenset(columns)
-        # The paths of fields by the names of columns: of episode values, and of statistics.
+        # Paths of fields by column: columns of episode values, and of statistics.
         self._values, self._numeric_paths = {}, {}
         for path, field in episode.items():
             if root_of(path) != VIDEO and (kind := _type_of_value(field, arrow)):
@@ -88,7 +88,7 @@ class RowMaker:
         texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
         self._instructions = [p for p, it in texts.items() if isinstance(it, Field) and it.is_text]
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
-        # Paths of the mask fields (whether an episode has a value), by field path.
+        # Paths of the mask fields (True if an episode has the value), by field path.
         marks = {path: known_field(path) for path in episode}
         self._masks = {p: mark for p, mark in marks.items() if is_known_mask(episode.get(mark))}
         stamp = steps.get(_TIMESTAMP)
@@ -117,23 +117,22 @@ class RowMaker:
 
         Args:
           split: The split.
-          part: The numbers of the episodes; or the name of a part of a stream.
-          first: The number of the first episode of a part of a stream.
+          part: The indices of the episodes; or the name of a part of a stream.
+          first: The index of the first episode of a part of a stream.
 
         Returns:
-          A `pyarrow.Table` with a row for each episode. Damaged ones have an `error`.
+          A `pyarrow.Table` with a row for each episode; damaged episodes have an `error`.
         """
         arrow = import_extra("pyarrow")
-        tables, batch, number = [], _Batch(), 1
+        tables, batch, group_size = [], _Batch(), 1
         index = part.start if isinstance(part, range) else first
         episodes = self._episodes(split, part)
         # Reading several small episodes before computing their rows is faster.
-        while group := list(itertools.islice(episodes, number)):
-            size = sum([self._add(batch, split, index + n, each) for n, each in enumerate(group)])
+        while group := list(itertools.islice(episodes, group_size)):
+            size = sum([self._add(batch, split, index + n, it) for n, it in enumerate(group)])
             index += len(group)
-            number = min(
-                2 * number, _MAX_READ_AHEAD, _MAX_READ_AHEAD_BYTES * len(group) // (size + 1) + 1
-            )
+            fitting = _MAX_READ_AHEAD_BYTES * len(group) // (size + 1) + 1
+            group_size = min(2 * group_size, _MAX_READ_AHEAD, fitting)
             group.clear()
             if batch.num_bytes > _MAX_BATCH_BYTES:
                 tables.append(self._to_arrow(batch))
@@ -213,13 +212,13 @@ class RowMaker:
         statistics = dict(zip(self._numeric_paths, batch.statistics(len(self._numeric_paths))))
         for field in self.schema:
             if field.name in self._numeric_paths:
-                columns_of_statistics, is_empty = statistics[field.name]
+                numeric_columns, is_empty = statistics[field.name]
                 # NaN becomes null (unknown), for which comparisons are false.
-                parts = [
-                    arrow.array(part, mask=is_empty | np.isnan(part)).cast(field.type[0].type)
-                    for part in columns_of_statistics
+                arrays = [
+                    arrow.array(column, mask=is_empty | np.isnan(column)).cast(field.type[0].type)
+                    for column in numeric_columns
                 ]
-                columns.append(arrow.StructArray.from_arrays(parts, fields=[*field.type]))
+                columns.append(arrow.StructArray.from_arrays(arrays, fields=[*field.type]))
             else:
                 values = [row.get(field.name) for row in batch.rows]
                 columns.append(arrow.array(values, field.type, from_pandas=True))
@@ -231,7 +230,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
-        # The numbers of each episode, field by field, and their counts.
+        # The numeric values of each episode, field by field, and their counts.
         self._values: list[np.ndarray] = []
         self._sizes: list[list[int]] = []
         self.num_bytes = 0
@@ -260,14 +259,14 @@ class _Batch:
             if is_unknown.any():
                 values[is_unknown] = 0
                 counts -= np.add.reduceat(is_unknown, begins, dtype=np.int64)
-            with np.errstate(invalid="ignore", divide="ignore"):  # Of infinities, too.
+            with np.errstate(invalid="ignore", divide="ignore"):  # Infinities also cause warnings.
                 statistics[2][~is_empty] = np.add.reduceat(values, begins) / counts
         for first in range(num_fields):
             yield statistics[:, first::num_fields], is_empty[first::num_fields]
 
 
 def _fixed_columns(arrow: Any) -> dict[str, Any]:
-    """Returns the columns that the table has for every dataset, and their types."""
+    """Returns the columns of every table, and their types."""
     return {
         "split": arrow.dictionary(arrow.int32(), arrow.string()),
         "index": arrow.int64(),
@@ -293,14 +292,14 @@ def column_of(path: str) -> str:
 
 def _unique_name(path: str, prefix: str, columns: Mapping[str, Any]) -> str:
     """Returns an unused column name for a field; names of columns are case-insensitive."""
-    taken = {name.lower() for name in (*columns, AUDIT, LABELS, NUMBER)}
-    while path.lower() in taken:
+    used_names = {name.lower() for name in (*columns, AUDIT, LABELS, ROW_COLUMN)}
+    while path.lower() in used_names:
         path = f"{prefix}/{path}"
     return path
 
 
 def _type_of_value(field: Any, arrow: Any) -> Any:
-    """Returns the column type of a field of episodes; None if it has no column."""
+    """Returns the column type of a field of episodes; None for a field without a column."""
     if not isinstance(field, Field) or field.shape or field.encoding:
         return None
     if field.is_text:
@@ -309,7 +308,7 @@ def _type_of_value(field: Any, arrow: Any) -> Any:
 
 
 def _type_of_statistics(field: Any, arrow: Any) -> Any:
-    """Returns the column type of the statistics of a field of steps; None if it is not numeric."""
+    """Returns the column type of the statistics of a field of steps; None if not numeric."""
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return None
     if field.column_dtype == np.uint8 and len(field.shape) > 1:  # Images.
@@ -321,8 +320,8 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
 
 def _as_numeric(column: Any) -> np.ndarray:
     """Returns the column if it is an array of numbers, and an empty array otherwise."""
-    is_of_numbers = type(column) is np.ndarray and column.dtype.kind in "biuf"
-    return column if is_of_numbers else _EMPTY_COLUMN
+    is_numeric = type(column) is np.ndarray and column.dtype.kind in "biuf"
+    return column if is_numeric else _EMPTY_COLUMN
 
 
 def _as_cell(value: Any) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds
 from rlds.sources import audit_rows, label_rows, queries, reading
-from rlds.sources.beside import cached, facts_of, folder_of, root_of
+from rlds.sources.dataset_folders import cached, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import View
@@ -41,14 +41,14 @@ __all__ = [
     "audit_of",
     "has_table",
     "key_of",
+    "range_table",
     "row_maker",
     "store_audit",
-    "table_part",
     "table_row",
 ]
 
-# True for a progress bar, None for one on a terminal; or a callback with the number of done
-# episodes and of all episodes (None if unknown).
+# True for a progress bar, None for a progress bar on a terminal only; or a callback with the number
+# of done episodes and of all episodes (None if unknown).
 Progress = bool | Callable[[int, int | None], None] | None
 
 # A table of another version is recomputed.
@@ -62,15 +62,15 @@ _ROW_GROUP_SIZE = 100_000
 _SERIAL_SECONDS = 10.0
 
 
-class TablePart(NamedTuple):
-    """Rows of the episode table of a split.
+class RangeTable(NamedTuple):
+    """A range of rows of the episode table of a split.
 
     Attributes:
       file: The Parquet file of the table.
       key: The key of the data in the metadata of the file, see `key_of`.
-      rows: The numbers of the episodes in the split.
+      rows: The indices of the episodes in the split.
       labels: The folders of labels, which each query reads again.
-      aliases: The columns by their other names.
+      aliases: The columns by their aliases.
     """
 
     file: Path
@@ -84,21 +84,20 @@ class EpisodeTable:
     """A table with a row for each episode; see `Episodes.table`.
 
     Args:
-      parts: The rows of each split.
+      tables: The rows of each range of episodes.
     """
 
-    def __init__(self, parts: Sequence[TablePart]) -> None:
-        self._stored_parts = list(parts)
+    def __init__(self, tables: Sequence[RangeTable]) -> None:
+        self._tables = list(tables)
 
-    @property
-    def _parts(self) -> list[TablePart]:
-        for part in self._stored_parts:
-            if _stored_key(part.file) != part.key:
-                raise StorageError(f"{part.file}: the data has changed since; open it again")
-        return self._stored_parts
+    def _checked_tables(self) -> list[RangeTable]:
+        for table in self._tables:
+            if _stored_key(table.file) != table.key:
+                raise StorageError(f"{table.file}: the data has changed since; open it again")
+        return self._tables
 
     def __len__(self) -> int:
-        return sum(len(part.rows) for part in self._stored_parts)
+        return sum(len(table.rows) for table in self._tables)
 
     def __repr__(self) -> str:
         return f"EpisodeTable({len(self)} episodes: {', '.join(self.columns)})"
@@ -106,18 +105,17 @@ class EpisodeTable:
     @property
     def columns(self) -> dict[str, str]:
         """The types of the columns, by their names."""
-        schema = import_extra("pyarrow.parquet").read_schema(self._parts[0].file)
-        named = {field.name: str(field.type) for field in schema}
-        for column, values in _labels_and_audit(
-            self._parts[0], [label_rows.COLUMN, audit_rows.COLUMN]
-        ):
-            named[column] = str(values[column].type)
-        return named
+        table = self._checked_tables()[0]
+        schema = import_extra("pyarrow.parquet").read_schema(table.file)
+        types = {field.name: str(field.type) for field in schema}
+        for column, values in _labels_and_audit(table, [label_rows.COLUMN, audit_rows.COLUMN]):
+            types[column] = str(values[column].type)
+        return types
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The columns by the other names that conditions may use."""
-        return self._stored_parts[0].aliases
+        """The columns by their aliases in conditions."""
+        return self._tables[0].aliases
 
     def arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Returns the table as a `pyarrow.Table`.
@@ -130,13 +128,13 @@ class EpisodeTable:
         """
         arrow = import_extra("pyarrow")
         tables = [
-            _with_labels_and_audit(part, columns).take(arrow.array(np.asarray(part.rows, np.int64)))
-            for part in self._parts
+            _with_labels_and_audit(it, columns).take(arrow.array(np.asarray(it.rows, np.int64)))
+            for it in self._checked_tables()
         ]
         return arrow.concat_tables(tables, promote_options="permissive").combine_chunks()
 
     def where(self, condition: str, *, first: int = 0) -> np.ndarray:
-        """Returns the numbers of the episodes for which a condition holds.
+        """Returns the indices of the episodes that fulfil a condition.
 
         Args:
           condition: An expression of SQL over the columns, such as
@@ -150,34 +148,38 @@ class EpisodeTable:
           StorageError: The data has changed since it was opened.
           ValueError: The condition is not valid, or has an unknown column.
         """
-        chosen, begin = [np.empty(0, np.int64)], first
-        for part in self._parts:
-            more: dict[str, Any] = {
-                "beside": _condition_columns(condition, part),
-                "aliases": part.aliases,
-            }
-            numbers = queries.numbers(part.file, condition, part.rows, first=begin, **more)
-            chosen.append(numbers - first)
-            begin += len(part.rows)
-        return np.concatenate(chosen)
+        indices, begin = [np.empty(0, np.int64)], first
+        for table in self._checked_tables():
+            columns = _condition_columns(condition, table)
+            rows = queries.matching_rows(
+                table.file,
+                condition,
+                table.rows,
+                first=begin,
+                columns=columns,
+                aliases=table.aliases,
+            )
+            indices.append(rows - first)
+            begin += len(table.rows)
+        return np.concatenate(indices)
 
 
-def table_part(
+def range_table(
     source: AnySource,
     split: str,
     rows: range | np.ndarray,
     *,
     progress: Progress = None,
     jobs: int | None = None,
-) -> TablePart:
+) -> RangeTable:
     """Returns rows of the episode table of a split; computes the table unless it is up to date.
 
     Args:
       source: The source.
       split: The split.
-      rows: The numbers of the episodes.
-      progress: True for a progress bar, None for one on a terminal; or a callback.
-      jobs: The number of processes that may read episodes; one for each processor if None.
+      rows: The indices of the episodes.
+      progress: True for a progress bar, None for a progress bar on a terminal only; or a callback.
+      jobs: The largest number of processes that read episodes; one for each processor if None.
 
     Raises:
       OSError: No folder for the table is writable.
@@ -186,7 +188,7 @@ def table_part(
     key = key_of(source)
     file = _table_file(source, split, key, progress, jobs)
     aliases = _columns_of_aliases(source)
-    return TablePart(file, key, rows, label_rows.folders_of(source), aliases)
+    return RangeTable(file, key, rows, label_rows.folders_of(source), aliases)
 
 
 def store_audit(
@@ -194,7 +196,7 @@ def store_audit(
     split: str,
     rows: range | np.ndarray,
     findings: Sequence[Sequence[str]],
-    numbers: Mapping[str, np.ndarray],
+    scores: Mapping[str, np.ndarray],
     meanings: Sequence[str],
 ) -> bool:
     """Stores the results of an audit as the column `audit` of the table of episodes.
@@ -202,13 +204,13 @@ def store_audit(
     Args:
       source: The source.
       split: The split.
-      rows: The numbers of the episodes.
+      rows: The indices of the episodes.
       findings: The names of the findings of each episode.
-      numbers: The scores of each episode, by name; NaN for unknown ones.
+      scores: The scores of each episode, by name; NaN for unknown scores.
       meanings: The meaning of actions and observations, in sentences.
 
     Returns:
-      True if it is stored. False if the rows are not those of the full table, in order, or no
+      True if the column is stored. False if `rows` are not all rows of the table in order, or no
       folder is writable.
     """
     source, split, rows = _with_table(source, split, rows)
@@ -219,8 +221,8 @@ def store_audit(
     for table in _candidate_files(source, split):
         try:
             table.parent.mkdir(parents=table.parent.name != FOLDER, exist_ok=True)
-            file = audit_rows.file_beside(table)
-            audit_rows.write(file, key_of(source), findings, numbers, meanings)
+            file = audit_rows.audit_file(table)
+            audit_rows.write(file, key_of(source), findings, scores, meanings)
         except OSError:  # The folder cannot be written.
             continue
         return True
@@ -231,55 +233,53 @@ def audit_of(source: AnySource, split: str) -> Any:
     """Returns the columns `index` and `audit` of the episodes of a split; None without an audit."""
     source, split, _ = _with_table(source, split, range(0))
     key = key_of(source)
-    audits = (
-        audit_rows.audited(audit_rows.file_beside(at), key)
-        for at in _candidate_files(source, split)
-    )
-    return next((each for each in audits if each is not None), None)
+    files = _candidate_files(source, split)
+    audits = (audit_rows.read_audit(audit_rows.audit_file(file), key) for file in files)
+    return next((audit for audit in audits if audit is not None), None)
 
 
 def audit_files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the audit of a split."""
     source, split, _ = _with_table(source, split, range(0))
-    return [*map(audit_rows.file_beside, _candidate_files(source, split))]
+    return [*map(audit_rows.audit_file, _candidate_files(source, split))]
 
 
-def _condition_columns(condition: str, part: TablePart) -> Any:
+def _condition_columns(condition: str, table: RangeTable) -> Any:
     """Returns the label and audit columns for a condition, with `index`; None without any."""
-    named = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
+    names = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
-        extra_columns = _labels_and_audit(part, [label_rows.COLUMN, *named])
+        extra_columns = _labels_and_audit(table, [label_rows.COLUMN, *names])
     except SourceError:  # The labels are damaged.
         if label_rows.COLUMN in condition.casefold():
             raise
-        extra_columns = _labels_and_audit(part, named)
+        extra_columns = _labels_and_audit(table, names)
     if not extra_columns:
         return None
-    table = _read(part.file, ["index"])
+    columns = _read(table.file, ["index"])
     for column, values in extra_columns:
-        table = table.append_column(column, values[column])
-    return table
+        columns = columns.append_column(column, values[column])
+    return columns
 
 
-def _labels_and_audit(part: TablePart, columns: Sequence[str]) -> list[tuple[str, Any]]:
+def _labels_and_audit(table: RangeTable, columns: Sequence[str]) -> list[tuple[str, Any]]:
     """Returns the label and audit columns of a table, in the order of its rows."""
     extra_columns = []
-    labels = label_rows.summary(part.labels) if label_rows.COLUMN in columns else None
+    labels = label_rows.summary(table.labels) if label_rows.COLUMN in columns else None
     if labels is not None:
-        joined = label_rows.joined(_read(part.file, ["digest"])["digest"], labels)
-        extra_columns.append((label_rows.COLUMN, {label_rows.COLUMN: joined}))
+        column = label_rows.label_column(_read(table.file, ["digest"])["digest"], labels)
+        extra_columns.append((label_rows.COLUMN, {label_rows.COLUMN: column}))
     if audit_rows.COLUMN in columns:
-        audited = audit_rows.audited(audit_rows.file_beside(part.file), part.key)
-        if audited is not None:
-            extra_columns.append((audit_rows.COLUMN, audited))
+        audit = audit_rows.read_audit(audit_rows.audit_file(table.file), table.key)
+        if audit is not None:
+            extra_columns.append((audit_rows.COLUMN, audit))
     return extra_columns
 
 
-def table_row(source: AnySource, split: str, number: int) -> dict[str, Any]:
+def table_row(source: AnySource, split: str, index: int) -> dict[str, Any]:
     """Computes the table row of a single episode."""
-    source, split, rows = _with_table(source, split, np.array([number]))
-    number = int(rows[0])
-    row: dict[str, Any] = RowMaker(source).rows(split, range(number, number + 1)).to_pylist()[0]
+    source, split, rows = _with_table(source, split, np.array([index]))
+    index = int(rows[0])
+    row: dict[str, Any] = RowMaker(source).rows(split, range(index, index + 1)).to_pylist()[0]
     return row
 
 
@@ -298,12 +298,12 @@ def has_table(source: AnySource, split: str) -> bool:
 def _with_table(
     source: AnySource, split: str, rows: range | np.ndarray
 ) -> tuple[AnySource, str, range | np.ndarray]:
-    """Resolves views: returns the source that owns the table, its split, and its episodes."""
+    """Resolves views: returns the source, split and rows of the shared table."""
     while isinstance(source, View) and source.shares_table:
         if source.has_all:
             [source] = source.bases
         else:
-            [(_, source, split, rows)] = source.where(split, np.asarray(rows, np.int64))
+            [(_, source, split, rows)] = source.base_episodes(split, np.asarray(rows, np.int64))
     return source, split, rows
 
 
@@ -312,26 +312,26 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     if not (aliases := source.about.aliases):
         return {}
     maker = RowMaker(source)
-    names = (*maker.schema.names, label_rows.COLUMN, audit_rows.COLUMN, queries.NUMBER)
-    taken = {name.lower() for name in names}
+    names = (*maker.schema.names, label_rows.COLUMN, audit_rows.COLUMN, queries.ROW_COLUMN)
+    used_names = {name.lower() for name in names}
     columns: dict[str, str] = {}
     for (alias, path), (field, column) in itertools.product(aliases.items(), maker.columns.items()):
         name = alias + field.removeprefix(path)
         is_named = field == path or (path != rlds.STEPS and is_in(field, path))
-        if is_named and name.lower() not in taken:
+        if is_named and name.lower() not in used_names:
             columns[name] = column
-            taken.add(name.lower())
+            used_names.add(name.lower())
     return columns
 
 
-def _with_labels_and_audit(part: TablePart, columns: Sequence[str] | None) -> Any:
+def _with_labels_and_audit(table: RangeTable, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with the current labels and audit of the episodes."""
     extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
     stored = None if columns is None else [name for name in columns if name not in extra_names]
-    table = _read(part.file, stored)
-    for column, values in _labels_and_audit(part, extra_names if columns is None else columns):
-        table = table.append_column(column, values[column])
-    return table
+    result = _read(table.file, stored)
+    for column, values in _labels_and_audit(table, extra_names if columns is None else columns):
+        result = result.append_column(column, values[column])
+    return result
 
 
 def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
@@ -348,19 +348,19 @@ def _table_file(
     for file in files:
         if _stored_key(file) == key:
             return file
-    failed: OSError | None = None
+    failure: OSError | None = None
     for file in files:
         try:
             file.parent.mkdir(parents=file.parent.name != FOLDER, exist_ok=True)
-            _TableWriter(source, split, key, file).make(progress, jobs or default_jobs())
+            _TableWriter(source, split, key, file).write(progress, jobs or default_jobs())
         except OSError as error:  # The folder cannot be written.
-            failed = error
+            failure = error
         if _stored_key(file) == key:  # Another process may have written it.
             return file
     raise OSError(
         f"cannot write the table of episodes next to {files[0].parent.parent} or to the cache: "
-        f"{failed}. Set RLDS_CACHE_DIR to a folder that can be written"
-    ) from failed
+        f"{failure}. Set RLDS_CACHE_DIR to a folder that can be written"
+    ) from failure
 
 
 def _candidate_files(source: AnySource, split: str) -> list[Path]:
@@ -376,21 +376,21 @@ class _TableWriter:
         self._source, self._split, self._key, self._file = source, split, key, file
         self._drafts = file.with_name(f".{file.name}.{key[:16]}")
 
-    def make(self, progress: Progress, jobs: int) -> None:
+    def write(self, progress: Progress, jobs: int) -> None:
         for other in self._file.parent.glob(f".{self._file.name}.*"):
             if other != self._drafts:
                 shutil.rmtree(other, ignore_errors=True)
         self._drafts.mkdir(exist_ok=True)
         descriptor = try_to_lock(self._drafts)
         try:
-            self._write(self._tables(progress, jobs, keeps_rows=descriptor is not None))
+            self._write_tables(self._tables(progress, jobs, keeps_rows=descriptor is not None))
         finally:
             if descriptor is not None:
                 os.close(descriptor)
         shutil.rmtree(self._drafts, ignore_errors=True)
 
     def _tables(self, progress: Progress, jobs: int, *, keeps_rows: bool) -> Iterator[Any]:
-        """Yields the rows of all episodes, in their order."""
+        """Yields the rows of all episodes, in order."""
         tasks = _tasks(self._source, self._split)
         with show_progress(False if callable(progress) else progress) as bars:
             num_episodes = reading.count(self._source, self._split)
@@ -406,19 +406,19 @@ class _TableWriter:
                 yield table
 
     def _read(self, tasks: Sequence[range | str], jobs: int, *, keeps_rows: bool) -> Iterator[Any]:
-        files = [self._drafts / f"{number}.parquet" for number in range(len(tasks))]
-        missing = [number for number, file in enumerate(files) if not file.exists()]
-        new = _read_all(self._source, self._split, [tasks[number] for number in missing], jobs)
-        for number, file in enumerate(files):
-            if number not in missing:
+        files = [self._drafts / f"{index}.parquet" for index in range(len(tasks))]
+        missing = [index for index, file in enumerate(files) if not file.exists()]
+        new_tables = _read_all(self._source, self._split, [tasks[i] for i in missing], jobs)
+        for index, file in enumerate(files):
+            if index not in missing:
                 yield _read(file)
                 continue
-            table = next(new)
+            table = next(new_tables)
             if keeps_rows and len(tasks) > 1:
                 write_atomically(file, _as_bytes(table), durable=False)
             yield table
 
-    def _write(self, tables: Iterator[Any]) -> None:
+    def _write_tables(self, tables: Iterator[Any]) -> None:
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
         schema = RowMaker(self._source).schema.with_metadata({_METADATA_KEY: self._key})
         draft = self._drafts / f"{os.getpid()}.whole"
@@ -437,26 +437,26 @@ class _TableWriter:
 
 
 def _tasks(source: AnySource, split: str) -> list[range | str]:
-    """Returns the tasks of a table: ranges of episodes, or parts of a stream."""
+    """Returns the tasks of a table: ranges of episodes, or the parts of a stream."""
     if not isinstance(source, Source):
         return [*reading.parts(source, split)]
-    number = source.num_episodes(split)
-    size = min(_MAX_TASK_EPISODES, max(_MIN_TASK_EPISODES, number // 64))
-    return [range(begin, min(begin + size, number)) for begin in range(0, number, size)]
+    total = source.num_episodes(split)
+    size = min(_MAX_TASK_EPISODES, max(_MIN_TASK_EPISODES, total // 64))
+    return [range(begin, min(begin + size, total)) for begin in range(0, total, size)]
 
 
 def _read_all(
     source: AnySource, split: str, tasks: Sequence[range | str], jobs: int
 ) -> Iterator[Any]:
-    """Yields the table rows of each task, in order; starts worker processes if that takes long."""
+    """Yields the table rows of each task, in order; uses worker processes for long runs."""
     rows = functools.partial(RowMaker(source).rows, split)
     return (table for _, table in in_processes(rows, tasks, jobs, after=_SERIAL_SECONDS))
 
 
 def _with_index(table: Any, first: int) -> Any:
     arrow = import_extra("pyarrow")
-    numbers = arrow.array(np.arange(first, first + len(table)))
-    return table.set_column(table.column_names.index("index"), "index", numbers)
+    indices = arrow.array(np.arange(first, first + len(table)))
+    return table.set_column(table.column_names.index("index"), "index", indices)
 
 
 def _as_bytes(table: Any) -> bytes:
@@ -479,7 +479,7 @@ def _stored_key(file: Path) -> str:
 
 
 def key_of(source: AnySource) -> str:
-    """Returns a key that changes with the files of a source, and with its options."""
+    """Returns a key that changes with the files and the options of a source."""
     kind = type(source)
     files = facts_of(source.inputs(), root_of(source))
     content = [_VERSION, kind.__module__, kind.__qualname__, source.about.options, files]

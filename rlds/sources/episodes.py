@@ -30,7 +30,7 @@ from rlds.sources.source import (
     step_aliases,
     with_random_access,
 )
-from rlds.sources.view import SelectedSource, traced
+from rlds.sources.view import SelectedSource, trace
 from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
@@ -46,24 +46,24 @@ __all__ = ["Episodes", "as_values"]
 class Episodes(Sequence[SourceEpisode]):
     """The episodes of a split of a source.
 
-    Any of them can be read at any time, if the format can do that (`has_random_access`). Otherwise
-    they are read in their order; an episode that was passed before is found again quickly, one that
-    was not takes reading all before it, and so does `len`.
+    With random access (`has_random_access`), any episode can be read at any time. Otherwise, the
+    first access to an episode reads all episodes before it, and `len` reads all; later accesses
+    start at the recorded location.
 
     Args:
       source: The source.
-      split: The name of a split, or what TFDS calls a part of it, see `tfds_files.splits`.
+      split: The name of a split, or a split expression of TFDS, see `tfds_files.splits`.
       format: The name of the format.
       declared: Metadata of the dataset, in addition to that of the source.
 
     Attributes:
       source: The source.
-      split: The name of the split, or of the part.
+      split: The name of the split, or the split expression.
       format: The name of the format; empty if it has none.
 
     Raises:
-      KeyError: There is no such split; says which there are.
-      ValueError: There is no such part.
+      KeyError: There is no such split; the message lists the splits.
+      ValueError: The split expression is invalid.
 
     >>> import tempfile
     >>> import envlogger
@@ -96,7 +96,7 @@ class Episodes(Sequence[SourceEpisode]):
                 name: _StreamSplit(source, name) for name in _mentioned_splits(source, split)
             }
         if not self._is_full_split:
-            _ = self.ranges  # Raises an error if there is no such part.
+            _ = self.ranges  # Raises an error if the split expression is invalid.
         with reading.errors_of(source):
             flags = {name: Field(np.bool_) for name in source.fields.flags}
             self._steps = {**as_fields(source.fields.steps), **flags}
@@ -104,13 +104,13 @@ class Episodes(Sequence[SourceEpisode]):
 
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
-        number = reading.count(self.source, self.split) if self._is_full_split else len(self)
-        counted = "" if number is None else f", {number} episodes"
+        count = reading.count(self.source, self.split) if self._is_full_split else len(self)
+        counted = "" if count is None else f", {count} episodes"
         return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
 
     @property
     def has_random_access(self) -> bool:
-        """True if any episode can be read without the ones before it."""
+        """True if any episode can be read without reading the earlier ones."""
         return isinstance(self.source, Source)
 
     @property
@@ -127,7 +127,7 @@ class Episodes(Sequence[SourceEpisode]):
 
     @functools.cached_property
     def _ends(self) -> list[int]:
-        """The end of each range, in the numbers of these episodes."""
+        """The end of each range, as an index of these episodes."""
         return list(itertools.accumulate(end - begin for _, begin, end in self.ranges))
 
     def _count(self, split: str) -> int:
@@ -135,27 +135,27 @@ class Episodes(Sequence[SourceEpisode]):
             return self.source.num_episodes(split)
         return self._stream_splits[split].count()
 
-    def place(self, index: int) -> tuple[str, int]:
-        """Returns the split that has an episode, and its index in that split."""
+    def locate(self, index: int) -> tuple[str, int]:
+        """Returns the split of an episode, and its index in that split."""
         if self._is_full_split:
             return self.split, index
-        number = bisect.bisect_right(self._ends, index)
-        split, _, end = self.ranges[number]
-        return split, end - (self._ends[number] - index)
+        position = bisect.bisect_right(self._ends, index)
+        split, _, end = self.ranges[position]
+        return split, end - (self._ends[position] - index)
 
-    def stored_number(self, index: int) -> int:
-        """Returns the number of an episode in its stored split, before any selection.
+    def stored_index(self, index: int) -> int:
+        """Returns the index of an episode in its stored split, before any selection.
 
         If the episodes come from several splits or datasets, returns `index`, which is unique.
 
         Args:
-          index: The number of the episode; negative ones count from the end.
+          index: The index of the episode; negative indices count from the end.
         """
         index = index if index >= 0 else len(self) + index
-        split, number = self.place(index)
+        split, split_index = self.locate(index)
         if not isinstance(self.source, Source):
-            return number
-        return index if self._is_joined else traced(self.source, split, number)[0].index
+            return split_index
+        return index if self._is_joined else trace(self.source, split, split_index)[0].index
 
     @functools.cached_property
     def _is_joined(self) -> bool:
@@ -166,15 +166,15 @@ class Episodes(Sequence[SourceEpisode]):
     def _read(
         self, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
-        split, number = self.place(index)
+        split, split_index = self.locate(index)
         if isinstance(self.source, Source):
-            return reading.read(self.source, split, number, fields, rows)
-        episode = self._stream_splits[split].read(number)
+            return reading.read(self.source, split, split_index, fields, rows)
+        episode = self._stream_splits[split].read(split_index)
         return episode if rows == ALL_ROWS else reading.cut(episode, rows)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The fields of an episode, those of a step under `steps`."""
+        """The fields of an episode, with the fields of its steps under `steps`."""
         with reading.errors_of(self.source):
             fields = as_fields(self.source.fields.episode)
         return {rlds.STEPS: self._steps, **EPISODE_FIELDS, **fields}
@@ -186,39 +186,39 @@ class Episodes(Sequence[SourceEpisode]):
             return {**self.source.about.metadata, **self._declared}
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
-        """Sets the numbers of episodes of splits of a stream, so that they need no counting."""
-        for split, number in counts.items():
-            self._stream_splits[split].number = number
+        """Sets the numbers of episodes in splits of a stream, which saves counting them."""
+        for split, count in counts.items():
+            self._stream_splits[split].num_episodes = count
 
     def __len__(self) -> int:
         return self._ends[-1]
 
     def has(self, index: int) -> bool:
-        """Returns True if there is an episode of an index; reads a stream no further."""
+        """Returns True if an index has an episode; reads a stream no further than this index."""
         if self._is_full_split and self._stream_splits:
             return self._stream_splits[self.split].has(index)
         return index < len(self)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self.episode(number) for number in range(*index.indices(len(self)))]
+            return [self.episode(row) for row in range(*index.indices(len(self)))]
         return self.episode(index)
 
     def __iter__(self) -> Iterator[SourceEpisode]:
         if isinstance(self.source, Source):
             return map(self._read, range(len(self)))
         ranges = [(self.split, 0, None)] if self._is_full_split else self.ranges
-        pieces = (
+        by_range = (
             itertools.islice(_stream_episodes(self.source, split), begin, end)
             for split, begin, end in ranges
         )
-        return map(_raise_if_damaged, itertools.chain.from_iterable(pieces))
+        return map(_raise_if_damaged, itertools.chain.from_iterable(by_range))
 
     def episode(self, index: int) -> SourceEpisode:
         """Reads an episode.
 
         Args:
-          index: The number of the episode; negative ones count from the end.
+          index: The index of the episode; negative indices count from the end.
 
         Returns:
           The episode in its stored form: image files are not decoded. `columns` decodes them.
@@ -233,7 +233,7 @@ class Episodes(Sequence[SourceEpisode]):
         """Reads an episode, possibly without the fields of its steps other than flags (faster).
 
         Args:
-          index: The number of the episode; negative ones count from the end.
+          index: The index of the episode; negative indices count from the end.
 
         Raises:
           IndexError: There is no such episode.
@@ -252,18 +252,17 @@ class Episodes(Sequence[SourceEpisode]):
         *,
         decode_images: bool = True,
     ) -> dict[str, Any]:
-        """Reads the steps of an episode, or some of them, as arrays with a leading axis for time.
+        """Reads all or some steps of an episode as arrays with a leading axis for time.
 
         Args:
-          index: The number of the episode; negative ones count from the end.
+          index: The index of the episode; negative indices count from the end.
           fields: The fields, such as `["action", "observation/camera"]`; all by default.
           start: The first step; the first of the episode by default.
           stop: The step after the last one; negative numbers count from the end.
-          decode_images: True to decode image files to arrays; False for their bytes, if the source
-            has them.
+          decode_images: True to decode image files to arrays; False for their bytes, if available.
 
         Returns:
-          Columns, nested as the fields are. Images are arrays of shape `[time, height, width,
+          Columns, nested like the fields. Images are arrays of shape `[time, height, width,
           channels]`, uint8 unless the spec differs. Images of different sizes are an object array.
 
         Raises:
@@ -273,22 +272,22 @@ class Episodes(Sequence[SourceEpisode]):
         """
         index = self._normalized_index(index)
         aliases = {} if fields is None else step_aliases(self.source)
-        chosen_fields = dict(leaves_at(self._steps, fields, aliases))
-        names, rows = [f"{rlds.STEPS}/{path}" for path in chosen_fields], ALL_ROWS
+        requested = dict(leaves_at(self._steps, fields, aliases))
+        names, rows = [f"{rlds.STEPS}/{path}" for path in requested], ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
-        read = dict(leaves_at(self._read(index, names, rows).steps, None))
-        chosen: dict[str, Any] = {}
+        stored = dict(leaves_at(self._read(index, names, rows).steps, None))
+        columns: dict[str, Any] = {}
         try:
-            for path, field in chosen_fields.items():
-                column = read.get(path)
+            for path, field in requested.items():
+                column = stored.get(path)
                 values = None if column is None else column[start:stop]
-                put(chosen, path, as_values(values, field, decode_images))
+                put(columns, path, as_values(values, field, decode_images))
         except ValueError as error:
             fault = error.what if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
             raise SourceError(fault, file=file, episode=index, field=path) from error
-        return chosen
+        return columns
 
     def outlines(self) -> Iterator[Outline]:
         """Yields the outline (steps, transitions) of each episode; reads as little as possible.
@@ -298,8 +297,8 @@ class Episodes(Sequence[SourceEpisode]):
         """
         if not isinstance(self.source, Source):
             return (episode.outline for episode in self)
-        locations = map(self.place, range(len(self)))
-        return (reading.outline(self.source, *at) for at in locations)
+        locations = map(self.locate, range(len(self)))
+        return (reading.outline(self.source, *location) for location in locations)
 
     def lengths(self) -> Lengths | None:
         """Returns the lengths of all episodes; None if unknown without reading them."""
@@ -311,42 +310,41 @@ class Episodes(Sequence[SourceEpisode]):
             if lengths is None:
                 return None
             lengths_of_ranges.append(lengths.take(slice(begin, end)))
-        return Lengths.joined(lengths_of_ranges)
+        return Lengths.concatenate(lengths_of_ranges)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
-        """Returns the table of the episodes: a row for each.
+        """Returns the table of the episodes: a row for each episode.
 
         Its columns are `split`, `index` (in the split), `key`, `steps`, `transitions`, `return`,
-        `terminal`, `truncated`, `complete`, `duration` (seconds, if rate or times are known),
+        `terminal`, `truncated`, `complete`, `duration` (seconds, if the data has a rate or times),
         `instruction`, `bytes` (of the steps, without clips), `digest` (of the steps, see
-        `rlds.sources.digests`) and `error` (of damaged episodes); the fields of episodes that are
-        numbers, flags or short texts; and for each numeric field of steps the statistics `min`,
-        `max` and `mean`, without NaN and placeholders. Other NaN and unknown values are null.
+        `rlds.sources.digests`) and `error` (of damaged episodes); episode fields with numbers,
+        flags or short texts; and for each numeric field of steps the statistics `min`, `max` and
+        `mean`, without NaN and placeholders. Other NaN and missing values are null.
 
-        The first call reads all episodes once. The table is stored beside the data in `.rlds`, or
-        in the cache, until the files change.
+        The first call reads all episodes once. The table is stored with the data in `.rlds`, or in
+        the cache, until the files change.
 
         Args:
-          progress: True for a progress bar, None for one on a terminal. Or a callback, which gets
-            the number of done episodes and of all episodes (None if unknown).
-          jobs: The number of processes that may read episodes; one for each processor if None.
+          progress: True for a progress bar, None for a progress bar on a terminal only. Or a
+            callback, which gets the number of done episodes and of all episodes (None if unknown).
+          jobs: The largest number of processes that read episodes; one for each processor if None.
 
         Raises:
           ImportError: pyarrow is not installed.
           OSError: No folder for the table is writable.
         """
-        from rlds.sources.episode_table import EpisodeTable, table_part
+        from rlds.sources.episode_table import EpisodeTable, range_table
 
-        ranges = [(split, range(begin, end)) for split, begin, end in self.ranges]
         with reading.unchanged(self.source):
-            parts = [
-                table_part(self.source, split, rows, progress=progress, jobs=jobs)
-                for split, rows in ranges
+            tables = [
+                range_table(self.source, split, range(begin, end), progress=progress, jobs=jobs)
+                for split, begin, end in self.ranges
             ]
-        return EpisodeTable(parts)
+        return EpisodeTable(tables)
 
     def where(self, condition: str, *, progress: bool | None = None) -> Episodes:
-        """Returns the episodes for which a condition holds.
+        """Returns the episodes that fulfil a condition.
 
         Args:
           condition: An expression of SQL over the columns of the `table`, such as
@@ -362,10 +360,10 @@ class Episodes(Sequence[SourceEpisode]):
         return self._selected(self.table(progress=progress).where(condition), condition)
 
     def select(self, indices: Iterable[int]) -> Episodes:
-        """Selects episodes by their numbers, in the given order.
+        """Selects episodes by their indices, in the given order.
 
         Args:
-          indices: The numbers of the episodes.
+          indices: The indices of the episodes.
 
         Raises:
           IndexError: There is no such episode.
@@ -378,7 +376,7 @@ class Episodes(Sequence[SourceEpisode]):
 
         Args:
           view: The class of the view.
-          *arguments: Its arguments after the source.
+          *arguments: The arguments of the class after the source.
 
         Raises:
           TypeError: The source has no random access.
@@ -391,34 +389,34 @@ class Episodes(Sequence[SourceEpisode]):
         if not (isinstance(indices, np.ndarray) and indices.dtype.kind in "iu"):
             indices = np.fromiter(map(self._normalized_index, indices), np.int64)
         total = len(self)
-        numbers = np.where(indices < 0, indices + total, indices)
-        for wrong in indices[(numbers < 0) | (numbers >= total)][:1]:
+        rows = np.where(indices < 0, indices + total, indices)
+        for wrong in indices[(rows < 0) | (rows >= total)][:1]:
             self._normalized_index(wrong)
         splits, _, ends = zip(*self.ranges)
-        ranges = np.searchsorted(self._ends, numbers, side="right")
-        rows, names = numbers + np.subtract(ends, self._ends)[ranges], np.array(splits)[ranges]
-        chosen = {split: rows[names == split] for split in dict.fromkeys(splits)}
-        source = SelectedSource(source, chosen, condition)
-        return Episodes(source, "+".join(chosen), format=self.format)
+        ranges = np.searchsorted(self._ends, rows, side="right")
+        rows, names = rows + np.subtract(ends, self._ends)[ranges], np.array(splits)[ranges]
+        by_split = {split: rows[names == split] for split in dict.fromkeys(splits)}
+        source = SelectedSource(source, by_split, condition)
+        return Episodes(source, "+".join(by_split), format=self.format)
 
     def __reduce__(self) -> Any:
         # Caches and open files are not pickled.
-        again = functools.partial(Episodes, format=self.format, declared=self._declared)
-        return again, (self.source, self.split)
+        reopen = functools.partial(Episodes, format=self.format, declared=self._declared)
+        return reopen, (self.source, self.split)
 
     def _normalized_index(self, index: Any) -> int:
         try:
-            number = operator.index(index)
+            row = operator.index(index)
         except TypeError:
             raise TypeError(
-                f"an episode is asked for by a number, got {index!r}; a split is opened by "
-                "rlds.sources.open(path, split), and fields are read by episodes.columns(0, [name])"
+                f"an episode has a number as its index, got {index!r}. Open a split with "
+                "rlds.sources.open(path, split); read fields with episodes.columns(0, [name])"
             ) from None
-        if number < 0:
-            number += len(self)
-        if number < 0 or not self.has(number):
-            raise IndexError(f"split {self.split!r} has {len(self)} episodes, not one {index}")
-        return number
+        if row < 0:
+            row += len(self)
+        if row < 0 or not self.has(row):
+            raise IndexError(f"split {self.split!r} has {len(self)} episodes, got index {index}")
+        return row
 
     def explain(self) -> str:
         """Describes the episodes: the format, the files, the splits, the fields."""
@@ -426,9 +424,10 @@ class Episodes(Sequence[SourceEpisode]):
         lines = [f"{self.format or type(source).__name__}: {source.about.description}".rstrip(": ")]
         lines.append(f"files: {files_of(source)}")
         for split in source.splits:
-            number = reading.count(source, split)
-            counted = "not counted yet" if number is None else f"{number} episodes"
-            lines.append(f"split {split!r}: {counted}")
+            count = reading.count(source, split)
+            lines.append(
+                f"split {split!r}: {'not counted yet' if count is None else f'{count} episodes'}"
+            )
         if not self.has_random_access:
             lines.append("Episodes are read in their order; this format has no index.")
         lines += ["fields of an episode:", *_describe_fields(self.spec, "  ")]
@@ -439,8 +438,8 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     """Returns a column in the type of its field, with images as arrays if requested.
 
     Args:
-      column: The values of a field; None if there are none.
-      field: The type of one of them.
+      column: The values of a field; None for no values.
+      field: The field.
       decode_images: True to decode image files to arrays.
 
     Raises:
@@ -454,8 +453,8 @@ def as_values(column: Any, field: Any, decode_images: bool = True) -> Any:
     if _is_ragged(column, field):
         return objects(as_values(value[np.newaxis], field, decode_images)[0] for value in column)
     values = match_columns(column, field, rows=0 if column is None else len(column), where="")
-    is_of_files = isinstance(field, Field) and field.encoding and values.dtype == object
-    if not (decode_images and is_of_files):
+    has_files = isinstance(field, Field) and field.encoding and values.dtype == object
+    if not (decode_images and has_files):
         return values
     feature = tfds_files.Image(
         shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding
@@ -513,14 +512,14 @@ class _StreamSplit:
     """Indexed access to a split of a stream; records the location of each episode on reading.
 
     Attributes:
-      number: The number of episodes, if known.
+      num_episodes: The number of episodes; None before they are counted.
     """
 
-    number: int | None = None
+    num_episodes: int | None = None
 
     def __init__(self, source: AnySource, split: str) -> None:
         self._source, self._split = source, split
-        # The location of each read episode: its part, and the key of the episode before it.
+        # The location of each read episode: its part, and the key of the preceding episode.
         self._locations: list[tuple[str, str | None]] = []
         self._iterator = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
@@ -536,10 +535,10 @@ class _StreamSplit:
     def _walk(self) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of all parts, and records the location of each."""
         for part in reading.parts(self._source, self._split):
-            before = None
+            previous_key = None
             for episode in reading.episodes(self._source, self._split, part):
-                self._locations.append((part, before))
-                before = episode.key
+                self._locations.append((part, previous_key))
+                previous_key = episode.key
                 yield episode
 
     def _has(self, index: int) -> bool:
@@ -551,14 +550,14 @@ class _StreamSplit:
         return True
 
     def has(self, index: int) -> bool:
-        if self.number is not None:
-            return index < self.number
+        if self.num_episodes is not None:
+            return index < self.num_episodes
         with self._lock:
             return self._has(index)
 
     def count(self) -> int:
-        if self.number is not None:
-            return self.number
+        if self.num_episodes is not None:
+            return self.num_episodes
         with self._lock:
             while self._has(len(self._locations)):
                 pass
@@ -570,8 +569,8 @@ class _StreamSplit:
                 raise IndexError(index)
             episode = self._next if index == len(self._locations) - 1 else None
         if episode is None:
-            part, before = self._locations[index]
-            episode = next(reading.episodes(self._source, self._split, part, before))
+            part, previous_key = self._locations[index]
+            episode = next(reading.episodes(self._source, self._split, part, previous_key))
         return _raise_if_damaged(episode)
 
 
@@ -586,25 +585,24 @@ def _raise_if_damaged(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
     return episode
 
 
-def _mentioned_splits(source: AnySource, part: str) -> list[str]:
-    """Returns the splits in a split expression: counting others may take reading all episodes."""
-    return [split for split in source.splits if split in part or "all" in part]
+def _mentioned_splits(source: AnySource, expression: str) -> list[str]:
+    """Returns the splits in a split expression; to count a split may require reading it."""
+    return [split for split in source.splits if split in expression or "all" in expression]
 
 
 def _split_ranges(
-    source: AnySource, part: str, count: Callable[[str], int]
+    source: AnySource, expression: str, count: Callable[[str], int]
 ) -> list[tuple[str, int, int]]:
     """Resolves a split expression to ranges: split, begin, end."""
-    named, shards = _mentioned_splits(source, part), source.can.shards or (lambda split: ())
-    lengths = {split: shards(split) or [count(split)] for split in named}
+    splits, shards = _mentioned_splits(source, expression), source.can.shards or (lambda split: ())
+    lengths = {split: shards(split) or [count(split)] for split in splits}
     try:
-        if re.search(r"\dshard[:\]]", part) and not all(map(shards, named)):
-            raise ValueError(f"{part!r}: there are no shards")
-        ranges = ranges_of(part, lengths)
+        if re.search(r"\dshard[:\]]", expression) and not all(map(shards, splits)):
+            raise ValueError(f"{expression!r}: there are no shards")
+        ranges = ranges_of(expression, lengths)
     except KeyError:
-        splits = list(source.splits)
-        where = files_of(source, 1)
-        raise KeyError(f"no split {part!r}, only {splits} in {where}") from None
+        fault = f"no split {expression!r}, only {list(source.splits)} in {files_of(source, 1)}"
+        raise KeyError(fault) from None
     except ValueError as error:
         raise ValueError(f"{files_of(source)}: {error}") from None
     return [(split, begin, max(begin, end)) for split, begin, end in ranges]

@@ -1,7 +1,7 @@
-"""Storage of labels (annotations) of episodes and steps, beside data that stays unchanged.
+"""Storage of labels (annotations) of episodes and steps next to their unchanged data.
 
 A layer of labels is an append-only file of JSON lines. The last row of an annotator for the same
-steps of an episode is valid; a retraction is such a row. Labels refer to episodes by the digests of
+steps of an episode is valid; a retraction is also a row. Labels refer to episodes by the digests of
 their steps, so they are valid for all copies.
 
 The values and the keyboard shortcuts of a layer may be declared in `layers.json`.
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlds.sources import reading
-from rlds.sources.beside import cached, folder_of, root_of
+from rlds.sources.dataset_folders import cached, folder_of, root_of
 from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.caches import cache_folder
@@ -40,19 +40,19 @@ __all__ = [
     "append",
     "can_be_written",
     "copy_lines",
-    "current",
     "declare",
-    "declared",
+    "declared_layers",
     "folders_of",
     "has_labels",
-    "joined",
+    "label_column",
+    "layer_types",
     "new_folders",
     "now",
-    "readable",
+    "readable_rows",
     "rows",
     "state_of",
     "type_of",
-    "types",
+    "valid_labels",
 ]
 
 T = TypeVar("T")
@@ -129,22 +129,22 @@ class Label:
     id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        steps, of_layer = (self.begin, self.end), TYPES.get(self.type)
+        steps, value_type = (self.begin, self.end), TYPES.get(self.type)
         are_steps = all(type(step) is int for step in steps)
         is_range = are_steps and 0 <= (self.begin or 0) < (self.end or 0)
-        fits = is_range or steps == (None, None)
+        is_valid_end = is_range or steps == (None, None)
         is_text = {type(self.id), type(self.key), type(self.at)} == {str}
-        # NaN, which does not equal itself, is no label.
-        is_of_layer = type(self.value) is of_layer and self.value == self.value
+        # NaN, which does not equal itself, is not allowed.
+        is_valid_value = type(self.value) is value_type and self.value == self.value
         _check(
             self,
             ("layer", _is_layer_name(self.layer), _LAYER_NAME_RULE),
-            ("type", of_layer, f"one of {', '.join(TYPES)}"),
+            ("type", value_type, f"one of {', '.join(TYPES)}"),
             ("episode", _DIGEST.fullmatch(self.episode), "32 hexadecimal digits"),
             ("annotator", self.annotator and isinstance(self.annotator, str), "a name"),
             ("id", is_text, "text, like key and at"),
-            ("end", fits, f"a step after begin ({self.begin}), or None for both"),
-            ("value", self.retracts or is_of_layer, f"a {self.type}"),
+            ("end", is_valid_end, f"a step after begin ({self.begin}), or None for both"),
+            ("value", self.retracts or is_valid_value, f"a {self.type}"),
         )
 
     @property
@@ -158,12 +158,12 @@ class Layer:
     """A layer of labels: the type and the choices of its values.
 
     Attributes:
-      name: Its name in files and conditions: small letters of any script, digits and `_`.
+      name: The name in files and conditions: small letters of any script, digits and `_`.
       type: The type of the values: flag, choice, text or number.
-      choices: The usual values of a choice; others are allowed.
-      keys: The keys of the choices, in their order, as browsers name them by their place: `KeyG`;
-        of other layers one key. Empty for no key.
-      whole: True if its labels are of whole episodes.
+      choices: The usual values of a choice; other values are allowed.
+      keys: The keyboard keys of the choices, in order, as browsers name their positions: `KeyG`;
+        for the other types one key. Empty for no key.
+      whole: True if a label is of an episode, not of some of its steps.
       doc: Instructions for annotators.
       title: The name that annotators see, if it differs from `name`.
 
@@ -180,21 +180,21 @@ class Layer:
     title: str = ""
 
     def __post_init__(self) -> None:
-        lists = (*self.choices, *self.keys)
+        texts = (*self.choices, *self.keys)
         are_choices_allowed = self.type == "choice" or not self.choices
         _check(
             self,
             ("name", _is_layer_name(self.name), _LAYER_NAME_RULE),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
-            ("choices", are_choices_allowed, "no choices, unless the type is choice"),
+            ("choices", are_choices_allowed, f"no choices for the type {self.type}"),
             ("choices", len({*self.choices}) == len(self.choices), "no choice twice"),
-            ("keys", {*map(type, lists)} <= {str} and "" not in self.choices, "texts"),
+            ("keys", {*map(type, texts)} <= {str} and "" not in self.choices, "texts"),
             ("title", isinstance(self.title, str), "a text"),
         )
 
 
 def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
-    """Checks attributes, each given with a validity and a description of valid values."""
+    """Checks attributes; a rule is a name, its validity, and a description of valid values."""
     for name, is_valid, expected in rules:
         if not is_valid:
             raise ValueError(f"{name}: got {getattr(row, name)!r}, expected {expected}")
@@ -203,7 +203,7 @@ def _check(row: Label | Layer, *rules: tuple[str, object, str]) -> None:
 def folders_of(source: AnySource) -> tuple[Path, ...]:
     """Returns the label folders of a source: next to the data, and in the cache.
 
-    For a dataset of one file: the existing folder beside the file, or the cache.
+    For a dataset of one file: the existing folder next to the file, or the cache.
     """
     folders = [folder / _FOLDER for folder in folder_of(source)]
     if not folders and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
@@ -213,7 +213,7 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
 def has_labels(source: AnySource) -> bool:
     """Returns True if a base of a source has label layers."""
-    return any(types(folders_of(base)) for base in reading.bases(source))
+    return any(layer_types(folders_of(base)) for base in reading.bases(source))
 
 
 def new_folders(
@@ -226,8 +226,8 @@ def new_folders(
       draft: The current path.
       target: The final path.
     """
-    if beside := [folder / _FOLDER for folder in folder_of(source)]:
-        return tuple(beside)
+    if folders := [folder / _FOLDER for folder in folder_of(source)]:
+        return tuple(folders)
     file, draft = Path(root_of(source)), os.path.abspath(draft)
     if file.parent == Path(draft):
         return (file.parent / FOLDER / _FOLDER,)
@@ -236,7 +236,7 @@ def new_folders(
 
 
 def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
-    """Returns all rows, in their order.
+    """Returns all rows, in order.
 
     Raises:
       SourceError: A line is damaged. An incomplete last line of a killed writer is ignored.
@@ -244,10 +244,10 @@ def rows(folders: Iterable[Path]) -> tuple[Label, ...]:
     return _rows(state_of(folders))
 
 
-def types(folders: Iterable[Path]) -> dict[str, str]:
-    """Returns the types of the layers, by their names; reads the first row of each."""
+def layer_types(folders: Iterable[Path]) -> dict[str, str]:
+    """Returns the types of the layers, by name; reads the first row of each layer."""
     folders = tuple(folders)
-    kinds = {name: layer.type for name, layer in declared(folders).items()}
+    kinds = {name: layer.type for name, layer in declared_layers(folders).items()}
     for file in _files(folders):
         with open(file, "rb") as stream:
             row = next(filter(None, map(_label_if_readable, stream)), None)
@@ -256,8 +256,8 @@ def types(folders: Iterable[Path]) -> dict[str, str]:
     return kinds
 
 
-def declared(folders: Iterable[Path]) -> dict[str, Layer]:
-    """Returns the declared layers, by their names.
+def declared_layers(folders: Iterable[Path]) -> dict[str, Layer]:
+    """Returns the declared layers, by name.
 
     Raises:
       SourceError: The file of layers is damaged.
@@ -265,8 +265,7 @@ def declared(folders: Iterable[Path]) -> dict[str, Layer]:
     layers: dict[str, Layer] = {}
     for file in (folder / _LAYERS for folder in folders):
         try:
-            listed = json.loads(file.read_bytes()) if file.is_file() else []
-            for layer in listed:
+            for layer in json.loads(file.read_bytes()) if file.is_file() else []:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
                 layers.setdefault(layer["name"], _from_json(Layer, {**layer, **lists}))
         except (*_INVALID_ROW_ERRORS, LookupError, AttributeError) as error:
@@ -283,7 +282,7 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
       ValueError: A layer has labels of another type.
     """
     new = {layer.name: layer for layer in layers}
-    for name, kind in types(folders).items():
+    for name, kind in layer_types(folders).items():
         if name in new and kind != new[name].type and _files(folders, name):
             raise ValueError(
                 f"type: got {new[name].type}, but the layer {name!r} has labels of type {kind}"
@@ -291,8 +290,8 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
 
     def write(folder: Path) -> None:
         file = folder / _LAYERS
-        listed = json.loads(file.read_bytes()) if file.is_file() else []
-        content = {layer["name"]: layer for layer in listed}  # Newer releases may write more keys.
+        layers = json.loads(file.read_bytes()) if file.is_file() else []
+        content = {layer["name"]: layer for layer in layers}  # Newer releases may add keys.
         for name, layer in new.items():
             content[name] = dataclasses.asdict(layer)
             if not layer.title:  # Earlier releases lack this field.
@@ -309,7 +308,7 @@ def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any,
 
 
 def can_be_written(folders: Iterable[Path]) -> bool:
-    """Returns True if labels can probably be stored: checks permissions without writing."""
+    """Returns True if the permissions of a folder allow to store labels; writes nothing."""
     existing = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
     return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in existing)
 
@@ -322,21 +321,21 @@ def _files(folders: Iterable[Path], layer: str = "*") -> list[Path]:
 def _rows(state: tuple[tuple[Path, int, int], ...]) -> tuple[Label, ...]:
     labels: dict[str, Label] = {}
     for file, _, _ in state:
-        for row in _parsed(file, file.read_bytes().split(b"\n")):
+        for row in _parse_lines(file, file.read_bytes().split(b"\n")):
             labels.setdefault(row.id, row)
     return tuple(labels.values())
 
 
-def _parsed(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
-    for number, line in enumerate(lines, 1):
+def _parse_lines(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
+    for line_number, line in enumerate(lines, 1):
         try:
             if line.strip():
                 yield _parse_label(line)
         except _INVALID_ROW_ERRORS as error:
-            if number < len(lines):
+            if line_number < len(lines):
                 raise SourceError(
-                    f"line {number}: not a label: {error}. Correct or delete this line. If a newer "
-                    "release wrote it, install that. Conditions and edits without labels work",
+                    f"line {line_number}: not a label: {error}. Correct or delete this line. If a "
+                    "newer release wrote it, install that. Conditions and edits without labels work",
                     file=file,
                 ) from error
 
@@ -349,7 +348,7 @@ def _parse_label(line: bytes) -> Label:
     """Returns the label of a line.
 
     Raises:
-      OverflowError, RecursionError, TypeError, ValueError: The line is no label.
+      OverflowError, RecursionError, TypeError, ValueError: The line is not a label.
     """
     if not isinstance(row := json.loads(line), dict):
         raise ValueError("expected a JSON object")
@@ -376,7 +375,9 @@ def _label_if_readable(line: bytes) -> Label | None:
 
 
 def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
-    """Appends label lines to another dataset that lacks them, including damaged lines.
+    """Appends label lines, including damaged lines, to the labels of another dataset.
+
+    Existing lines are not repeated.
 
     Raises:
       OSError: No folder for labels is writable.
@@ -403,13 +404,13 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
         _write_to_first(target, write)
 
 
-def readable(folders: Iterable[Path]) -> list[Label]:
-    """Returns all rows except damaged ones."""
+def readable_rows(folders: Iterable[Path]) -> list[Label]:
+    """Returns all rows except damaged rows."""
     lines = (line for file in _files(folders) for line in file.read_bytes().split(b"\n"))
     return [*filter(None, map(_label_if_readable, lines))]
 
 
-def current(folders: Iterable[Path]) -> list[Label]:
+def valid_labels(folders: Iterable[Path]) -> list[Label]:
     """Returns the valid labels: the last rows of their targets, without retractions."""
     last: dict[tuple[Any, ...], Label] = {}
     for row in rows(folders):
@@ -421,7 +422,7 @@ def current(folders: Iterable[Path]) -> list[Label]:
 def append(
     folders: Sequence[Path], new: Sequence[Label], check: Callable[[], None] | None = None
 ) -> None:
-    """Appends rows to the layers in the first writable folder, all or none.
+    """Appends either all or none of the rows to the layers in the first writable folder.
 
     Args:
       folders: The folders, see `folders_of`.
@@ -460,27 +461,27 @@ def append(
 
 def _write_to_first(folders: Sequence[Path], write: Callable[[Path], None]) -> None:
     """Writes to the first writable folder."""
-    failed: OSError | None = None
+    failure: OSError | None = None
     for folder in folders:
         try:
             _write_locked(folder, write)
             return
         except OSError as error:
-            failed = error
+            failure = error
     raise OSError(
-        f"cannot write labels to any of {', '.join(map(str, folders))}: {failed}. Set "
+        f"cannot write labels to any of {', '.join(map(str, folders))}: {failure}. Set "
         "RLDS_CACHE_DIR to a folder that can be written"
-    ) from failed
+    ) from failure
 
 
 def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
     """Writes to a label folder under a lock: another process may replace its dataset."""
     while True:
         finish_replacing(folder.parent.parent)  # Otherwise this would create another dataset.
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(folder))
+                stack.enter_context(locked(folder))
             except FileNotFoundError:
                 continue
             write(folder)
@@ -504,19 +505,19 @@ def _append_lines(file: Path, lines: bytes) -> None:
 
 
 def summary(folders: Sequence[Path]) -> Any:
-    """Returns the labels of each episode, as a `pyarrow.Table`; None if there are none.
+    """Returns the labels of each episode, as a `pyarrow.Table`; None without layers.
 
-    Its columns are `digest` and `label`. That has for each layer `<layer>`, the value of which all
-    say that the whole episode has it; `<layer>.n`, how many annotators have labels of it or of some
-    of its steps; `<layer>.by`, who they are; and `<layer>.disagree`. The last row is that of
-    episodes without labels.
+    Its columns are `digest` and `label`, a struct with fields for each layer: `<layer>`, the value
+    of the episode if all annotators agree; `<layer>.n` and `<layer>.by`, the number and the names
+    of the annotators of the episode or its steps; and `<layer>.disagree`. The last row holds the
+    values of episodes without labels.
     """
-    labels, layers = current(folders), types(folders)
+    labels, layers = valid_labels(folders), layer_types(folders)
     if not layers:
         return None
     arrow = import_extra("pyarrow")
     episodes = [*dict.fromkeys(row.episode for row in labels), ""]
-    kinds_of_arrow = {bool: arrow.bool_(), str: arrow.string(), float: arrow.float64()}
+    arrow_types = {bool: arrow.bool_(), str: arrow.string(), float: arrow.float64()}
     fields: dict[str, Any] = {}
     for layer in sorted(layers):
         rows_of: dict[str, list[Label]] = {episode: [] for episode in episodes}
@@ -527,19 +528,19 @@ def summary(folders: Sequence[Path]) -> Any:
         kind: Any = kinds.pop() if len(kinds) == 1 else str if kinds else TYPES[layers[layer]]
         values = [{kind(row.value) for row in rows if row.end is None} for rows in rows_of.values()]
         fields[layer] = arrow.array(
-            [next(iter(each)) if len(each) == 1 else None for each in values], kinds_of_arrow[kind]
+            [next(iter(it)) if len(it) == 1 else None for it in values], arrow_types[kind]
         )
-        people = [sorted({row.annotator for row in rows}) for rows in rows_of.values()]
-        fields[f"{layer}.n"] = arrow.array(map(len, people), arrow.int32())
-        fields[f"{layer}.by"] = arrow.array(people, arrow.list_(arrow.string()))
+        annotators = [sorted({row.annotator for row in rows}) for rows in rows_of.values()]
+        fields[f"{layer}.n"] = arrow.array(map(len, annotators), arrow.int32())
+        fields[f"{layer}.by"] = arrow.array(annotators, arrow.list_(arrow.string()))
         fields[f"{layer}.disagree"] = arrow.array([len(each) > 1 for each in values])
     digests = arrow.array([bytes.fromhex(each) or None for each in episodes], arrow.binary())
     struct = arrow.StructArray.from_arrays(list(fields.values()), list(fields))
     return arrow.table({"digest": digests, COLUMN: struct})
 
 
-def joined(digests: Any, labels: Any) -> Any:
-    """Returns the labels of episodes, in the order of their digests; see `summary`."""
+def label_column(digests: Any, labels: Any) -> Any:
+    """Selects the labels of episodes from a `summary`, in the order of their digests."""
     compute = import_extra("pyarrow.compute")
     indices = compute.index_in(digests, value_set=labels["digest"].combine_chunks())
     return labels[COLUMN].take(compute.fill_null(indices, len(labels) - 1))

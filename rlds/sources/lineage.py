@@ -2,7 +2,7 @@
 
 The lineage is JSON: the operations, the source datasets, each with its own lineage, and for each
 episode its dataset and its raw file. It is stored in `.rlds/lineage.json` of a folder, or in
-`.rlds` beside a file; without entries of single episodes, also in the metadata of the dataset. It
+`.rlds` next to a file; without entries of single episodes, also in the metadata of the dataset. It
 has no times: repeating the operations gives the same lineage.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds_ecosystem
 from rlds.sources import reading
-from rlds.sources.beside import root_of
+from rlds.sources.dataset_folders import root_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.licenses import conflicts
 from rlds.sources.opening import open as open_episodes
@@ -38,16 +38,16 @@ __all__ = [
     "KEY",
     "Trace",
     "as_json",
-    "converted",
+    "conversion_lineage",
     "digest_of_episodes",
     "digest_of_rows",
     "file_of",
     "free_name",
-    "is_beside",
+    "is_outside",
     "lineage_of",
     "new_lineage",
     "origin_of",
-    "traced",
+    "trace",
     "without_episodes",
     "write_lineage",
 ]
@@ -80,10 +80,10 @@ def new_lineage(
     Args:
       operations: The operations.
       datasets: The source datasets, by their names.
-      num_kept: The number of episodes of the new dataset; None if unknown.
+      num_kept: The number of episodes in the new dataset; None if unknown.
       num_all: The number of episodes of the source datasets; None if unknown.
       license: The declared license of the new dataset.
-      digests: Digests of the episodes of source datasets, by name, if known.
+      digests: Digests of the episodes of source datasets, by name, if available.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
     terms = {_short(name): source.about.license for name, source in sources.items()}
@@ -110,18 +110,18 @@ def new_lineage(
 def _without_oldest(
     lineage: Mapping[str, Any] | None, depth: int = _MAX_DEPTH
 ) -> dict[str, Any] | None:
-    """Returns a lineage without the oldest ancestors, with a mark in their place."""
+    """Returns a lineage with a mark instead of the oldest ancestors."""
     if lineage is None:
         return None
-    parts = []
-    for part in lineage.get(_FROM, ()):
-        latest = _without_oldest(part[KEY], depth - 1) if depth else None
-        is_cut = part[KEY] is not None and latest is None
-        parts.append({**part, KEY: latest, **({_TRUNCATED_KEY: True} if is_cut else {})})
-    return {**lineage, _FROM: parts}
+    parents = []
+    for parent in lineage.get(_FROM, ()):
+        latest = _without_oldest(parent[KEY], depth - 1) if depth else None
+        is_cut = parent[KEY] is not None and latest is None
+        parents.append({**parent, KEY: latest, **({_TRUNCATED_KEY: True} if is_cut else {})})
+    return {**lineage, _FROM: parents}
 
 
-def converted(
+def conversion_lineage(
     source: AnySource,
     format: str,
     options: Mapping[str, Any],
@@ -130,24 +130,24 @@ def converted(
     source_format: str = "",
     split: str = "all",
 ) -> dict[str, Any]:
-    """Returns the lineage of a dataset that is a conversion of another one.
+    """Returns the lineage of a converted dataset.
 
     Args:
       source: The source of the conversion.
-      format: The format that is written.
-      options: Its options.
-      name: The name of the source; by its files if empty.
-      source_format: Its format.
-      split: The split, or a part of it.
+      format: The written format.
+      options: The options of the written format.
+      name: The name of the source; derived from its files if empty.
+      source_format: The format of the source.
+      split: The split, or a split expression.
     """
     bases = reading.bases(source)
-    whole_splits = {*("+".join(base.splits) for base in bases)}
+    full_splits = {*("+".join(base.splits) for base in bases)}
     split = "+".join(source.splits) if split == "all" else split
     convert: dict[str, Any] = {"do": CONVERT, "format": format}
-    if split not in whole_splits:
+    if split not in full_splits:
         convert["split"] = split
-    if chosen := {name: as_json(value) for name, value in options.items() if value is not None}:
-        convert["options"] = chosen
+    if values := {name: as_json(value) for name, value in options.items() if value is not None}:
+        convert["options"] = values
     num_kept = num_all = None
     if isinstance(source, Source):
         num_kept = len(Episodes(source, split))
@@ -165,10 +165,10 @@ def converted(
 
 
 def _format_of(source: AnySource) -> str:
-    """Returns the name of the format of a source; the name of its class if it has none."""
+    """Returns the name of the format of a source; without one, the name of its class."""
     while isinstance(source, View):
         source = source.bases[0]
-    source = getattr(source, "source", source)  # A restored source wraps that of a format.
+    source = getattr(source, "source", source)  # The source of a format in a `RestoredSource`.
     kind = f"{type(source).__module__}:{type(source).__qualname__}"
     names = [name for name, format in formats().items() if format.target == kind]
     return names[0] if names else type(source).__name__
@@ -180,14 +180,14 @@ def _selections(source: AnySource) -> list[dict[str, Any]]:
         return [*_selections(source.bases[0]), {"do": "action_as", "kind": kind}]
     if not isinstance(source, SelectedSource):
         return []
-    rows, number = np.zeros(0, np.int64), 0
+    rows, total = np.zeros(0, np.int64), 0
     [base] = source.bases
     for split in base.splits:
-        rows = np.append(rows, number + source.chosen.get(split, rows[:0]))
-        number += base.num_episodes(split)
+        rows = np.append(rows, total + source.indices.get(split, rows[:0]))
+        total += base.num_episodes(split)
     keep: dict[str, Any] = {"do": "keep", "episodes": rows.tolist()}
     if source.condition is not None:
-        rows_of = {source.condition: digest_of_rows(rows, number)}
+        rows_of = {source.condition: digest_of_rows(rows, total)}
         keep = {"do": "keep", "where": source.condition, "rows": rows_of}
     return [*_selections(base), keep]
 
@@ -209,18 +209,18 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def digest_of_rows(rows: Any, number: int) -> str:
+def digest_of_rows(rows: Any, num_all: int) -> str:
     """Returns the number and a digest of the indices of selected episodes."""
-    chosen = np.asarray(rows, "<i8")
-    digest = hashlib.sha256(chosen.tobytes()).hexdigest()
-    return f"{len(chosen)} of {number}, sha256:{digest[:16]}"
+    indices = np.asarray(rows, "<i8")
+    digest = hashlib.sha256(indices.tobytes()).hexdigest()
+    return f"{len(indices)} of {num_all}, sha256:{digest[:16]}"
 
 
 def digest_of_episodes(episodes: Episodes) -> str:
     """Returns a digest of all episodes, from the digests in their table."""
     digests = episodes.table().arrow(["digest"])["digest"].to_pylist()
-    joined = hashlib.sha256(b"".join(digest or b"damaged" for digest in digests))
-    return f"episodes:sha256:{joined.hexdigest()}"
+    content = b"".join(digest or b"damaged" for digest in digests)
+    return f"episodes:sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _digest_of_files(inputs: Sequence[Any]) -> str:
@@ -239,32 +239,32 @@ def _size_of(path: Any) -> tuple[str, int]:
 
 
 class Trace:
-    """Records the origin of each episode of a split on writing, in run-length form.
+    """Records the origins of the written episodes of a split, run-length encoded.
 
     Args:
       lineage: The result of `new_lineage`.
-      sources: The sources of its datasets.
+      sources: The sources of the datasets of the lineage.
     """
 
     def __init__(self, lineage: Mapping[str, Any], sources: Sequence[AnySource]) -> None:
-        self._numbers = {id(source): number for number, source in enumerate(sources)}
+        self._positions = {id(source): position for position, source in enumerate(sources)}
         # True for raw datasets, whose lineage does not have the origin of their episodes.
-        self._are_raw = [not (part[KEY] or {}).get(_EPISODES) for part in lineage[_FROM]]
-        # Runs: number of the dataset, split, first index, length; file, first row, lengths.
+        self._are_raw = [not (parent[KEY] or {}).get(_EPISODES) for parent in lineage[_FROM]]
+        # Runs: position of the dataset, split, first index, length; file, first row, lengths.
         self.episodes: list[list[Any]] = []
         self.files: list[list[Any]] = []
         self._end = -1
 
-    def add(self, source: AnySource, split: str, number: int, origin: Origin | None) -> None:
-        """Records the next episode: its dataset, split and index, and its raw file if known."""
-        part, runs = self._numbers[id(source)], self.episodes
-        before = runs[-1] if runs else []
-        if before[:2] == [part, split] and before[2] + before[3] == number:
-            before[3] += 1
+    def add(self, source: AnySource, split: str, index: int, origin: Origin | None) -> None:
+        """Records the next episode: its dataset, split and index, and its raw file if given."""
+        dataset, runs = self._positions[id(source)], self.episodes
+        run = runs[-1] if runs else []
+        if run[:2] == [dataset, split] and run[2] + run[3] == index:
+            run[3] += 1
         else:
-            runs.append([part, split, number, 1])
+            runs.append([dataset, split, index, 1])
         file, begin, end = "", 0, 0
-        if origin is not None and self._are_raw[part]:
+        if origin is not None and self._are_raw[dataset]:
             file, begin, end = origin.file, origin.begin, origin.end
         if not self.files or self.files[-1][0] != file or self._end != begin:
             self.files.append([file, begin, []])
@@ -292,17 +292,15 @@ def write_lineage(
     content |= {_EPISODES: episodes, **({_FILES: files} if files else {})}
     # One entry a line, for human readers.
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
-    # Lone surrogates, of file names that are no UTF-8, become JSON escapes.
+    # Lone surrogates, from file names that are not UTF-8, become JSON escapes.
     write_atomically(file, ("{" + ",\n".join(lines) + "}\n").encode(errors="backslashreplace"))
 
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a lineage without the entries of single episodes, which may be long."""
-    parts = [
-        {**part, KEY: part[KEY] and without_episodes(part[KEY])} for part in lineage.get(_FROM, [])
-    ]
+    parents = [{**it, KEY: it[KEY] and without_episodes(it[KEY])} for it in lineage.get(_FROM, [])]
     short = {name: value for name, value in lineage.items() if name not in (_EPISODES, _FILES)}
-    return {**short, _FROM: parts}
+    return {**short, _FROM: parents}
 
 
 def lineage_of(
@@ -312,15 +310,15 @@ def lineage_of(
 
     Args:
       path: The dataset.
-      episodes: Its episodes, if it is open.
+      episodes: The episodes of the dataset, if it is open.
     """
-    file, beside = file_of(path), is_beside(path)
+    file, outside = file_of(path), is_outside(path)
     if not file.exists():  # A folder may have one file, which is the dataset.
         episodes = open_episodes(path, "all") if episodes is None else episodes
         if root := root_of(episodes.source):
-            file, beside = file_of(root), is_beside(root)
+            file, outside = file_of(root), is_outside(root)
     stored = json.loads(file.read_text()) if file.exists() else None
-    if stored is None or beside:
+    if stored is None or outside:
         episodes = open_episodes(path, "all") if episodes is None else episodes
         embedded = episodes.metadata.get(KEY)
         embedded = json.loads(embedded) if isinstance(embedded, str) else embedded
@@ -344,10 +342,10 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
     Args:
       lineage: The lineage of the dataset of the episode.
       split: The split of the episode.
-      index: The number of the episode in the split.
+      index: The index of the episode in the split.
 
     Returns:
-      For each ancestor the name of the dataset, the split, and the number in the split.
+      For each ancestor the name of the dataset, the split, and the index in the split.
 
     Raises:
       IndexError: There is no such episode.
@@ -357,10 +355,10 @@ def origin_of(lineage: Mapping[str, Any], split: str, index: int) -> list[tuple[
     >>> origin_of({"from": [first], "episodes": {"train": [[0, "train", 7, 3]]}}, "train", 2)
     [('raw', 'train', 9)]
     """
-    return traced(lineage, split, index)[0]
+    return trace(lineage, split, index)[0]
 
 
-def traced(
+def trace(
     lineage: Mapping[str, Any], split: str, index: int
 ) -> tuple[list[tuple[str, str, int]], Origin | None]:
     """Returns the result of `origin_of`, and the origin in raw files, if recorded.
@@ -371,26 +369,26 @@ def traced(
     """
     if split not in lineage.get(_EPISODES, {}):
         raise KeyError(f"no split {split!r}, only {[*lineage.get(_EPISODES, {})]}")
-    if not 0 <= index < sum(number for *_, number in lineage[_EPISODES][split]):
+    if not 0 <= index < sum(length for *_, length in lineage[_EPISODES][split]):
         raise IndexError(f"no episode {index} in the split {split!r}")
-    trace, raw = [], None
+    ancestors, raw = [], None
     ancestor: Mapping[str, Any] | None = lineage
     while ancestor is not None and split in ancestor.get(_EPISODES, {}):
-        raw = _in_files(ancestor.get(_FILES, {}).get(split, ()), index)
-        for part, name, first, number in ancestor[_EPISODES][split]:
-            if index < number:
-                origin = ancestor[_FROM][part]
+        raw = _raw_origin(ancestor.get(_FILES, {}).get(split, ()), index)
+        for dataset, name, first, length in ancestor[_EPISODES][split]:
+            if index < length:
+                parent = ancestor[_FROM][dataset]
                 split, index = name, first + index
                 break
-            index -= number
+            index -= length
         else:
             break
-        trace.append((str(origin["name"]), split, index))
-        ancestor = origin[KEY]
-    return trace, raw
+        ancestors.append((str(parent["name"]), split, index))
+        ancestor = parent[KEY]
+    return ancestors, raw
 
 
-def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
+def _raw_origin(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
     """Returns the raw file and rows of an episode, from runs of files; None if unknown."""
     for file, begin, lengths in runs:
         if index < len(lengths):
@@ -400,30 +398,30 @@ def _in_files(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
     return None
 
 
-def free_name(name: str, taken: Collection[str], form: str = "{} ({})") -> str:
-    """Returns the name, or the name with a number if it is taken."""
-    numbered_names = (form.format(name, number) for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], numbered_names) if free not in taken)
+def free_name(name: str, used: Collection[str], form: str = "{} ({})") -> str:
+    """Returns the name; adds a number if the name is already used."""
+    numbered_names = (form.format(name, count) for count in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered_names) if free not in used)
 
 
 def _short(name: str) -> str:
-    """Returns the last name of a path, with the one before a version."""
+    """Returns the last name of a path; for a version, with the name of its parent folder."""
     if not stores.is_local(name):
         return name
-    above, last = os.path.split(os.path.normpath(name))
-    return f"{os.path.basename(above)}/{last}" if re.fullmatch(r"\d+(\.\d+)+", last) else last
+    parent, last = os.path.split(os.path.normpath(name))
+    return f"{os.path.basename(parent)}/{last}" if re.fullmatch(r"\d+(\.\d+)+", last) else last
 
 
 def file_of(path: str | os.PathLike[str]) -> Any:
     """Returns the path of the lineage file of a dataset, which is a folder or a file."""
     root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
-    if is_beside(path):
+    if is_outside(path):
         return root.parent / FOLDER / f"{root.name}.lineage.json"
     return root / FOLDER / "lineage.json"
 
 
-def is_beside(path: str | os.PathLike[str]) -> bool:
-    """Whether the lineage file lies next to a dataset whose folder may hold no other file."""
+def is_outside(path: str | os.PathLike[str]) -> bool:
+    """Whether the lineage file lies outside of the dataset: next to a file or a Zarr store."""
     root: Any = Path(path) if stores.is_local(path) else stores.as_path(path)
     if root.is_dir():
         return any((root / name).exists() for name in _ZARR_MARKERS)

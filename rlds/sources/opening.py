@@ -9,8 +9,8 @@ from typing import Any
 
 from etils import epath
 
+from rlds.sources.dataset_search import find_datasets, marked_formats, several_datasets
 from rlds.sources.episodes import Episodes
-from rlds.sources.finding import find_datasets, marked_formats, several_datasets
 from rlds.sources.options import options_of
 from rlds.sources.registry import Format, formats
 from rlds.sources.signs import Signs
@@ -59,8 +59,8 @@ def open(
       split: The split; needed if there are several. Slices are as in TFDS: `train[:10%]`,
         `train[5:20]`, `train+test`, `all`.
       format: The name of the format; detected if None.
-      where: The episodes to open, as a condition in SQL over the table of episodes, such as
-        `"steps > 50 and success"`; see `Episodes.where`. All by default.
+      where: The condition on the opened episodes, in SQL over the table of episodes, such as
+        `"steps > 50 and success"`; see `Episodes.where`. All episodes by default.
       **options: Options of the format, see `formats()[name].options`. `layout="mine.yaml"`
         describes files of your own, see docs/layouts.md.
 
@@ -105,15 +105,15 @@ def open(
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:
         return episodes
-    chosen = episodes.where(where)
-    if not len(chosen):
+    selected = episodes.where(where)
+    if not len(selected):
         fault = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
         raise ValueError(f"{fault}. `episodes.table()` and `rlds episodes` list them")
-    return chosen
+    return selected
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Detects the format of data from file names and small parts of files.
+    """Detects the format of data from file names and a little of their content.
 
     Args:
       path: A local file or folder, or one in an object store.
@@ -131,7 +131,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     finish_replacing(path)
     registry = formats()
     signs = Signs(path)
-    names, missing = _recognized(path, registry, signs)
+    names, missing = _matching_formats(path, registry, signs)
     if len(names) > 1:
         raise ValueError(
             f"{os.fspath(path)!r} could be {' or '.join(names)}: pass the right one, such as "
@@ -140,7 +140,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if names:
         _check_is_one_format(path, names[0], is_large=signs.names is None)
         return names[0]
-    _check_is_there(path)
+    _check_exists(path)
     if missing:
         raise missing[0]
     if signs.damage is not None:
@@ -152,7 +152,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     raise UnknownFormatError(_why_unknown(stores.as_path(path), registry, signs), file=path)
 
 
-def _recognized(
+def _matching_formats(
     path: str | os.PathLike[str], registry: Mapping[str, Format], signs: Signs
 ) -> tuple[list[str], list[ImportError]]:
     """Returns the formats that recognize a path, and import errors of missing libraries."""
@@ -166,8 +166,8 @@ def _recognized(
     names: list[str] = []
     missing: list[ImportError] = []
     for is_fallback in (False, True):
-        tested = [name for name, it in registry.items() if it.is_fallback is is_fallback]
-        results = dict(zip(tested, stores.in_parallel(recognizes, tested, path)))
+        candidates = [name for name, it in registry.items() if it.is_fallback is is_fallback]
+        results = dict(zip(candidates, stores.in_parallel(recognizes, candidates, path)))
         names += [name for name, result in results.items() if result is True]
         missing += [result for result in results.values() if isinstance(result, ImportError)]
         if names:
@@ -230,18 +230,19 @@ def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large:
     """Checks that a folder does not hold data of several formats.
 
     Raises:
-      ValueError: There are datasets of several formats below it.
+      ValueError: The folder has datasets of several formats.
     """
     folder = os.fspath(path)
     if not stores.is_local(path) or not os.path.isdir(folder) or marked_formats(folder):
         return
-    # Large folders are not searched.
-    below = sorted(find_datasets(folder, 1 if is_large else _MAX_SEARCH_DEPTH))
-    if len({format, *(name for _, name in below)}) > 1 and format in {name for _, name in below}:
-        raise ValueError(several_datasets(folder, below))
+    # Subfolders of large folders are not searched.
+    datasets = sorted(find_datasets(folder, 1 if is_large else _MAX_SEARCH_DEPTH))
+    names = {name for _, name in datasets}
+    if len(names) > 1 and format in names:
+        raise ValueError(several_datasets(folder, datasets))
 
 
-def _check_is_there(path: str | os.PathLike[str]) -> None:
+def _check_exists(path: str | os.PathLike[str]) -> None:
     if not stores.as_path(path).exists():
         name = os.fspath(path)
         is_identifier = re.fullmatch(r"[\w/-]+-v\d+", name)

@@ -1,7 +1,7 @@
-"""Options of sources as words of a command line: `length=500`, `boundary=["flags", "length"]`.
+"""Options of sources on a command line: `length=500`, `boundary=["flags", "length"]`.
 
-Which options there are, and of which types, is what the signature of the source says. The values
-are JSON, and what is no JSON, or not of the right type, is text, if the option may be text.
+The signature of the source declares the options and their types. Values are JSON; other values are
+texts, if the type allows texts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Option:
         """Parses a value of the option from text.
 
         Raises:
-          ValueError: The text is no value of the type.
+          ValueError: The text is not a value of the type.
         """
-        for read in (json.loads, str):
+        for parse in (json.loads, str):
             try:
-                return _convert(read(text), self.kind)
+                return _convert(parse(text), self.kind)
             except ValueError:
                 continue
         raise ValueError(f"option {self.name}: got {text}, expected {_describe_type(self.kind)}")
@@ -65,11 +65,11 @@ class Option:
 
 
 def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -> dict[str, Option]:
-    """Returns the options of a source by name: its arguments, without the path.
+    """Returns the options of a source by name: its arguments except the path.
 
     Args:
       source: The class of the source.
-      leave_out: The names of arguments that are no options.
+      leave_out: The names of arguments that are not options.
 
     >>> from rlds.formats.d4rl.pybullet import D4rlPybulletSource
     >>> print(options_of(D4rlPybulletSource)["time_limit"])
@@ -99,15 +99,15 @@ def parse_options(options: Mapping[str, Option], words: Sequence[str], name: str
     options = {name: option for name, option in options.items() if option.is_json}
     parsed: dict[str, Any] = {}
     for word in words:
-        given, equals, text = word.partition("=")
+        option, equals, text = word.partition("=")
         if not equals:
             raise ValueError(f"option {word}: expected name=value")
-        if given not in options:
+        if option not in options:
             descriptions = "; ".join(map(str, options.values())) or "none"
-            raise ValueError(f"{name} has no option {given!r}; its options are: {descriptions}")
-        if given in parsed:
-            raise ValueError(f"option {given} is given twice; write a list as {given}=[...]")
-        parsed[given] = options[given].parse(text)
+            raise ValueError(f"{name} has no option {option!r}; its options are: {descriptions}")
+        if option in parsed:
+            raise ValueError(f"option {option} is given twice; write a list as {option}=[...]")
+        parsed[option] = options[option].parse(text)
     return parsed
 
 
@@ -143,7 +143,7 @@ def _convert(value: Any, kind: Any) -> Any:
 
 
 def _describe_type(kind: Any) -> str | None:
-    """Describes the JSON values of a type; None if it has none."""
+    """Describes the JSON values of a type; None for a type without JSON values."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         words = [word for word in map(_describe_type, arguments) if word is not None]

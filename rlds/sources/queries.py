@@ -21,10 +21,10 @@ from rlds.sources import condition_errors
 from rlds.sources.condition_errors import quoted
 from rlds_ecosystem import import_extra
 
-__all__ = ["NUMBER", "check_repeatable", "numbers"]
+__all__ = ["ROW_COLUMN", "check_repeatable", "matching_rows"]
 
-NUMBER = "number"
-"""The column of conditions with the number of an episode among all queried episodes."""
+ROW_COLUMN = "number"
+"""The column of conditions with the index of an episode among all queried episodes."""
 
 _TIME_LIMIT_S = 60.0
 # Volatile SQL functions, with and without parentheses.
@@ -33,8 +33,8 @@ _VOLATILE_FUNCTIONS = re.compile(
     r'txid_current|nextval|currval|(?:get_)?current_\w+)"|'
     r'"column_names":\["(current_(?:date|time|timestamp)|localtime|localtimestamp)"\]'
 )
-# Operators, and functions whose results are not much larger than their arguments. Others, such as
-# `repeat`, `range`, `lpad` and `regexp_replace`, take unlimited time and memory: DuckDB cannot
+# Operators, and functions whose results are not much larger than their arguments. Functions such as
+# `repeat`, `range`, `lpad` and `regexp_replace` take unlimited time and memory: DuckDB cannot
 # interrupt a function.
 _FUNCTION_NAMES = """
     + - * / // % ^ ** & | ~ << >> || @ ! -> ->> ~~ !~~ ~~* !~~* ~~~ ^@ <@ @> && add subtract
@@ -72,25 +72,25 @@ _DISABLED_SETTINGS = (
 )
 
 
-def numbers(
+def matching_rows(
     table: str | os.PathLike[str],
     condition: str,
     rows: range | np.ndarray,
     *,
     first: int = 0,
-    beside: Any = None,
+    columns: Any = None,
     aliases: Mapping[str, str] | None = None,
     seconds: float = _TIME_LIMIT_S,
 ) -> np.ndarray:
-    """Returns the numbers of the rows for which a condition holds, in order.
+    """Returns the indices of the rows that fulfil a condition, in order.
 
     Args:
       table: A Parquet file.
       condition: An expression in the SQL of DuckDB.
       rows: The queried rows, by the column `index`.
-      first: The number of the first queried row.
-      beside: Further columns, as a `pyarrow.Table` with the column `index`.
-      aliases: The columns by their other names.
+      first: The index of the first queried row.
+      columns: Further columns, as a `pyarrow.Table` with the column `index`.
+      aliases: The columns by their aliases.
       seconds: The time limit.
 
     Raises:
@@ -100,51 +100,51 @@ def numbers(
     _check_bounded(condition)
     if _IS_NAN.search(condition):
         raise ValueError(f"where: {condition!r}: NaN is NULL in the table: write `x is null`")
-    connection, columns = _connection(duckdb, table), {}
+    connection, types = _connection(duckdb, table), {}
     timer = threading.Timer(seconds, connection.interrupt)
     try:
         timer.start()
         relation = connection.read_parquet(os.fspath(table))
-        if beside is not None:
-            # DuckDB before 2 fails on conditions on structs in Arrow; none pass a limit.
-            labels = connection.from_arrow(beside).limit(len(beside))
-            relation = relation.join(labels, "index")
+        if columns is not None:
+            # DuckDB before 2 fails on conditions on structs in Arrow; the limit keeps them out.
+            more = connection.from_arrow(columns).limit(len(columns))
+            relation = relation.join(more, "index")
         projections = [
             f"{quoted(column)} as {quoted(alias)}" for alias, column in column_aliases.items()
         ]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
-            projections.append(f"index + {first - rows.start} as {NUMBER}")
+            projections.append(f"index + {first - rows.start} as {ROW_COLUMN}")
         else:
-            row_numbers = {"index": rows, NUMBER: np.arange(first, first + len(rows))}
-            table = import_extra("pyarrow").table(row_numbers)
+            row_columns = {"index": rows, ROW_COLUMN: np.arange(first, first + len(rows))}
+            table = import_extra("pyarrow").table(row_columns)
             relation = relation.join(connection.from_arrow(table), "index")
         relation = relation.project(", ".join(["*", *projections]))
-        columns = dict(zip(relation.columns, relation.types))
-        chosen = relation.filter(duckdb.SQLExpression(condition)).project(NUMBER)
-        chosen_rows = np.asarray(chosen.fetchnumpy()[NUMBER], np.int64)
+        types = dict(zip(relation.columns, relation.types))
+        matches = relation.filter(duckdb.SQLExpression(condition)).project(ROW_COLUMN)
+        indices = np.asarray(matches.fetchnumpy()[ROW_COLUMN], np.int64)
     except duckdb.InterruptException:
         description = f"takes more than {seconds:g} seconds: simplify it"
         raise ValueError(f"where: {condition!r} {description}") from None
     except duckdb.Error as error:
-        words = condition_errors.in_words(error, condition, columns, column_aliases)
+        words = condition_errors.in_words(error, condition, types, column_aliases)
         raise ValueError(f"where: {condition!r}: {words}") from None
     finally:
         timer.cancel()
         connection.close()
-    return np.sort(chosen_rows)
+    return np.sort(indices)
 
 
 def check_repeatable(condition: str) -> None:
     """Checks that a condition is deterministic: it always selects the same episodes.
 
     Raises:
-      ValueError: It depends on the time, or on random numbers.
+      ValueError: The condition depends on the time, or on random numbers.
     """
     if match := _VOLATILE_FUNCTIONS.search(_tree(condition)):
         raise ValueError(
             f"where: {condition!r}: {match[1] or match[2]} gives another value each time, so a "
-            "recipe would choose other episodes. Write a date, or choose with the seed of Split"
+            "recipe would choose other episodes. Write a date, or use the seed of Split"
         )
 
 
@@ -162,7 +162,7 @@ def _check_bounded(condition: str) -> None:
     """Checks that a condition needs only time and memory in proportion to the table.
 
     Raises:
-      ValueError: It calls an expensive function, or contains a query.
+      ValueError: The condition calls an expensive function, or contains a query.
     """
     try:
         tree = json.loads(_tree(condition))
@@ -180,15 +180,17 @@ def _check_node(node: Any, depth: int) -> None:
     if isinstance(node, Mapping):
         kind, name = node.get("class"), str(node.get("function_name", "")).lower()
         if isinstance(kind, str) and kind not in _ALLOWED_NODES:
-            part = kind.lower().replace("_", " ")
-            raise ValueError(f"a condition cannot contain a {part}: use columns and functions only")
+            node_name = kind.lower().replace("_", " ")
+            raise ValueError(
+                f"a condition cannot contain a {node_name}: use columns and functions only"
+            )
         if name and name not in _FUNCTIONS:
             raise ValueError(
                 f"a condition cannot call {name!r} (docs/sources.md lists its functions)"
             )
-        kind_of_cast = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
-        if str(kind_of_cast).upper() in _FORBIDDEN_CASTS:
-            raise ValueError(f"a condition cannot cast to {kind_of_cast}")
+        target = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
+        if str(target).upper() in _FORBIDDEN_CASTS:
+            raise ValueError(f"a condition cannot cast to {target}")
         depth += kind == "CAST" or name[:1].isalpha()
         if depth > _MAX_DEPTH:
             raise ValueError(f"more than {_MAX_DEPTH} functions are nested: simplify it")
@@ -203,7 +205,7 @@ def _connection(duckdb: Any, table: str | os.PathLike[str]) -> Any:
     connection = duckdb.connect(":memory:", config=config)
     name = os.fspath(Path(table)).replace("'", "''")
     connection.execute(f"set allowed_paths=['{name}']")
-    for lock in _DISABLED_SETTINGS:
-        connection.execute(f"set {lock}=false")
+    for setting in _DISABLED_SETTINGS:
+        connection.execute(f"set {setting}=false")
     connection.execute("set lock_configuration=true")
     return connection

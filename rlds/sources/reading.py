@@ -71,9 +71,9 @@ def open_source(
 
     Args:
       kind: The class of the source.
-      path: The path of the data, its first argument.
-      *args: Its other arguments.
-      **options: Its options.
+      path: The path of the data: the first argument of the class.
+      *args: Further arguments of the class.
+      **options: Options of the class.
 
     Raises:
       SourceChangedError: The data was replaced during opening.
@@ -90,9 +90,9 @@ def open_source(
     except Exception as error:
         if opened is not None:
             opened.check(list, failed=True)
-        of_argument = isinstance(error, _ARGUMENT_ERRORS) and not isinstance(error, UnicodeError)
+        is_argument = isinstance(error, _ARGUMENT_ERRORS) and not isinstance(error, UnicodeError)
         damage = None
-        if is_path and not of_argument:
+        if is_path and not is_argument:
             damage = as_source_error(error, file=path, mistakes=programming_errors([kind]))
         if damage is None or damage is error:
             raise
@@ -103,7 +103,7 @@ def open_source(
 def errors_of(
     source: AnySource, episode: int | str | Callable[[], str] | None = None
 ) -> Iterator[None]:
-    """Adds the files of a source, and the episode, to errors of reading.
+    """Adds the files of a source, and the episode, to read errors.
 
     Raises:
       SourceChangedError: The files have changed since the source was opened.
@@ -119,7 +119,7 @@ def unchanged(source: AnySource) -> Iterator[None]:
     """Checks after reading that the files of a source have not changed since it was opened.
 
     Raises:
-      SourceChangedError: They have changed; values may be from old and new files.
+      SourceChangedError: A file has changed; the values may mix old and new files.
     """
     try:
         yield
@@ -208,7 +208,7 @@ def outline(source: Source, split: str, index: int) -> Outline:
         return Outline(*(array[index].item() for array in known_lengths))
     fields = source.fields
     paths = list(fields.flags)
-    if rlds.IS_TERMINAL not in paths:  # A dataset that is copied.
+    if rlds.IS_TERMINAL not in paths:  # TFDS datasets may lack flags.
         discounts = [path for path in fields.step_paths() if is_in(path, rlds.DISCOUNT)]
         paths = [*paths, *discounts] or fields.step_paths()[:1]
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
@@ -232,7 +232,7 @@ def bases(source: AnySource) -> Sequence[AnySource]:
     """Returns the sources that read files, below all views; the source itself if it is no view."""
     if not source.bases:
         return [source]
-    return [*dict.fromkeys(each for base in source.bases for each in bases(base))]
+    return [*dict.fromkeys(base for view in source.bases for base in bases(view))]
 
 
 def count(source: AnySource, split: str) -> int | None:
@@ -251,27 +251,25 @@ def parts(source: AnySource, split: str) -> Sequence[str]:
     if isinstance(source, Stream):
         return source.parts(split)
     assert isinstance(source, Source)
-    number = source.num_episodes(split)
-    return [
-        f"{i}-{min(i + _EPISODES_PER_PART, number)}" for i in range(0, number, _EPISODES_PER_PART)
-    ]
+    total, size = source.num_episodes(split), _EPISODES_PER_PART
+    return [f"{begin}-{min(begin + size, total)}" for begin in range(0, total, size)]
 
 
 def episodes(source: AnySource, split: str, part: str, after: str | None = None) -> Iterator[Any]:
     """Yields the episodes of a part, or only those after the episode with a key.
 
-    An unreadable episode is a `DamagedEpisode`. If a generator of a source raises an error, it is
-    the last one of its part.
+    An unreadable episode is a `DamagedEpisode`. After an error of a generator of a source, the
+    `DamagedEpisode` is the last one of its part.
 
     Raises:
       SourceChangedError: A file has changed.
     """
-    where = f"first of {part!r}" if after is None else f"after {after!r}"
+    position = f"first of {part!r}" if after is None else f"after {after!r}"
     try:
-        with errors_of(source, lambda: where):
+        with errors_of(source, lambda: position):
             for episode in _read_part(source, split, part, after):
                 check(source, failed=isinstance(episode, DamagedEpisode))
-                where = f"after {episode.key!r}"
+                position = f"after {episode.key!r}"
                 yield episode
                 if isinstance(episode, DamagedEpisode) and episode.ends_part:
                     return
@@ -279,7 +277,7 @@ def episodes(source: AnySource, split: str, part: str, after: str | None = None)
     except SourceChangedError:
         raise
     except SourceError as error:
-        yield DamagedEpisode(f"{part}, {where}", error, ends_part=True)
+        yield DamagedEpisode(f"{part}, {position}", error, ends_part=True)
 
 
 def _read_part(
@@ -316,7 +314,7 @@ def _index_of_key(source: Source, split: str, indices: range, key: str) -> int:
             return index
     raise StorageError(
         f"cannot resume after {key!r}: the episodes {indices.start} to {indices.stop} of the split "
-        f"{split!r} have no such key. The staged data is of another source; remove it"
+        f"{split!r} have no such key. The staged data is from another source; remove it"
     )
 
 

@@ -75,7 +75,7 @@ class Format:
 
         source = reading.open_source(self.load(), path, **options)
         if source.can.sidecar is not None:
-            from rlds.sources.restored import with_sidecar
+            from rlds.sources.restored_source import with_sidecar
 
             source = with_sidecar(source)
         if source.can.video == "packets":
@@ -235,7 +235,7 @@ _ZARR = FileSigns("*.zarr.zip ./{0} replay_buffer.zarr/{0}".format("meta/episode
 _MINARI = "metadata.json *-v[0-9]*"
 _RECORDS = "*-of-[0-9]* *.tfrecord*"
 _LOG, _BAG = "metadata.riegeli", "*.bag *.db3 *.mcap *.zstd metadata.yaml"
-_IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.finding:find_logs", "mark": _LOG}
+_IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.dataset_search:find_logs", "mark": _LOG}
 _IN_BAGS: Any = {"folder": "bags", "is_fallback": True}
 _IN_CREATOR: Any = {"folder": "google_creator", "look": "source:pickles_in"}
 _IN_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}

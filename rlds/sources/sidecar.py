@@ -1,8 +1,8 @@
-"""The sidecar of a dataset: values that its format cannot hold, stored beside its data.
+"""The sidecar of a dataset: values that its format cannot hold, stored next to its data.
 
 Formats of demonstrations hold an observation and an action in each of `T` rows, and little else: no
 final observation, no flags, no metadata of episodes, no text of any length. An export writes these
-other values to a sidecar: JSON for the dataset, and columns of values for its episodes
+values to a sidecar: JSON for the dataset, and columns of values for its episodes
 (`rlds.sources.sidecar_columns`). The sidecar is in the folder `.rlds` of the data, or in the file
 itself, where other readers ignore it. With it, reading the export restores the episodes unchanged.
 """
@@ -29,7 +29,7 @@ from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source
 from rlds.sources.digests import as_array
 from rlds.sources.episode_fields import EPISODE_FIELDS
 from rlds.sources.episodes import Episodes
-from rlds.sources.older_sidecars import LegacyRows
+from rlds.sources.legacy_sidecars import LegacyRows
 from rlds.sources.sidecar_columns import (
     EPISODE,
     EPISODES,
@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 SIDECAR_KEY = "rlds_sidecar"
-"""The key of the digest of the sidecar in the metadata of the data, if it is another file."""
+"""The key of the digest of the sidecar in the metadata of the data, if the sidecar is a file."""
 
 SIDECAR_TEXT = "rlds/json"
 """The array with the JSON of a sidecar, in a file of arrays."""
@@ -111,20 +111,20 @@ _MAX_COPY_EPISODES = 32
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """The layout of a sidecar: the fields in it, and those that the format itself holds.
+    """The layout of a sidecar: its fields, and the fields in the format itself.
 
     Attributes:
       steps: All fields of a step, by path, without flags.
       episode: The fields of episodes that the source declares, by path.
-      places: The places of step fields in the format. All other fields are in the sidecar.
-      episode_places: The places of episode fields in the format. All others are in the sidecar.
-      final_row_places: The `places` with a row for the final observation. That row of the other
-        places is in the sidecar.
+      paths: The names of step fields in the format, by path. Other step fields are in the sidecar.
+      episode_paths: The same for episode fields.
+      final_row_paths: The step fields in the format with a row for the final observation. Of the
+        other `paths`, this row is in the sidecar.
       metadata: The metadata of the dataset: attributes of `Source`, by name.
       drops_final_row: True if the format always treats the last observation as the final one, and
         has no other values in its row. Then these values are in the sidecar.
-      is_metadata_only: True if the sidecar holds only metadata of the dataset, nothing of episodes.
-      clips: Cameras of `episode_places` whose clips in the format end with the last row. Later
+      is_metadata_only: True if the sidecar holds only metadata of the dataset, none of episodes.
+      clips: Cameras of `episode_paths` whose clips in the format end with the last row. Later
         frames are in the sidecar.
 
     >>> sidecar = Sidecar({"x": Field(np.float32)}, {}, {"x": "data/x"})
@@ -138,32 +138,32 @@ class Sidecar:
 
     steps: Mapping[str, Field]
     episode: Mapping[str, Field]
-    places: Mapping[str, str]
-    final_row_places: Collection[str] = ()
+    paths: Mapping[str, str]
+    final_row_paths: Collection[str] = ()
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     drops_final_row: bool = False
-    episode_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    episode_paths: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_metadata_only: bool = False
     clips: Collection[str] = ()
 
     @classmethod
-    def of(
+    def create(
         cls,
         episodes: Episodes,
-        places: Mapping[str, str],
-        final_row_places: Collection[str] = (),
+        paths: Mapping[str, str],
+        final_row_paths: Collection[str] = (),
         *,
         arrays: Collection[str] = (),
         **layout: Any,
     ) -> Sidecar:
-        """Returns the sidecar that episodes need.
+        """Returns the sidecar for episodes.
 
         Args:
           episodes: The episodes.
-          places: See the class.
-          final_row_places: See the class.
+          paths: See the class.
+          final_row_paths: See the class.
           arrays: The fields of steps whose image files become arrays.
-          **layout: Other arguments of the class: `drops_final_row`, `episode_places`, `clips`.
+          **layout: Other arguments of the class: `drops_final_row`, `episode_paths`, `clips`.
 
         Raises:
           ValueError: A field of the episodes cannot be stored.
@@ -178,19 +178,19 @@ class Sidecar:
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
         about = {k: v for k, v in cls.metadata_only(episodes).metadata.items() if k != FIELDS}
-        return cls(steps, episode, dict(places), tuple(final_row_places), about, **layout)
+        return cls(steps, episode, dict(paths), tuple(final_row_paths), about, **layout)
 
     @classmethod
-    def metadata_only(cls, episodes: Episodes, but: str = "") -> Sidecar:
+    def metadata_only(cls, episodes: Episodes, skipped: str = "") -> Sidecar:
         """Returns the sidecar of a format that holds complete episodes: only metadata.
 
         Args:
           episodes: The episodes.
-          but: The key of metadata that the format itself holds; it is left out.
+          skipped: The key of metadata that the format itself holds.
         """
         source = episodes.source
         metadata = {
-            "metadata": {name: it for name, it in episodes.metadata.items() if name != but},
+            "metadata": {name: it for name, it in episodes.metadata.items() if name != skipped},
             **{name: getattr(source.about, name) for name in FACTS},
         }
         leaves = leaves_at(episodes.spec, None)
@@ -210,9 +210,9 @@ class Sidecar:
                 ),
                 "steps": {path: field_json(field) for path, field in self.steps.items()},
                 "episode": {path: field_json(field) for path, field in self.episode.items()},
-                "places": dict(self.places),
-                "episode_places": dict(self.episode_places),
-                "whole": list(self.final_row_places),
+                "places": dict(self.paths),
+                "episode_places": dict(self.episode_paths),
+                "whole": list(self.final_row_paths),
                 "cuts_last": self.drops_final_row,
                 **({"about": True} if self.is_metadata_only else {}),
                 **({"clips": list(self.clips)} if self.clips else {}),
@@ -246,7 +246,7 @@ class Sidecar:
                 {str(path): field_from_json(field) for path, field in content[name].items()}
                 for name in ("steps", "episode")
             )
-            paths, episode_places = (
+            paths, episode_paths = (
                 {str(path): str(other) for path, other in content.get(name, {}).items()}
                 for name in ("places", "episode_places")
             )
@@ -257,19 +257,21 @@ class Sidecar:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a sidecar: {error}") from error
         about = content.get("about") is True
-        facts = final_row_paths, metadata, drops_final_row, episode_places, about
+        facts = final_row_paths, metadata, drops_final_row, episode_paths, about
         sidecar = cls(steps, episode, paths, *facts, clips)
-        placed = episode_places.keys()
-        are_known = paths.keys() | {*final_row_paths} <= steps.keys() and placed <= episode.keys()
-        if not are_known or not sidecar._clip_fields <= placed:
-            raise ValueError("not a sidecar: it places unknown fields")
+        in_format = episode_paths.keys()
+        is_declared = (
+            paths.keys() | {*final_row_paths} <= steps.keys() and in_format <= episode.keys()
+        )
+        if not is_declared or not sidecar._clip_fields <= in_format:
+            raise ValueError("not a sidecar: it has undeclared fields")
         return sidecar
 
     def row(self, episode: SourceEpisode) -> Row:
         """Returns the values of an episode in the sidecar.
 
         Raises:
-          ValueError: The episode has not the fields that were declared.
+          ValueError: The episode lacks the declared fields.
         """
         num_steps, is_known = episode.num_steps, episode.final_observation_known
         columns, last = self.columns(episode), self._num_rows(num_steps, is_known)
@@ -291,23 +293,23 @@ class Sidecar:
             **{FLAGS + name: column[np.newaxis] for name, column in stored_flags.items()},
             **{EPISODE + path: column for path, column in self._metadata_of(episode).items()},
             **{FINAL + path: column for path, column in final.items()},
-            **{STEPS + path: columns[path] for path in self._unplaced_steps},
+            **{STEPS + path: columns[path] for path in self._stored_steps},
         }
 
     def pack(self, episode: SourceEpisode) -> bytes:
-        """Packs the sidecar values of an episode in one record, for files that are moved alone.
+        """Packs the sidecar values of an episode in one record.
 
         Raises:
-          ValueError: The episode has not the fields that were declared.
+          ValueError: The episode lacks the declared fields.
         """
-        return self.packed(self.row(episode))
+        return self.pack_row(self.row(episode))
 
-    def packed(self, row: Row) -> bytes:
+    def pack_row(self, row: Row) -> bytes:
         """Returns a sidecar row as one record of bytes."""
         return pack(self.stored, [row])
 
-    def packed_row(self, data: bytes) -> Row:
-        """Reads the bytes of `pack`, also those of earlier releases.
+    def parse_row(self, data: bytes) -> Row:
+        """Reads the bytes of `pack`, also of earlier releases.
 
         Raises:
           ValueError: The record is damaged.
@@ -318,7 +320,7 @@ class Sidecar:
         """Returns the columns of an episode by path, in the types of their fields.
 
         Raises:
-          ValueError: They do not fit.
+          ValueError: The columns do not match the fields.
         """
         where = f"episode {episode.key}"
         # Paths, because names may contain slashes.
@@ -328,12 +330,12 @@ class Sidecar:
             if path not in rlds.STEP_FLAGS
         }
         fields = dict(self.steps)
-        uneven = {path: columns.pop(path) for path in self._ragged_paths(columns)}
-        for path in uneven:
+        ragged = {path: columns.pop(path) for path in self._ragged_paths(columns)}
+        for path in ragged:
             if fields.pop(path).is_text:
                 raise ValueError(f"{where}, {path}: texts in lists of several lengths")
         matched = match_columns(columns, fields, rows=episode.num_steps, where=where)
-        return {**matched, **uneven}
+        return {**matched, **ragged}
 
     def _ragged_paths(self, columns: Mapping[str, Any]) -> list[str]:
         """Returns the paths of ragged columns: arrays of arrays, for fields of variable shape."""
@@ -346,18 +348,18 @@ class Sidecar:
         ]
 
     def rows(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
-        """Returns the columns that the format holds, by path: without the final observation's row.
+        """Returns the columns in the format, by path: without the row of the final observation.
 
-        The columns of `final_row_places` include that row.
+        The columns of `final_row_paths` include that row.
 
         Raises:
-          ValueError: They do not fit.
+          ValueError: The columns do not match the fields.
         """
         last = self._num_rows(episode.num_steps, episode.final_observation_known)
         columns = self.columns(episode)
         return {
-            path: columns[path] if path in self.final_row_places else columns[path][:last]
-            for path in self.places
+            path: columns[path] if path in self.final_row_paths else columns[path][:last]
+            for path in self.paths
         }
 
     def unpack(
@@ -371,22 +373,22 @@ class Sidecar:
 
         Args:
           packed_or_row: The values in the sidecar.
-          columns: The rows in the format of each of `places`; the last step may be a placeholder.
-            Images of array fields may be files.
-          fields: Paths of fields to return; all by default. `columns` may lack all others.
-          values: The values in the format of some or all `episode_places`.
+          columns: The rows in the format, by `paths`; the last step may be a placeholder. Images of
+            array fields may be files.
+          fields: Paths of fields to return; all by default. Only these fields need `columns`.
+          values: The values in the format of some or all `episode_paths`.
 
         Raises:
           ValueError: The values do not match, or are damaged.
         """
-        row = self.packed_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
+        row = self.parse_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
         num_steps, _, begin, end, final_known, is_terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
         derived_flags = self.derived_flags(int(num_steps), bool(final_known), bool(is_terminal))
         for name, column in derived_flags.items():
-            if len(other := row[FLAGS + name][0]) not in (0, num_steps):
-                raise ValueError(f"{name}: {len(other)} values, expected {num_steps}")
-            derived_flags[name] = other if len(other) else column
+            if len(flags := row[FLAGS + name][0]) not in (0, num_steps):
+                raise ValueError(f"{name}: {len(flags)} values, expected {num_steps}")
+            derived_flags[name] = flags if len(flags) else column
         steps = {
             path: derived_flags[path] if path in derived_flags else self._column(path, columns, row)
             for path in paths
@@ -407,7 +409,7 @@ class Sidecar:
     ) -> dict[str, np.ndarray]:
         """Derives the flags and discounts of an episode from its end.
 
-        The sidecar has only flags that differ.
+        The sidecar stores only flags that differ from them.
         """
         derived_flags: dict[str, np.ndarray] = step_flags([num_steps], [is_terminal])
         if self._derives_discount:
@@ -419,7 +421,7 @@ class Sidecar:
         return derived_flags
 
     def _num_rows(self, num_steps: int, is_known: bool) -> int:
-        """Returns the number of rows in the format of fields outside `final_row_places`."""
+        """Returns the number of rows in the format of fields outside `final_row_paths`."""
         return num_steps - (is_known or self.drops_final_row)
 
     def _value(self, path: str, row: Row) -> Any:
@@ -428,39 +430,39 @@ class Sidecar:
             return value
         return value.decode() if isinstance(value, bytes) else as_texts(value)
 
-    def _episode_values(self, row: Row, placed: Mapping[str, Any]) -> dict[str, Any]:
+    def _episode_values(self, row: Row, in_format: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the metadata of an episode, from the sidecar and from the format."""
-        stored = {path: self._value(path, row) for path in self.unplaced_metadata}
-        values = {**stored, **placed}
+        stored = {path: self._value(path, row) for path in self.stored_metadata}
+        values = {**stored, **in_format}
         for clip, first in map(_clip_paths, self.clips):
-            if clip in placed and stored[clip]:
-                values[clip] = whole_clip(placed[clip], Clip(stored[clip], int(stored[first])))
-        gone = self._clip_fields - placed.keys()
-        return {path: value for path, value in values.items() if path not in gone}
+            if clip in in_format and stored[clip]:
+                values[clip] = whole_clip(in_format[clip], Clip(stored[clip], int(stored[first])))
+        missing = self._clip_fields - in_format.keys()
+        return {path: value for path, value in values.items() if path not in missing}
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
-        if not self.unplaced_metadata:
+        if not self.stored_metadata:
             return {}
         about = dict(leaves_at(episode.metadata, None))
-        values = {path: value for path, value in about.items() if path not in self.episode_places}
+        values = {path: value for path, value in about.items() if path not in self.episode_paths}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
         for clip, first in map(_clip_paths, self.clips):
-            _, last_part = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
-            values |= {clip: b"" if last_part is None else last_part.data}
-            values |= {first: np.int64(0 if last_part is None else last_part.first)}
+            _, rest = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
+            values |= {clip: b"" if rest is None else rest.data}
+            values |= {first: np.int64(0 if rest is None else rest.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
-        return dict(match_columns(columns, self.unplaced_metadata, rows=1, where=episode.key))
+        return dict(match_columns(columns, self.stored_metadata, rows=1, where=episode.key))
 
     def _column(self, path: str, columns: Mapping[str, np.ndarray], row: Row) -> np.ndarray:
         """Returns the column of a field for all steps."""
         field, num_steps = self.steps[path], int(row[EPISODES][0])
-        if path not in self.places:
+        if path not in self.paths:
             column, num_rows = row[STEPS + path], num_steps
         else:
             column = columns[path]
-            num_rows = num_steps - (0 if path in self.final_row_places else int(row[EPISODES][1]))
+            num_rows = num_steps - (0 if path in self.final_row_paths else int(row[EPISODES][1]))
             if column.dtype.kind == "O" and not (field.is_text or field.encoding):
-                column = _decoded(column, field)
+                column = _decode_images(column, field)
             if num_rows < num_steps == len(column):  # The last row is a placeholder.
                 column = column[:num_rows]
         if column.dtype.kind != "O" and None not in field.shape:
@@ -474,18 +476,18 @@ class Sidecar:
 
     @property
     def _final_paths(self) -> list[str]:
-        return [path for path in self.places if path not in self.final_row_places]
+        return [path for path in self.paths if path not in self.final_row_paths]
 
     @property
-    def _unplaced_steps(self) -> list[str]:
+    def _stored_steps(self) -> list[str]:
         derived_flags = {rlds.DISCOUNT} if self._derives_discount else set()
-        return [path for path in self.steps if path not in self.places.keys() | derived_flags]
+        return [path for path in self.steps if path not in self.paths.keys() | derived_flags]
 
     @property
     def _derives_discount(self) -> bool:
         """True if the discount is derived from the flags."""
         field = self.steps.get(rlds.DISCOUNT)
-        return rlds.DISCOUNT not in self.places and is_derived(rlds.DISCOUNT, field)
+        return rlds.DISCOUNT not in self.paths and is_derived(rlds.DISCOUNT, field)
 
     @property
     def _clip_fields(self) -> set[str]:
@@ -493,10 +495,10 @@ class Sidecar:
         return {path for camera in self.clips for path in _clip_paths(camera)}
 
     @property
-    def unplaced_metadata(self) -> dict[str, Field]:
+    def stored_metadata(self) -> dict[str, Field]:
         """The fields of episodes that are in the sidecar."""
-        placed = self.episode_places.keys() - self._clip_fields
-        return {path: field for path, field in self.episode.items() if path not in placed}
+        in_format = self.episode_paths.keys() - self._clip_fields
+        return {path: field for path, field in self.episode.items() if path not in in_format}
 
     @functools.cached_property
     def stored(self) -> dict[str, Field]:
@@ -508,16 +510,16 @@ class Sidecar:
             KEY: Field(str),
             FILE: Field(str),
             **{FLAGS + name: field for name, field in derived_flags.items()},
-            **{EPISODE + path: field for path, field in self.unplaced_metadata.items()},
+            **{EPISODE + path: field for path, field in self.stored_metadata.items()},
             **{FINAL + path: self.steps[path] for path in self._final_paths},
-            **{STEPS + path: self.steps[path] for path in self._unplaced_steps},
+            **{STEPS + path: self.steps[path] for path in self._stored_steps},
         }
 
     @functools.cached_property
     def _legacy_rows(self) -> LegacyRows:
         final = {path: self.steps[path] for path in self._final_paths}
-        steps = {path: field for path, field in self.steps.items() if path not in self.places}
-        return LegacyRows(steps, final, self.unplaced_metadata, self.derived_flags)
+        steps = {path: field for path, field in self.steps.items() if path not in self.paths}
+        return LegacyRows(steps, final, self.stored_metadata, self.derived_flags)
 
 
 class LostSidecarError(SourceError):
@@ -566,7 +568,7 @@ class SidecarWriter:
         """Writes the sidecar values of the next episode.
 
         Raises:
-          ValueError: The episode has not the fields that were declared.
+          ValueError: The episode lacks the declared fields.
         """
         self.add_row(self.sidecar.row(episode))
 
@@ -576,26 +578,26 @@ class SidecarWriter:
         assert self._columns is not None
         self._columns.add(row)
 
-    def copy(self, other: StoredSidecar | None, split: str, index: int) -> None:
+    def copy(self, source: StoredSidecar | None, split: str, index: int) -> None:
         """Copies the stored row of the next episode from another sidecar of the same fields."""
-        assert other is not None
-        row = other.row(split, index)
+        assert source is not None
+        row = source.row(split, index)
         if (
             self._pending_copy is None
-            or self._pending_copy[0] is not other
+            or self._pending_copy[0] is not source
             or self._pending_copy[1].stop != row
         ):
             self._flush_copy()
-            self._pending_copy = other, range(row, row)
-        self._pending_copy = other, range(self._pending_copy[1].start, row + 1)
+            self._pending_copy = source, range(row, row)
+        self._pending_copy = source, range(self._pending_copy[1].start, row + 1)
         if len(self._pending_copy[1]) == _MAX_COPY_EPISODES:
             self._flush_copy()
 
     def _flush_copy(self) -> None:
         """Copies the pending rows of another sidecar."""
         if self._pending_copy is not None and self._columns is not None:
-            other, rows = self._pending_copy
-            other.add_to(self._columns, rows)
+            source, rows = self._pending_copy
+            source.add_to(self._columns, rows)
         self._pending_copy = None
 
     def close(self) -> None:
@@ -649,7 +651,7 @@ class StoredSidecar:
         read: Callable[[str, int, int], Any],
         files: Sequence[epath.Path] = (),
     ) -> StoredSidecar:
-        """Returns the sidecar with the JSON that a `SidecarWriter` wrote.
+        """Reads the JSON of a `SidecarWriter`; returns the sidecar.
 
         Args:
           text: The JSON.
@@ -670,13 +672,13 @@ class StoredSidecar:
 
     @classmethod
     def in_folder(
-        cls, directory: str | os.PathLike[str], older: str = "", digest: Any = None
+        cls, directory: str | os.PathLike[str], legacy_folder: str = "", digest: Any = None
     ) -> StoredSidecar | None:
         """Returns the sidecar in the folder of a dataset; None if there is none.
 
         Args:
           directory: The folder of the dataset.
-          older: The subfolder of sidecars of earlier releases.
+          legacy_folder: The subfolder of sidecars of earlier releases.
           digest: The digest of the sidecar in the metadata of the data; None without one.
 
         Raises:
@@ -686,7 +688,7 @@ class StoredSidecar:
         check_link(directory)
         folder = stores.as_path(directory) / FOLDER
         if not is_there(folder / _TEXT_FILE):
-            return _legacy_in(stores.as_path(directory) / older, folder, digest)
+            return _legacy_in(stores.as_path(directory) / legacy_folder, folder, digest)
         (file,) = require_files(folder / _TEXT_FILE)
         stored = cls.from_text(file.read_bytes(), file, _FolderStreams(folder / _COLUMNS), [file])
         if digest is not None and stored.sidecar.digest != digest:
@@ -697,14 +699,14 @@ class StoredSidecar:
     def __len__(self) -> int:
         return len(self._columns)
 
-    def check_number(self, number: int) -> None:
+    def check_count(self, num_episodes: int) -> None:
         """Checks the number of episodes of the sidecar, as other programs may append to the data.
 
         Raises:
-          LostSidecarError: The numbers differ.
+          LostSidecarError: The data has another number of episodes.
         """
-        if not self.sidecar.is_metadata_only and len(self) != number:
-            fault = f"it has {len(self)} episodes, and the data {number}"
+        if not self.sidecar.is_metadata_only and len(self) != num_episodes:
+            fault = f"it has {len(self)} episodes, and the data {num_episodes}"
             raise _lost_error(self.path, f"it belongs to other data: {fault}")
 
     def row(self, split: str, index: int) -> int:
@@ -715,7 +717,7 @@ class StoredSidecar:
         """Returns the key of an episode of a split.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The key is damaged.
         """
         with source_errors(self.path):
             return self._columns.keys[self.row(split, index)]
@@ -736,7 +738,7 @@ class StoredSidecar:
         """Adds rows to the columns of another sidecar of the same fields.
 
         Raises:
-          SourceError: They are damaged.
+          SourceError: The rows are damaged.
         """
         with source_errors(self.path):
             columns.extend(self._columns, rows.start, rows.stop)
@@ -745,13 +747,13 @@ class StoredSidecar:
         """Returns the row of an episode of a split, for `Sidecar.unpack`.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The row is damaged.
         """
         return self._columns.row(self.row(split, index))
 
 
 class PackedSidecar(StoredSidecar):
-    """A sidecar with one packed record for each episode, such as those of earlier releases.
+    """A sidecar with one packed record for each episode, as in earlier releases.
 
     Args:
       sidecar: The layout.
@@ -761,7 +763,7 @@ class PackedSidecar(StoredSidecar):
       files: The files of the sidecar, for `Source.inputs`.
 
     Attributes:
-      is_legacy: True if an earlier release wrote it. Then keys and lengths are kept in the cache.
+      is_legacy: True for sidecars of earlier releases, whose keys and lengths are cached.
     """
 
     is_legacy = False
@@ -794,7 +796,7 @@ class PackedSidecar(StoredSidecar):
           rows: Returns a range of bytes of all records.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The sidecar is damaged.
         """
         with source_errors(path):
             sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
@@ -819,7 +821,7 @@ class PackedSidecar(StoredSidecar):
 
     def _row(self, row: int) -> Row:
         with source_errors(self.path, row=row):
-            return self.sidecar.packed_row(bytes(self._packed(row)))
+            return self.sidecar.parse_row(bytes(self._packed(row)))
 
     @functools.cached_property
     def _columns(self) -> Columns:  # type: ignore[override]
@@ -871,7 +873,7 @@ class _FolderStreams:
 
 
 def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> StoredSidecar | None:
-    """Returns the sidecar of a dataset folder in the form of an earlier release, if it has one."""
+    """Returns the sidecar of a dataset folder from an earlier release; None without one."""
     check_link(directory)
     if digest is not None:
         raise _lost_error(folder, "it is missing", digest)
@@ -894,8 +896,8 @@ def _lost_error(file: str | os.PathLike[str], reason: str, digest: Any = None) -
     """Returns the error for a sidecar that does not belong to the data."""
     suffix = f" of digest {digest}" if digest is not None else ""
     return LostSidecarError(
-        f"{reason}. The data has a sidecar{suffix}, with what its format has no place for, such as "
-        f"final observations and texts. Copy {FOLDER} together with the data",
+        f"{reason}. The data has a sidecar{suffix} with values that its format cannot hold, such "
+        f"as final observations and texts. Copy {FOLDER} together with the data",
         file=file,
     )
 
@@ -912,7 +914,7 @@ def _record_bytes(bounds: np.ndarray, rows: Callable[[int, int], np.ndarray], in
     return rows(begin, end).tobytes()
 
 
-def _decoded(column: np.ndarray, field: Field) -> np.ndarray:
+def _decode_images(column: np.ndarray, field: Field) -> np.ndarray:
     image = Image(shape=field.shape, dtype=field.column_dtype)
     images = [tfds_files.decode_image(data, image) for data in column]
     return np.stack(images) if images else np.zeros((0, *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Sources: readers of raw data as episodes, one at a time, each with a permanent key.
 
-A source reads one raw format, independently of how datasets are written. Several processes can read
-the parts of a source in parallel. The episodes of a part always come in the same order, and reading
-can begin after any of them, so that an interrupted conversion can resume. Only one episode is in
-memory at a time, or a bounded group of small ones.
+A source reads one raw format. Several processes can read the parts of a source in parallel. The
+episodes of a part always have the same order, and reading can begin after any of them, so that an
+interrupted conversion can resume. Only one episode is in memory at a time, or a bounded group of
+small ones.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = [
     "Examples",
     "Fields",
     "Lengths",
+    "Location",
     "NoRandomAccessError",
     "Origin",
     "Outline",
-    "Place",
     "Source",
     "SourceEpisode",
     "SourceError",
@@ -101,7 +101,7 @@ class Outline(NamedTuple):
     Attributes:
       num_steps: The number of steps.
       num_transitions: The number of steps with an action and its result. The last step has none
-        (its action is a placeholder, or the next observation is unknown), unless it is terminal.
+        (its action is a placeholder, or the next observation is unknown), except a terminal step.
       final_observation_known: See `SourceEpisode`.
     """
 
@@ -124,8 +124,8 @@ class Lengths(NamedTuple):
     final_observation_known: Any = None
 
     @classmethod
-    def of(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
-        """Returns lengths of episodes that all have, or all lack, a known final observation."""
+    def create(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
+        """Returns lengths of episodes of which either all or none have a final observation."""
         lengths = np.asarray(num_steps, np.int64).reshape(-1)
         if final_observation_known is None:
             return cls(lengths)
@@ -138,13 +138,12 @@ class Lengths(NamedTuple):
         return self.num_transitions is not None and self.final_observation_known is not None
 
     @classmethod
-    def joined(cls, all_lengths: Sequence[Lengths]) -> Lengths:
+    def concatenate(cls, all_lengths: Sequence[Lengths]) -> Lengths:
         """Returns the lengths of the episodes of several splits, one after the other."""
         if not all_lengths:
-            return cls.of([], final_observation_known=False)
-        pieces: Any = zip(*all_lengths)
-        arrays: Any = (None if any(p is None for p in ps) else np.concatenate(ps) for ps in pieces)
-        return cls(*arrays)
+            return cls.create([], final_observation_known=False)
+        columns: Any = zip(*all_lengths)
+        return cls(*(None if any(c is None for c in cs) else np.concatenate(cs) for cs in columns))
 
     def take(self, episodes: Any) -> Lengths:
         """Returns the lengths of some of the episodes."""
@@ -175,7 +174,7 @@ class SourceEpisode:
       complete: False if the recording or the file ends within the episode.
       metadata: The fields of the episode that the source declares in `episode_fields`.
       counts: The contribution of the episode to the `totals` of `Can`.
-      fraction: The share of its part that has been read with this episode, if known.
+      fraction: The share of the part of the source that is read after this episode, if available.
     """
 
     key: str
@@ -245,7 +244,7 @@ class DamagedEpisode:
     Attributes:
       key: The key of the episode, or a description of its location.
       error: The error, and its location.
-      ends_part: True if no later episode of its part can be read either. Then reading stops here.
+      ends_part: True if the later episodes of the part are unreadable, too: reading stops here.
     """
 
     key: str
@@ -284,17 +283,17 @@ class About:
     """The description, license, metadata and options of a dataset.
 
     Attributes:
-      name: The name of the dataset, as its files have it.
-      version: Its version.
+      name: The name of the dataset in its files.
+      version: The version of the dataset.
       description: A description of the data, in a sentence or two.
       homepage: The website of the dataset.
       citation: The citation (BibTeX).
       license: The license: the terms of use.
       metadata: Further metadata of the files, in the types of JSON.
-      options: The options that the episodes depend on, beside the files, in the types of JSON.
-      aliases: The paths of fields by the names that the format has for them. Edits and conditions
-        know fields by both. A path is one in `Episodes.spec`, of a field or of all below it;
-        `steps` stands for the number of steps.
+      options: The options that the episodes depend on, in the types of JSON.
+      aliases: The paths of fields by their names in the format; edits and conditions accept both.
+        A path is that of a field, or of a group of fields, in `Episodes.spec`; `steps` stands for
+        the number of steps.
       finite: The paths of fields of steps that must be neither NaN nor infinite.
       images_as_png: Whether a TFDS dataset stores uint8 arrays of shape
         `(height, width, 1 | 3 | 4)` as PNG files.
@@ -338,16 +337,16 @@ class Fields:
         return dataclasses.replace(self, **changes)
 
     def step_paths(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Returns the paths of the wanted fields and flags of a step, without `steps/`.
+        """Returns the paths of requested fields and flags of a step, without `steps/`.
 
         Args:
-          paths: Paths as `Source.read` takes them; all if None.
+          paths: The requested paths, see `Source.read`; all if None.
         """
         leaves = {**self.steps, **dict.fromkeys(self.flags)}
         return _filter_paths([path for path, _ in leaves_at(leaves, None)], paths, f"{rlds.STEPS}/")
 
     def episode_paths(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Returns the paths of the wanted fields of an episode; see `step_paths`."""
+        """Returns the paths of requested fields of an episode; see `step_paths`."""
         return _filter_paths([path for path, _ in leaves_at(self.episode, None)], paths, "")
 
 
@@ -372,14 +371,14 @@ class Can:
 
     Attributes:
       lengths: Takes a split. Returns the lengths of its episodes, without reading them.
-      reads_rows: True if `read` can leave out rows that are not requested.
-      video: The form in which `rlds.sources.open` gives the video of episodes: "packets", in
-        fields of the episodes, or "frames", in those of the steps; see `rlds.video`. If the source
-        offers it, "png" or "jpeg" files in those of the steps.
-      quality: The quality of such JPEG files.
+      reads_rows: True if `read` can skip rows that are not requested.
+      video: The form of video in the episodes of `rlds.sources.open`: "packets" in fields of the
+        episodes, or "frames" in fields of the steps; see `rlds.video`. If the source offers it,
+        "png" or "jpeg" files in fields of the steps.
+      quality: The quality of the JPEG files of `video`.
       totals: Takes a split. Returns the expected sums of the `counts` of its episodes, from other
         facts in the raw data, such as the length of an array.
-      faults: Takes a split. Yields errors in its files that reading its episodes does not find.
+      faults: Takes a split. Yields errors of its files that reading its episodes does not detect.
       origin: Takes a split and an index. Returns the origin of an episode; None if unknown without
         reading it.
       shards: Takes a split. Returns the number of episodes of each of its shards.
@@ -390,7 +389,7 @@ class Can:
       keeps_keys: True if the files store the keys of the episodes.
       examples: The stored form of the episodes, if the data is a TFDS dataset.
       sidecar: Returns the `StoredSidecar` of an export, or None. `rlds.sources.open` restores the
-        episodes with it, see `rlds.sources.restored`.
+        episodes with it, see `rlds.sources.restored_source`.
     """
 
     lengths: Callable[[str], Lengths | None] | None = None
@@ -416,18 +415,18 @@ class AnySource(abc.ABC):
     files. Its constructor checks everything that it can without reading all of the data.
 
     The data may be damaged, or hostile. Callers read it through `rlds.sources.reading`, which turns
-    any error of a method that is caused by the data into a `SourceError`. A `TypeError`,
-    `AttributeError` or `NameError` of a class outside of this project is not changed. In
+    errors of methods that damaged data causes into `SourceError`s. A `TypeError`, `AttributeError`
+    or `NameError` of a class outside of this project is not changed. In
     `__init__`, where a `ValueError`, `TypeError` or `KeyError` may be about the arguments, use
     `source_errors` around the code that reads.
 
     Attributes:
       splits: The names of the splits.
-      bases: The wrapped sources; empty if it reads files.
+      bases: The wrapped sources; empty for a source that reads files.
       opened: The state of the files on opening: `rlds.sources.reading` compares it after each read.
         None in an object store. A source sets it if its path is not the folder of the dataset.
-      may_grow: True if other programs may append to its files, as only the episodes that existed on
-        opening are read. Other changes of the files are an error.
+      may_grow: True if other programs may append to the files; only the episodes that existed on
+        opening are read. Any other change of the files is an error.
     """
 
     splits: Sequence[str] = ("train",)
@@ -463,7 +462,7 @@ class Stream(AnySource):
 
     @abc.abstractmethod
     def parts(self, split: str) -> Sequence[str]:
-        """Returns the names of the parts of a split, in order. Depends on `inputs` alone."""
+        """Returns the names of the parts of a split, in order; `inputs` alone determine them."""
 
     @abc.abstractmethod
     def episodes(
@@ -474,12 +473,12 @@ class Stream(AnySource):
         Args:
           split: The split.
           part: One of the parts of the split.
-          after: The key of an episode of the part: it and those before it are left out.
+          after: The key of an episode of the part; only the later episodes are yielded.
         """
 
 
 class Source(AnySource):
-    """Episodes of which any can be read, by its index in a split."""
+    """A source with random access to episodes, by their index in a split."""
 
     @abc.abstractmethod
     def num_episodes(self, split: str) -> int:
@@ -506,21 +505,21 @@ class Source(AnySource):
           index: The episode.
           fields: The paths of the requested fields, such as `steps/observation/camera`,
             `steps/is_terminal` or `instruction`; all if None. The result may have more.
-          rows: The requested steps: all, unless it `can.reads_rows`. Then they are a slice of
+          rows: The requested steps: always all without `can.reads_rows`; otherwise a slice of
             consecutive steps, which may end after the last step.
 
         Raises:
-          SourceError: The episode is damaged. Others may be readable.
+          SourceError: The episode is damaged. Other episodes may be readable.
         """
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of an episode in a source.
 
     Attributes:
       source: The source.
       split: One of its splits.
-      index: The number of the episode in the split.
+      index: The index of the episode in the split.
     """
 
     source: Source
@@ -531,7 +530,7 @@ class Place(NamedTuple):
 class NoRandomAccessError(TypeError, ValueError):
     """The source has no random access: its episodes can only be read in order.
 
-    It is a `ValueError`, too, which commands report in one line.
+    It is also a `ValueError`, which commands report in one line.
     """
 
 
@@ -556,7 +555,7 @@ def _filter_paths(all_paths: list[str], paths: Iterable[str] | None, prefix: str
 
 
 def step_aliases(source: AnySource) -> dict[str, str]:
-    """Returns the paths of fields of a step, by the names that the format has for them."""
+    """Returns the paths of fields of a step, by their names in the format."""
     root = f"{rlds.STEPS}/"
     aliases = source.about.aliases.items()
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}

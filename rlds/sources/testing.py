@@ -111,7 +111,7 @@ def check_view(view: View) -> None:
     for split in view.splits:
         episodes = Episodes(view, split)
         table = feeds.open(episodes, decode_images=False, progress=False)
-        touched = view.touches(split, np.arange(len(episodes)))
+        touched = view.changed_episodes(split, np.arange(len(episodes)))
         for number, episode in enumerate(episodes):
             where = f"split {split!r}, episode {number} ({episode.key})"
             rows = np.random.default_rng(number).permutation(len(episode))
@@ -120,9 +120,9 @@ def check_view(view: View) -> None:
             for path, values in columns.items():
                 wrong = difference(values, as_array(at(episode.steps, path))[rows])
                 _expect(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
-            base = reading.read(*view.place(split, number))
-            first = int(view.at(split, np.array([number]), np.zeros(1, np.int64))[0])
-            for path, there in (view.names or {}).items() if not touched[number] else ():
+            base = reading.read(*view.locate(split, number))
+            first = int(view.base_steps(split, np.array([number]), np.zeros(1, np.int64))[0])
+            for path, there in (view.base_paths or {}).items() if not touched[number] else ():
                 if path.startswith(root):
                     column = at(base.steps, there.removeprefix(root))[first : first + len(episode)]
                     wrong = difference(at(episode.steps, path.removeprefix(root)), column)
@@ -190,7 +190,7 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
         got = expected if column is None else column.tolist()
         _expect(f"{where}, all of {name}", got, expected, "those of the episodes")
     if isinstance(source, Source):
-        keys = [source.key(*episodes.place(number)) for number in range(len(read))]
+        keys = [source.key(*episodes.locate(number)) for number in range(len(read))]
         _expect(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
 
 

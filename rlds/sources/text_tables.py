@@ -175,5 +175,5 @@ class Renumbered(View):
         return changed
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         return np.full(len(episodes), not self.is_copied)

@@ -173,7 +173,7 @@ class FramesSource(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        about = None if rows.number is None or fields is not None else nest(values)
+        about = None if rows.episode_index is None or fields is not None else nest(values)
         new_values = self._without_clips(values)
         names = self.fields.step_paths(fields)
         for path in names:

@@ -25,8 +25,8 @@ from rlds.sources.source import (
     Columns,
     Fields,
     Lengths,
+    Location,
     Origin,
-    Place,
     Source,
     SourceEpisode,
     SourceError,
@@ -34,19 +34,19 @@ from rlds.sources.source import (
 from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = [
-    "Chosen",
+    "BaseEpisodes",
     "RowContext",
     "SelectedSource",
     "View",
+    "changed_episodes",
     "flat",
     "nested",
     "num_steps_of",
     "read_values",
-    "stored_at",
-    "stored_names",
-    "taken",
-    "touched",
-    "traced",
+    "select_rows",
+    "stored_location",
+    "stored_paths",
+    "trace",
     "values_of",
     "with_values",
 ]
@@ -55,17 +55,17 @@ _STEPS = f"{rlds.STEPS}/"
 _FACTS = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
 
 
-class Chosen(NamedTuple):
+class BaseEpisodes(NamedTuple):
     """Requested episodes of a view that lie in one split of one base.
 
     Attributes:
-      at: The positions of these episodes among the requested ones.
+      positions: The positions of these episodes among the requested ones.
       source: The base.
       split: The split of the base.
-      episodes: Their numbers in that split, int64.
+      episodes: The indices of the episodes in that split, int64.
     """
 
-    at: Any
+    positions: Any
     source: Source
     split: str
     episodes: np.ndarray
@@ -76,20 +76,20 @@ class RowContext(NamedTuple):
 
     Attributes:
       split: The split of the view.
-      episodes: The number of the episode of each row, int64 of shape `[rows]`.
+      episodes: The index of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, int64 of shape `[rows]`.
-      values_at: Returns the values of fields of the bases at other steps. Its arguments are the
+      base_values: Returns the values of fields of the bases at other steps. Its arguments are the
         paths of the fields, and a step of the base for each row.
-      number: The number of the episode, if all rows are of one episode; None otherwise.
-      episode: This episode in the base; None if the rows are of several episodes.
+      episode_index: The index of the episode, if all rows are of one episode; None otherwise.
+      episode: The episode in the base; None if the rows are of several episodes.
       siblings: The paths of the fields that other calls compute for the same rows.
     """
 
     split: str
     episodes: np.ndarray
     steps: np.ndarray
-    values_at: Callable[[Collection[str], np.ndarray], Mapping[str, Any]]
-    number: int | None = None
+    base_values: Callable[[Collection[str], np.ndarray], Mapping[str, Any]]
+    episode_index: int | None = None
     episode: SourceEpisode | None = None
     siblings: Collection[str] = ()
 
@@ -97,9 +97,9 @@ class RowContext(NamedTuple):
 class View(Source):
     """A source that wraps other sources.
 
-    Everything that a derived class does not override is that of the bases. A view of episodes
-    overrides `splits`, `num_episodes` and `where`; a view of steps, `at` and `lengths`; a view of
-    fields, `fields`, `changed_paths`, `needs`, `make`, and `names` for exports and edits.
+    The defaults of all methods return the data of the bases. A view of episodes overrides `splits`,
+    `num_episodes` and `base_episodes`; a view of steps, `base_steps` and `lengths`; a view of
+    fields, `fields`, `changed_paths`, `needs`, `make`, and `base_paths` for exports and edits.
 
     Args:
       *bases: The wrapped sources.
@@ -107,9 +107,9 @@ class View(Source):
     Attributes:
       shares_table: True if the view and its base share a table of episodes.
       keeps_values: True if the fields of the bases have the same values in the view, except in
-        the episodes of `touches`.
-      touches_only_keys: True if the episodes of `touches` differ by their keys only.
-      looks_around: True if `make` needs all steps of an episode.
+        the episodes of `changed_episodes`.
+      changes_only_keys: True if the episodes of `changed_episodes` differ by their keys only.
+      uses_all_steps: True if `make` needs all steps of an episode.
       changed_paths: The paths of the fields that `make` changes or adds; None if it may change any.
       options: Options that the episodes depend on, for `About.options`.
       decodes: The paths of the fields of steps whose images `make` decodes.
@@ -118,8 +118,8 @@ class View(Source):
 
     shares_table: ClassVar[bool] = False
     keeps_values: ClassVar[bool] = False
-    touches_only_keys: ClassVar[bool] = False
-    looks_around: ClassVar[bool] = False
+    changes_only_keys: ClassVar[bool] = False
+    uses_all_steps: ClassVar[bool] = False
 
     changed_paths: Collection[str] | None = None
     bases: Sequence[Source]
@@ -161,30 +161,30 @@ class View(Source):
     def num_episodes(self, split: str) -> int:
         return self.bases[0].num_episodes(split)
 
-    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
-        """Returns the episodes of the bases for those of a split, by their numbers."""
-        return [Chosen(slice(None), self.bases[0], split, episodes)]
+    def base_episodes(self, split: str, episodes: np.ndarray) -> Sequence[BaseEpisodes]:
+        """Returns the episodes of the bases for episodes of a split, by index."""
+        return [BaseEpisodes(slice(None), self.bases[0], split, episodes)]
 
     @property
     def has_all(self) -> bool:
         """Whether the view has all episodes of its single base, in order."""
-        return not (self.overrides("where") or self.overrides("num_episodes"))
+        return not (self.overrides("base_episodes") or self.overrides("num_episodes"))
 
-    def place(self, split: str, index: int) -> Place:
+    def locate(self, split: str, index: int) -> Location:
         """Returns the base, split and index of an episode."""
-        if not self.overrides("where"):
-            return Place(self.bases[0], split, index)
-        [(_, source, split, [number])] = self.where(split, np.array([index], np.int64))
-        return Place(source, split, int(number))
+        if not self.overrides("base_episodes"):
+            return Location(self.bases[0], split, index)
+        [(_, source, split, [row])] = self.base_episodes(split, np.array([index], np.int64))
+        return Location(source, split, int(row))
 
     @override
     def key(self, split: str, index: int) -> str:
-        source, split, index = self.place(split, index)
+        source, split, index = self.locate(split, index)
         return source.key(split, index)
 
     # --- Steps.
 
-    def at(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Returns the step indices in the bases for steps of this view."""
         del split, episodes
         return steps
@@ -219,9 +219,9 @@ class View(Source):
         del rows, fields
         return values
 
-    def takes_whole(self, fields: Collection[str] | None) -> bool:
+    def needs_all_steps(self, fields: Collection[str] | None) -> bool:
         """Whether `make` needs all steps of an episode for some of the fields."""
-        return not self.is_by_rows or (self.looks_around and self.makes(fields))
+        return not self.is_by_rows or (self.uses_all_steps and self.makes(fields))
 
     def makes(self, fields: Collection[str] | None) -> bool:
         """Whether `make` changes some of the fields."""
@@ -232,7 +232,7 @@ class View(Source):
 
     @property
     def is_by_rows(self) -> bool:
-        """Whether `make` does all changes, so that it can make any rows."""
+        """Whether `make` does all changes, so that it can compute any rows."""
         return not (self.overrides("read") or self.overrides("values"))
 
     def overrides(self, method: str) -> bool:
@@ -240,42 +240,42 @@ class View(Source):
         return getattr(type(self), method) is not getattr(View, method)
 
     @functools.cached_property
-    def names(self) -> Mapping[str, str] | None:
-        """For fields with unchanged values, their paths in the bases; None if all are changed.
+    def base_paths(self) -> Mapping[str, str] | None:
+        """The paths in the bases by the paths of unchanged fields; None if all fields change.
 
-        The episodes of `touches` are exceptions.
+        The episodes of `changed_episodes` are exceptions.
         """
-        makes_others = self.overrides("make") or self.overrides("read")
+        makes_values = self.overrides("make") or self.overrides("read")
         only_adds = self.changed_paths is not None and self._added == {*self.changed_paths}
-        if makes_others and not (self.keeps_values or only_adds):
+        if makes_values and not (self.keeps_values or only_adds):
             return None
-        here = {*_paths(self.fields)}
-        return {path: path for path in self.paths if path in here}
+        own_paths = {*_paths(self.fields)}
+        return {path: path for path in self.paths if path in own_paths}
 
     @property
     def paths(self) -> Sequence[str]:
         """The paths of the fields of the bases."""
         return _paths(self.bases[0].fields)
 
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        """Returns a mask of the episodes whose values differ from those that `names` refers to."""
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
+        """Returns a mask of the episodes whose values differ from the fields of `base_paths`."""
         del split
         return np.zeros(len(episodes), np.bool_)
 
     @functools.cached_property
     def is_as_stored(self) -> bool:
         """Whether the episodes equal those of the bases in all fields."""
-        here, there = _paths(self.fields), _paths(self.bases[0].fields)
-        return here == there and self.names == {path: path for path in here}
+        paths = _paths(self.fields)
+        return paths == self.paths and self.base_paths == dict(zip(paths, paths))
 
-    def over(self, *bases: Source) -> Self:
+    def with_bases(self, *bases: Source) -> Self:
         """Returns the same view over other sources with the same fields."""
-        again = copy.copy(self)
+        view = copy.copy(self)
         for name, value in vars(type(self)).items():
             if isinstance(value, functools.cached_property):
-                vars(again).pop(name, None)
-        again.bases = bases
-        return again
+                vars(view).pop(name, None)
+        view.bases = bases
+        return view
 
     # --- Reading.
 
@@ -294,36 +294,36 @@ class View(Source):
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         """Reads an episode; returns the episode of the base, and the values of the view by path."""
-        base = self.place(split, index)
+        base = self.locate(split, index)
         needs = None if fields is None else self.needs(fields)
-        is_made = self.makes(fields)
-        if is_made and needs is not None:
+        makes_fields = self.makes(fields)
+        if makes_fields and needs is not None:
             needs = {*needs, *self._field_for_length(base.source, needs)}
         steps = None
-        is_whole = self.takes_whole(fields)
-        base_rows = ALL_ROWS if is_whole else rows
-        if self.overrides("at"):
-            before = Lengths(*(np.array([number]) for number in reading.outline(*base)))
-            [length] = self.lengths(split, np.array([index]), before).num_steps
+        is_complete = self.needs_all_steps(fields)
+        base_rows = ALL_ROWS if is_complete else rows
+        if self.overrides("base_steps"):
+            base_lengths = Lengths(*(np.array([value]) for value in reading.outline(*base)))
+            [length] = self.lengths(split, np.array([index]), base_lengths).num_steps
             steps = np.arange(*base_rows.indices(int(length)), dtype=np.int64)
-            steps = self.at(split, np.full(len(steps), index), steps)
+            steps = self.base_steps(split, np.full(len(steps), index), steps)
             base_rows = _bounding_slice(steps)
         episode, values = read_values(base, needs, base_rows)
         if steps is not None:
             is_run = np.array_equal(steps, np.arange(base_rows.start, base_rows.stop))
-            values = values if is_run else taken(values, steps - base_rows.start)
-        if is_made:
-            number = num_steps_of(values)
-            begin = 0 if is_whole else (rows.start or 0)
+            values = values if is_run else select_rows(values, steps - base_rows.start)
+        if makes_fields:
+            num_steps = num_steps_of(values)
+            begin = 0 if is_complete else (rows.start or 0)
 
-            def other_values(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
+            def base_values(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
                 base_rows = _bounding_slice(steps)
-                return taken(read_values(base, names, base_rows)[1], steps - base_rows.start)
+                return select_rows(read_values(base, names, base_rows)[1], steps - base_rows.start)
 
-            numbers = np.full(number, index), np.arange(begin, begin + number)
-            context = RowContext(split, *numbers, other_values, index, episode)
+            indices = np.full(num_steps, index), np.arange(begin, begin + num_steps)
+            context = RowContext(split, *indices, base_values, index, episode)
             values = self.make(values, context, fields)
-        return episode, taken(values, rows) if is_whole and rows != ALL_ROWS else values
+        return episode, select_rows(values, rows) if is_complete and rows != ALL_ROWS else values
 
     def _field_for_length(self, source: Source, needs: Collection[str]) -> list[str]:
         """Returns a field that gives the number of steps, if no field of steps is requested."""
@@ -334,50 +334,49 @@ class View(Source):
     @property
     @override
     def can(self) -> Can:
-        of = [base.can for base in self.bases]
-        first, has_rows = of[0], not self.overrides("at")
+        all_can = [base.can for base in self.bases]
+        first, has_base_steps = all_can[0], not self.overrides("base_steps")
         return Can(
-            lengths=self._lengths if all(can.lengths for can in of) else None,
-            reads_rows=all(can.reads_rows for can in of),
+            lengths=self._lengths if all(can.lengths for can in all_can) else None,
+            reads_rows=all(can.reads_rows for can in all_can),
             video=first.video,
             quality=first.quality,
             totals=first.totals if self.has_all else None,
-            faults=self._faults if any(can.faults for can in of) else None,
-            origin=self._origin if has_rows and all(can.origin for can in of) else None,
+            faults=self._faults if any(can.faults for can in all_can) else None,
+            origin=self._origin if has_base_steps and all(can.origin for can in all_can) else None,
             shards=first.shards if self.has_all else None,
-            image_files=self._image_files if any(can.image_files for can in of) else None,
-            hold_open=self._hold_open if any(can.hold_open for can in of) else None,
+            image_files=self._image_files if any(can.image_files for can in all_can) else None,
+            hold_open=self._hold_open if any(can.hold_open for can in all_can) else None,
         )
-
-    def _all_episodes(self, split: str) -> Sequence[Chosen]:
-        return self.where(split, np.arange(self.num_episodes(split)))
 
     def _lengths(self, split: str) -> Lengths | None:
         episodes = np.arange(self.num_episodes(split))
-        chosen = self.where(split, episodes)
+        groups = self.base_episodes(split, episodes)
         known_lengths = [
-            lengths.take(each.episodes)
-            for each in chosen
-            if (lengths := reading.lengths(each.source, each.split)) is not None
+            lengths.take(group.episodes)
+            for group in groups
+            if (lengths := reading.lengths(group.source, group.split)) is not None
         ]
-        if len(known_lengths) < len(chosen):
+        if len(known_lengths) < len(groups):
             return None
-        order = np.concatenate([episodes[:0], *(episodes[each.at] for each in chosen)])
-        return self.lengths(split, episodes, Lengths.joined(known_lengths).take(np.argsort(order)))
+        order = np.concatenate([episodes[:0], *(episodes[group.positions] for group in groups)])
+        lengths = Lengths.concatenate(known_lengths).take(np.argsort(order))
+        return self.lengths(split, episodes, lengths)
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        for source, name in dict.fromkeys((c.source, c.split) for c in self._all_episodes(split)):
+        groups = self.base_episodes(split, np.arange(self.num_episodes(split)))
+        for source, name in dict.fromkeys((group.source, group.split) for group in groups):
             if (faults := source.can.faults) is not None:
                 yield from faults(name)
 
     def _origin(self, split: str, index: int) -> Origin | None:
-        source, split, index = self.place(split, index)
+        source, split, index = self.locate(split, index)
         origin = source.can.origin
         return None if origin is None else origin(split, index)
 
     def _image_files(self) -> AnySource:
         """Returns the view over bases with undecoded image files."""
-        return self.over(*map(reading.with_image_files, self.bases))
+        return self.with_bases(*map(reading.with_image_files, self.bases))
 
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
@@ -393,14 +392,15 @@ class SelectedSource(View):
 
     Args:
       source: The other source.
-      chosen: The numbers of the episodes of each split.
+      indices: The indices of the episodes of each split.
       condition: The condition (`where`) that has selected the episodes, if any.
-      of: The split of the other source for these numbers; None for the split of the same name.
+      base_split: The split of the other source for all indices; None for the split of the same
+        name.
 
     Attributes:
-      chosen: See above.
+      indices: See above.
       condition: See above.
-      of: See above.
+      base_split: See above.
     """
 
     shares_table = True
@@ -408,97 +408,105 @@ class SelectedSource(View):
     def __init__(
         self,
         source: Source,
-        chosen: Mapping[str, Sequence[int] | np.ndarray],
+        indices: Mapping[str, Sequence[int] | np.ndarray],
         condition: str | None = None,
-        of: str | None = None,
+        base_split: str | None = None,
     ) -> None:
         super().__init__(source)
-        self.condition, self.of = condition, of
-        self.chosen = {split: np.asarray(rows, np.int64) for split, rows in chosen.items()}
-        digests = {s: hashlib.sha256(rows.tobytes()).hexdigest() for s, rows in self.chosen.items()}
-        self.options = {"episodes": digests}
+        self.condition, self.base_split = condition, base_split
+        self.indices = {split: np.asarray(rows, np.int64) for split, rows in indices.items()}
+        self.options = {
+            "episodes": {
+                s: hashlib.sha256(r.tobytes()).hexdigest() for s, r in self.indices.items()
+            }
+        }
 
     @property
     @override
     def splits(self) -> Sequence[str]:  # type: ignore[override]
-        return list(self.chosen)
+        return list(self.indices)
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self.chosen[split])
+        return len(self.indices[split])
 
     @override
-    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
-        return [Chosen(slice(None), self.bases[0], self.of or split, self.chosen[split][episodes])]
+    def base_episodes(self, split: str, episodes: np.ndarray) -> Sequence[BaseEpisodes]:
+        base_split, rows = self.base_split or split, self.indices[split][episodes]
+        return [BaseEpisodes(slice(None), self.bases[0], base_split, rows)]
 
 
-def traced(source: Source, split: str, index: int) -> tuple[Place, int]:
+def trace(source: Source, split: str, index: int) -> tuple[Location, int]:
     """Returns the stored episode of an episode of a view, and the offset of its first step.
 
     The source of the stored episode is one of `reading.bases`.
     """
     first = np.zeros(1, np.int64)
     while isinstance(source, View):
-        first = source.at(split, np.array([index]), first)
-        source, split, index = source.place(split, index)
-    return Place(source, split, index), int(first[0])
+        first = source.base_steps(split, np.array([index]), first)
+        source, split, index = source.locate(split, index)
+    return Location(source, split, index), int(first[0])
 
 
-def stored_at(source: AnySource, split: str, index: int, *, in_part: bool = False) -> Place | None:
+def stored_location(
+    source: AnySource, split: str, index: int, *, ignore_names: bool = False
+) -> Location | None:
     """Returns the location of an episode that is stored unchanged; None for a changed one.
 
-    Exports copy what is stored in their own format.
+    Exports copy episodes that are stored in their own format.
 
     Args:
       source: The source.
       split: The split.
       index: The episode.
-      in_part: True to allow renamed, missing and added fields, and another key.
+      ignore_names: True to allow renamed, missing and added fields, and another key.
     """
     if not isinstance(source, Source):
         return None
-    if touched(source, split, np.array([index]), in_part=in_part)[0]:
+    if changed_episodes(source, split, np.array([index]), ignore_names=ignore_names)[0]:
         return None
-    return traced(source, split, index)[0]
+    return trace(source, split, index)[0]
 
 
-def touched(
-    source: AnySource, split: str, episodes: np.ndarray, *, in_part: bool = False
+def changed_episodes(
+    source: AnySource, split: str, episodes: np.ndarray, *, ignore_names: bool = False
 ) -> np.ndarray:
     """Returns a mask of the episodes that differ from the stored ones.
 
     Args:
       source: The source.
       split: The split.
-      episodes: Their numbers, int64.
-      in_part: See `stored_at`.
+      episodes: The indices of the episodes, int64.
+      ignore_names: See `stored_location`.
     """
     if not isinstance(source, View):
         return np.zeros(len(episodes), np.bool_)
-    if source.names is None or not (in_part or source.is_as_stored):
+    if source.base_paths is None or not (ignore_names or source.is_as_stored):
         return np.ones(len(episodes), np.bool_)
-    only_keys = in_part and source.touches_only_keys
-    mask = np.zeros(len(episodes), np.bool_) if only_keys else source.touches(split, episodes)
-    for at, base, name, numbers in source.where(split, episodes):
-        mask[at] |= touched(base, name, numbers, in_part=in_part)
+    only_keys = ignore_names and source.changes_only_keys
+    mask = (
+        np.zeros(len(episodes), np.bool_) if only_keys else source.changed_episodes(split, episodes)
+    )
+    for positions, base, name, rows in source.base_episodes(split, episodes):
+        mask[positions] |= changed_episodes(base, name, rows, ignore_names=ignore_names)
     return mask
 
 
-def stored_names(source: AnySource, episode: tuple[str, int] | None = None) -> Mapping[str, str]:
+def stored_paths(source: AnySource, episode: tuple[str, int] | None = None) -> Mapping[str, str]:
     """Returns the stored paths of fields, by their paths in a source.
 
     Fields that are not stored are missing.
 
     Args:
       source: The source.
-      episode: The split and the number of an episode; None for one of the first base.
+      episode: The split and the index of an episode; None for an episode of the first base.
     """
     if not isinstance(source, View):
         return {path: path for path in _paths(source.fields)}
     base = source.bases[0]
     if episode is not None:
-        base, *episode = source.place(*episode)  # type: ignore[assignment]
-    names, below = source.names or {}, stored_names(base, episode)
+        base, *episode = source.locate(*episode)  # type: ignore[assignment]
+    names, below = source.base_paths or {}, stored_paths(base, episode)
     return {path: below[old] for path, old in names.items() if old in below}
 
 
@@ -532,7 +540,7 @@ def nested(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_values(
-    location: Place, fields: Collection[str] | None, rows: slice = ALL_ROWS
+    location: Location, fields: Collection[str] | None, rows: slice = ALL_ROWS
 ) -> tuple[SourceEpisode, dict[str, Any]]:
     """Reads an episode with checks; returns it, and its values in the form of `values_of`."""
     source, split, index = location
@@ -542,20 +550,20 @@ def read_values(
     return episode, values_of(episode)
 
 
-def taken(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
-    """Returns values with some rows of the columns of steps."""
+def select_rows(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    """Selects rows of the columns of steps."""
     return {
         path: value[rows] if path.startswith(_STEPS) else value for path, value in values.items()
     }
 
 
 def _bounding_slice(steps: np.ndarray) -> slice:
-    """Returns the slice from the first to the last of some steps, in any order."""
+    """Returns the slice from the smallest to the largest of some steps."""
     return slice(int(steps.min()), int(steps.max()) + 1) if len(steps) else slice(0, 0)
 
 
 def num_steps_of(values: Mapping[str, Any]) -> int:
-    """Returns the number of steps of values (see `values_of`); 0 without a field of steps."""
+    """Returns the number of steps in the result of `values_of`; 0 without a field of steps."""
     return next((len(column) for path, column in values.items() if path.startswith(_STEPS)), 0)
 
 

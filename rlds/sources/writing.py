@@ -1,7 +1,7 @@
 """Exports: writers of episodes in a format, and the placement of each field in the format.
 
-The placements are known before anything is written. Fields that the format cannot hold are stored
-in a sidecar, see `rlds.sources.sidecar`.
+The placements are available before writing. Fields that the format cannot hold are stored in a
+sidecar, see `rlds.sources.sidecar`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rlds.sources import lineage, reading
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.registry import formats
-from rlds.sources.restored import RestoredSource
+from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     FACTS,
     AnySource,
+    Location,
     Origin,
     Outline,
-    Place,
     Source,
     SourceEpisode,
     SourceError,
@@ -41,7 +41,7 @@ from rlds.sources.source import (
     files_of,
     is_derived,
 )
-from rlds.sources.view import stored_at
+from rlds.sources.view import stored_location
 from rlds.video.fields import DEPTHS_OF_CODES
 from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.model.nests import leaves_at, nest
@@ -66,23 +66,23 @@ Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[A
 """See `Export.workers`."""
 
 _PNG = "png"
-# Suffixes of files, which no format writes as a folder.
+# Suffixes that a folder cannot have.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
-# The reason in a placement of image files that are read back as arrays.
+# The reason in placements of image files that are read back as arrays.
 PNGS = "the pixels of PNG files; the files are not kept"
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The place of a field in a format, and the changes to it.
+    """The location of a field in a format, and the changes to the field.
 
     Attributes:
       field: The path of a field of an episode, such as `steps/action`.
-      place: Its place in the format; empty if it has none.
-      how: "exact" if the format holds it; "decoded" if it holds the depths that were decoded from
-        codes; "sidecar" if it is kept beside the data, where only this library reads it; "encoded"
-        if it becomes video, as requested; "renumbered" if it counts the rows, episodes or tasks
-        that are written; "changed" if its values change; "lost" if it is not written.
+      place: The name of the field in the format; empty if the format cannot hold it.
+      how: "exact" if the format holds the field; "decoded" if it holds depths decoded from codes;
+        "sidecar" if only the sidecar holds it, which only this library reads; "encoded" if it
+        becomes video, as requested; "renumbered" if it counts the written rows, episodes or tasks;
+        "changed" if its values change; "lost" if it is not written.
       why: The change, or the reason of the loss.
     """
 
@@ -96,16 +96,16 @@ class Placement:
         return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
 
     def __str__(self) -> str:
-        where = f" -> {self.place}" if self.place else ""
+        target = f" -> {self.place}" if self.place else ""
         why = f": {self.why}" if self.why else ""
-        return f"{self.field}{where} ({self.how}{why})"
+        return f"{self.field}{target} ({self.how}{why})"
 
 
 class Watch:
     """The observer of an export, notified of each episode; the base class only raises read errors.
 
     Attributes:
-      left_out: The errors of unreadable episodes, by their numbers.
+      left_out: The errors of unreadable episodes, by index.
     """
 
     left_out: Mapping[int, SourceError] = MappingProxyType({})
@@ -114,12 +114,12 @@ class Watch:
         """Resets the records before the first episode."""
 
     def note(
-        self, index: int, episode: SourceEpisode | Place | None, digest: int | None = None
+        self, index: int, episode: SourceEpisode | Location | None, digest: int | None = None
     ) -> None:
-        """Records the next episode of an export, or the place from which it is copied.
+        """Records the next episode of an export, or the location from which it is copied.
 
         Args:
-          index: The number of the episode.
+          index: The index of the episode.
           episode: The episode; may be None if it is staged.
           digest: The `stored_digest` of the written values, if the export `compares_stored`.
 
@@ -133,7 +133,7 @@ class Watch:
 
 
 class StagedEpisodes(Protocol):
-    """The episodes of an export that workers have written already, to parts in the same format."""
+    """The episodes of an export that workers have written to parts in the same format."""
 
     @property
     def left_out(self) -> Mapping[int, SourceError]:
@@ -141,12 +141,12 @@ class StagedEpisodes(Protocol):
 
     @property
     def indices(self) -> Set[int]:
-        """The numbers of the staged episodes in the export."""
+        """The indices of the staged episodes in the export."""
 
     def digest_and_origin(self, index: int) -> tuple[int, Origin | None]:
         """Returns the checksum of an episode as read from its source, and its origin."""
 
-    def place(self, index: int) -> Place:
+    def locate(self, index: int) -> Location:
         """Returns the location of an episode in the staged parts."""
 
     def sources(self) -> Iterator[AnySource]:
@@ -170,26 +170,27 @@ class Export(abc.ABC):
         which are invalid after a change of the episodes.
       needed_flags: The flags that the steps must have.
       episodes: The episodes.
-      renumbers_copies: True if copied episodes get new numbers in the tables of texts (tasks).
+      renumbers_copies: True if copied episodes get new indices in the tables of texts (tasks).
       copies_parts: True if `write` copies the stored form of staged episodes.
       is_exact: True if reading the written dataset gives the same episodes, except for fields that
         change or are lost. If False, the episodes are only counted.
-      from_parts: True if the dataset is always joined from parts, even from one, as its files
-        depend on the sizes of all episodes. Then `staged` is None only while a part is written.
-      compares_stored: True if the read-back check compares stored forms (`stored_digest`). Such an
-        export checks its encoded values itself, and passes their digests to `watch`.
+      from_parts: True if the dataset is always joined from parts, even from a single part, because
+        its files depend on the sizes of all episodes. Then `staged` is None only while a part is
+        written.
+      compares_stored: True if the read-back check compares stored forms (`stored_digest`). The
+        export itself then checks its encoded values, and passes their digests to `watch`.
       num_steps: The number of written steps, if the export counts them.
       unchecked: Paths of fields whose values may be read back in another form, such as a video in
         another container. They are not compared.
       pngs: Fields of steps that are PNG files, which the format stores as arrays of pixels.
-      order: The numbers of the episodes to write, in order; None for all episodes.
-      number: The number of the episode that `each` yielded last.
+      order: The indices of the episodes to write, in order; None for all episodes.
+      index: The index of the episode that `each` yielded last.
       lineage: The lineage of the episodes, see `rlds.sources.lineage`.
       watch: The observer of the export, which is notified of each episode.
       staged: The episodes that workers have written to parts; None without parts.
       workers: Maps a function over tasks in several processes; yields each task with its result,
-        in order. `write` joins parts with it: the function is pickled, and has to be idempotent.
-      made_from: The episodes and the options of the constructor; None if it is not picklable.
+        in order. `write` joins parts with it: the function is pickled, and must be idempotent.
+      arguments: The episodes and the options of the constructor, for pickling; None if not set.
     """
 
     format: ClassVar[str]
@@ -209,18 +210,18 @@ class Export(abc.ABC):
         self.episodes = episodes
         self.pngs: Mapping[str, Any] = {}
         self.order: Sequence[int] | None = None
-        self.number = -1
+        self.index = -1
         self.lineage: Mapping[str, Any] | None = None
         self.watch = Watch()
         self.staged: StagedEpisodes | None = None
         self.workers: Workers = map_serially
-        self.made_from: tuple[Episodes, Mapping[str, Any]] | None = None
+        self.arguments: tuple[Episodes, Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> Any:
-        if self.made_from is None:
-            raise TypeError(f"{type(self).__name__} was made without `prepare`")
-        state = {name: getattr(self, name) for name in ("lineage", "made_from", "order", "staged")}
-        return _rebuilt, (type(self), *self.made_from), state
+        if self.arguments is None:
+            raise TypeError(f"{type(self).__name__}: only exports of `prepare` can be pickled")
+        state = {name: getattr(self, name) for name in ("lineage", "arguments", "order", "staged")}
+        return _rebuild, (type(self), *self.arguments), state
 
     @classmethod
     def part_name(cls, name: str) -> str:
@@ -233,10 +234,10 @@ class Export(abc.ABC):
 
     @abc.abstractmethod
     def write(self, path: Path) -> None:
-        """Writes all episodes, in their order.
+        """Writes all episodes, in order.
 
         Args:
-          path: The file or the folder, at which there is nothing yet.
+          path: The file or the folder; it must not exist.
 
         Raises:
           SourceError: An episode cannot be read.
@@ -274,20 +275,20 @@ class Export(abc.ABC):
         self.check_target(path)
         source = self.episodes.source
         check_flags(source, self.needed_flags, self.format)
-        says_nothing = type(self).why_unsupported is Export.why_unsupported
-        if says_nothing or not isinstance(source, Source):
+        supports_all = type(self).why_unsupported is Export.why_unsupported
+        if supports_all or not isinstance(source, Source):
             return
         all_lengths = self.episodes.lengths()
         short = [] if all_lengths is None else np.flatnonzero(all_lengths.num_steps <= 1).tolist()
         for index in sorted({0, *short}) if len(self.episodes) else ():
             with contextlib.suppress(SourceError):  # Reading it raises the error.
-                outline = reading.outline(source, *self.episodes.place(index))
+                outline = reading.outline(source, *self.episodes.locate(index))
                 if fault := self.why_unsupported(outline):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {fault}")
 
     def files_order(self) -> Sequence[int] | None:
-        """Returns the order in which the episodes are written; None for their own order."""
+        """Returns the indices of the episodes in the order of writing; None for all, unsorted."""
         return None
 
     @property
@@ -297,17 +298,18 @@ class Export(abc.ABC):
 
     def is_in_format(self, index: int) -> bool:
         """True if an episode is stored in the format of this export, so that it may be copied."""
-        source, at = self.episodes.source, self.episodes.place(index)
-        stored = stored_at(source, *at, in_part=True)
+        source, location = self.episodes.source, self.episodes.locate(index)
+        stored = stored_location(source, *location, ignore_names=True)
         if stored is None:
             return False
         assert isinstance(source, Source)
-        if stored.source.can.keeps_keys and stored.source.key(*stored[1:]) != source.key(*at):
+        base = stored.source
+        if base.can.keeps_keys and base.key(*stored[1:]) != source.key(*location):
             return False
-        return isinstance(stored.source, self._kind) or self._is_own(stored.source)
+        return isinstance(base, self._source_class) or self._is_own(base)
 
     @functools.cached_property
-    def _kind(self) -> type[AnySource]:
+    def _source_class(self) -> type[AnySource]:
         """The class that reads the format."""
         return formats()[self.format].load()
 
@@ -316,13 +318,13 @@ class Export(abc.ABC):
         return episode
 
     def is_stored(self, index: int) -> bool:
-        """Whether an episode is stored unchanged in files.
+        """Whether the values of an episode are stored unchanged, see `stored_location`.
 
-        Some may be under other names, left out or added, see `stored_at` of its source.
+        Fields may be renamed, missing or added.
         """
-        source, split, number = self._place_to_read(index)
+        source, split, row = self._location_to_read(index)
         return not isinstance(source, Source) or (
-            stored_at(source, split, number, in_part=True) is not None
+            stored_location(source, split, row, ignore_names=True) is not None
         )
 
     def recorded(self) -> Mapping[str, Any]:
@@ -336,27 +338,26 @@ class Export(abc.ABC):
             return {}
         if isinstance(source, Source):
             locations = [
-                stored_at(source, *self.episodes.place(index))
+                stored_location(source, *self.episodes.locate(index))
                 for index in range(len(self.episodes))
             ]
             common = self._metadata_of(source)
-            for other in {location.source if location else None for location in locations}:
-                if other is None or self._metadata_of(other) != common or self._is_own(other):
+            for base in {location.source if location else None for location in locations}:
+                if base is None or self._metadata_of(base) != common or self._is_own(base):
                     return {}
         return metadata
 
     def _is_own(self, source: Source) -> bool:
         """Whether an export in this format wrote the files, with a sidecar."""
-        return isinstance(source, RestoredSource) and isinstance(source.source, self._kind)
+        return isinstance(source, RestoredSource) and isinstance(source.source, self._source_class)
 
     def _metadata_of(self, source: Source) -> dict[str, Any]:
         """Returns the metadata of a source, without the lineage and the metadata of this format."""
         facts = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
-        left_out = (self.format, lineage.KEY)
-        return {name: value for name, value in facts.items() if name not in left_out}
+        return {k: value for k, value in facts.items() if k not in (self.format, lineage.KEY)}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
-        """Writes further files beside the path, before the dataset is moved to the path."""
+        """Writes further files next to the path, before the dataset is moved to the path."""
         del path
 
     def read_options(self) -> Mapping[str, Any]:
@@ -368,53 +369,53 @@ class Export(abc.ABC):
 
         Raises:
           SourceError: An episode cannot be read, and the `watch` does not leave it out.
-          ValueError: There are no episodes, or the format cannot hold one.
+          ValueError: There are no episodes, or the format cannot hold an episode.
         """
         for episode in self.each_or_stored():
             assert isinstance(episode, SourceEpisode)
             yield episode
 
     def each_or_stored(
-        self, copies: Callable[[Place], bool] = lambda location: False
-    ) -> Iterator[SourceEpisode | Place]:
-        """Yields episodes as `each` does, and a `Place` for each episode to be copied as stored.
+        self, copies: Callable[[Location], bool] = lambda location: False
+    ) -> Iterator[SourceEpisode | Location]:
+        """Yields episodes like `each`, but the `Location` of each episode to copy in stored form.
 
         Staged episodes are copied if the export `copies_parts`.
 
         Args:
-          copies: Returns True if an episode at a place is copied as stored; its `stored_digest` is
-            then compared with that of the copy.
+          copies: Takes a location. Returns True to copy its episode in stored form; its
+            `stored_digest` is then compared with that of the copy.
         """
-        damaged = None
+        damage = None
         self.watch.begin()
-        self.number = -1
+        self.index = -1
         for index in itertools.count() if self.order is None else self.order:
             if not self.episodes.has(index):
                 break
             try:
-                location = stored_at(*self._place_to_read(index))
-                in_part = self.copies_parts and self.staged_with(index) is not None
-                is_copied = location and (in_part or copies(location))
-                written = location if location and is_copied else self.prepared(index)
-                self.watch.note(index, written)
+                location = stored_location(*self._location_to_read(index))
+                is_staged = self.copies_parts and self.staged_with(index) is not None
+                is_copied = location and (is_staged or copies(location))
+                episode = location if location and is_copied else self.read_episode(index)
+                self.watch.note(index, episode)
             except SourceError as error:
                 self.watch.leave_out(index, error)
-                damaged = damaged or error
+                damage = damage or error
             else:
-                self.number = index
-                yield written
-        if self.number < 0:
-            none = f"the split {self.episodes.split!r} has no episodes to write"
-            raise damaged or ValueError(none)
+                self.index = index
+                yield episode
+        if self.index < 0:
+            fault = f"the split {self.episodes.split!r} has no episodes to write"
+            raise damage or ValueError(fault)
 
     @property
     def is_part(self) -> bool:
         """True while the export writes a part."""
-        is_some = self.order is not None and len(self.order) < len(self.episodes)
-        return is_some and self.staged is None
+        is_partial = self.order is not None and len(self.order) < len(self.episodes)
+        return is_partial and self.staged is None
 
     def each_staged(self) -> Iterator[int]:
-        """Yields the numbers of the staged episodes in their `order`, and notifies the `watch`.
+        """Yields the indices of the staged episodes in their `order`, and notifies the `watch`.
 
         For exports whose `workers` join the parts.
         """
@@ -426,32 +427,32 @@ class Export(abc.ABC):
             yield index
 
     def staged_with(self, index: int) -> StagedEpisodes | None:
-        """Returns the staged episodes if they include an episode; None if its source has it."""
+        """Returns the staged episodes if they include an episode; None otherwise."""
         return self.staged if self.staged is not None and index in self.staged.indices else None
 
-    def _place_to_read(self, index: int) -> tuple[AnySource, str, int]:
-        """Returns the location of an episode: in a part, if it is staged, or in its source."""
+    def _location_to_read(self, index: int) -> tuple[AnySource, str, int]:
+        """Returns the location of an episode: in a part if staged, otherwise in the source."""
         if (staged := self.staged_with(index)) is not None:
-            return staged.place(index)
-        return self.episodes.source, *self.episodes.place(index)
+            return staged.locate(index)
+        return self.episodes.source, *self.episodes.locate(index)
 
-    def stored_digest(self, location: Place) -> int:
-        """Returns a checksum of the stored form of an episode, which is the same for a copy.
+    def stored_digest(self, location: Location) -> int:
+        """Returns a checksum of the stored form of an episode; copies have the same checksum.
 
         Raises:
           SourceError: The episode is damaged.
         """
         raise NotImplementedError
 
-    def prepared(self, index: int) -> SourceEpisode:
-        """Reads an episode for writing, with arrays in place of PNG files (`pngs`).
+    def read_episode(self, index: int) -> SourceEpisode:
+        """Reads an episode for writing, with arrays instead of PNG files (`pngs`).
 
         Raises:
           SourceError: The episode is damaged.
           ValueError: The format cannot hold the episode.
         """
         if (staged := self.staged_with(index)) is not None:
-            episode = as_converted(reading.read(*staged.place(index)))
+            episode = as_converted(reading.read(*staged.locate(index)))
         else:
             episode = self._with_pixels(as_converted(self.episodes.episode(index)))
         with source_errors(lambda: files_of(self.episodes.source), episode=episode.key):
@@ -461,7 +462,7 @@ class Export(abc.ABC):
         return episode
 
     def _with_pixels(self, episode: SourceEpisode) -> SourceEpisode:
-        """The episode with arrays in place of the PNG files of `pngs`."""
+        """Replaces the PNG files of `pngs` by arrays."""
         if not self.pngs:
             return episode
         columns = dict(leaves_at(episode.steps, None))
@@ -469,7 +470,7 @@ class Export(abc.ABC):
         return dataclasses.replace(episode, steps=nest(columns))
 
     def order_of_origin(self) -> list[int] | None:
-        """Returns the episodes of a TFDS dataset in the order of their origins; None for others.
+        """Returns the episodes of a TFDS dataset in the order of their origins; otherwise None.
 
         The origin is the location in the source files, before TFDS shuffled the examples.
         """
@@ -487,7 +488,7 @@ class Export(abc.ABC):
         return [index for *_, index in sorted(origins)]
 
 
-def _rebuilt(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
+def _rebuild(kind: type[Export], episodes: Episodes, options: Mapping[str, Any]) -> Export:
     return kind(episodes, **options)
 
 
@@ -497,7 +498,7 @@ def map_serially(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterat
 
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
-    """Returns the fields, among some paths of steps, that hold PNG files."""
+    """Returns the fields with PNG files among some paths of steps."""
     return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
 
 
@@ -514,15 +515,15 @@ def is_array(field: Any) -> bool:
 
 
 def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -> None:
-    """Checks fields that a format stores as one array each.
+    """Checks fields of which the format stores each as an array.
 
     Args:
       fields: The fields of a step, by path.
-      paths: The chosen fields.
-      reason: The reason for the need, for the error.
+      paths: The paths of the fields to check.
+      reason: The reason of the requirement, for the error.
 
     Raises:
-      ValueError: A field is missing, or no array of numbers; the message lists the arrays.
+      ValueError: A field is missing, or not an array of numbers; the message lists the arrays.
     """
     paths = list(paths)
     for path in paths:
@@ -538,9 +539,9 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -
             )
 
 
-def transition_needed(number: int, format: str) -> str:
+def transition_needed(num_transitions: int, format: str) -> str:
     """Returns the `why_unsupported` of a format that needs a transition in each episode."""
-    if number:
+    if num_transitions:
         return ""
     return (
         f"{format} cannot hold an episode without a transition; leave it out with a split (--split "
@@ -550,10 +551,9 @@ def transition_needed(number: int, format: str) -> str:
 
 def unchanged_placements(episodes: Episodes) -> list[Placement]:
     """Returns the placements of an export that reproduces the source files unchanged."""
-    spec = leaves_at(episodes.spec, None)
     return [
         Placement(path, "unchanged", _how_stored(field), _channel_note(field))
-        for path, field in spec
+        for path, field in leaves_at(episodes.spec, None)
     ]
 
 
@@ -578,14 +578,14 @@ def sidecar_placements(
     Args:
       sidecar: The layout: fields in the format, and fields in the sidecar.
       why: The reasons why fields are in the sidecar, by path.
-      names: The names of places in the format, by the fields of placements; by default, the paths
-        as they are read.
+      names: The names in the format, by the fields of placements; by default, the paths of the
+        source.
     """
     derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
     why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
     steps, episode = sidecar.steps.items(), sidecar.episode.items()
-    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.places, field) for path, field in steps]
-    fields += [(path, path, sidecar.episode_places, field) for path, field in episode]
+    fields = [(path, f"{rlds.STEPS}/{path}", sidecar.paths, field) for path, field in steps]
+    fields += [(path, path, sidecar.episode_paths, field) for path, field in episode]
     return [
         Placement(
             field,

@@ -28,6 +28,7 @@ from rlds.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import audit_rows, label_rows, reading
+from rlds.sources.dataset_search import find_datasets, find_logs, marked_format
 from rlds.sources.episode_table import (
     EpisodeTable,
     audit_files,
@@ -36,7 +37,6 @@ from rlds.sources.episode_table import (
     key_of,
     table_row,
 )
-from rlds.sources.finding import find_datasets, find_logs, marked_format
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_columns import (
@@ -535,7 +535,7 @@ class _Dataset:
         if summary is None:
             return [*rows]
         digests = import_extra("pyarrow").array([row["digest"] for row in rows], "binary")
-        labels = label_rows.joined(digests, summary).to_pylist()
+        labels = label_rows.label_column(digests, summary).to_pylist()
         return [{**row, label_rows.COLUMN: label} for row, label in zip(rows, labels)]
 
     def _table(self, split: str) -> EpisodeTable:
@@ -721,7 +721,7 @@ class _Source(_Dataset):
 
     @override
     def number(self, split: str, index: int) -> int:
-        return self._episodes[split].stored_number(index)
+        return self._episodes[split].stored_index(index)
 
     @override
     def find(self, split: str, number: int) -> int:

@@ -18,7 +18,7 @@ from rlds import feeds
 from rlds.sources import Source, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import AnySource
-from rlds.sources.view import stored_at
+from rlds.sources.view import stored_location
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.steps import EpisodeSteps
 from rlds_ecosystem.files.stores import is_local
@@ -64,7 +64,7 @@ class Tables:
           SourceError: The file is damaged, or was changed.
         """
         source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
-        stored = stored_at(source, split, index)
+        stored = stored_location(source, split, index)
         if stored and (shards := stored.source.can.shards):  # The whole file costs no more.
             source, split, index = stored
             begins = [*itertools.accumulate(shards(split), initial=0)]

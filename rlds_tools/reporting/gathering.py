@@ -92,7 +92,7 @@ class ReportData:
             c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
         if self.video is not None and episode.num_steps:
-            address = self.scan.episodes.place(index)
+            address = self.scan.episodes.locate(index)
             for camera in filter(self.cameras.__contains__, self.video.cameras):
                 frames[camera] = VideoFrames(self.video, *address, camera, episode.num_steps)
         return frames
@@ -190,7 +190,7 @@ def _choose_indices(
 def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpisode, ...]:
     """Returns the episodes to show: the requested ones, or extremes and those with findings."""
     indices, lengths, rewards = scan.table.index, scan.table.length, scan.table.reward
-    numbers = [*map(scan.episodes.stored_number, indices.tolist())]
+    numbers = [*map(scan.episodes.stored_index, indices.tolist())]
     rows = {number: row for row, number in enumerate(numbers)}
     if requested:
         readable = [number for number in dict.fromkeys(requested) if number in rows]

@@ -441,7 +441,7 @@ def contact_sheet(data: ReportData, max_tiles: int) -> Markup:
         index = int(indices[row])
         tile = _tile(data, camera, index)
         if tile is not None:
-            caption = _episode_link(data, data.scan.episodes.stored_number(index))
+            caption = _episode_link(data, data.scan.episodes.stored_index(index))
             tiles.append(tag("figure", tile, tag("figcaption", caption)))
     share = "" if len(tiles) == len(indices) else f", {len(tiles)} of {len(indices):,} episodes"
     text = f"The first and the last frame of {camera}{share}."
@@ -458,7 +458,7 @@ def _tile(data: ReportData, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    stored = data.scan.episodes.stored_number(index)
+    stored = data.scan.episodes.stored_index(index)
     return join(
         still(first, f"First frame of episode {stored}"),
         still(last, f"Last frame of episode {stored}"),
@@ -546,7 +546,7 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
         return Markup("")
     items: list[str] = []
     for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST].tolist():
-        stored = data.scan.episodes.stored_number(int(data.scan.table.index[row]))
+        stored = data.scan.episodes.stored_index(int(data.scan.table.index[row]))
         items += [" · ", _episode_link(data, stored), f" ({number(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[rated], score.name)

@@ -59,7 +59,7 @@ class ToySource(Source):
 
     def _lengths(self, split: str) -> Lengths:
         lengths = [2 + index % 3 for index in range(self.num_episodes(split))]
-        return Lengths.of(lengths, final_observation_known=True)
+        return Lengths.create(lengths, final_observation_known=True)
 
     def key(self, split: str, index: int) -> str:
         return f"{self.path.name}:{index}"

@@ -40,7 +40,7 @@ from rlds.sources.options import options_of
 from rlds.sources.rates import rate_in
 from rlds.sources.reading import open_source
 from rlds.sources.registry import formats
-from rlds.sources.standardized import name_of
+from rlds.sources.standardization import name_of
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text
 from rlds.statistics import FieldStatistics

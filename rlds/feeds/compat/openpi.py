@@ -221,5 +221,5 @@ def _samples(
 
 def source_key(episodes: Episodes, number: int) -> str:
     """Returns the default key of an episode."""
-    source, at = episodes.source, episodes.place(number)
+    source, at = episodes.source, episodes.locate(number)
     return source.key(*at) if isinstance(source, Source) else str(number)

@@ -14,7 +14,7 @@ from rlds.formats.hdf5_export import Hdf5EpisodesExport
 from rlds.formats.hdf5_sidecar import write_digest
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import SidecarWriter
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem.files.whole_files import link

@@ -16,9 +16,9 @@ from rlds.formats.bags.stored import EPISODE_ATTACHMENT, RATE, RLDS_RECORD
 from rlds.sources.encoded_clips import encodable, encoded_placements, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rate_in, with_rate
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Place, SourceEpisode, is_derived
+from rlds.sources.source import Location, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
@@ -102,7 +102,7 @@ class McapExport(Export):
         clips = {
             f"{VIDEO}/{path}/{name}": f"/{path}" for path in self._cameras for name in (CLIP, FIRST)
         }
-        self._sidecar = Sidecar.of(episodes, topics, observations, episode_places=clips)
+        self._sidecar = Sidecar.create(episodes, topics, observations, episode_paths=clips)
         if is_given and "timestamp" not in steps:
             metadata = {**self._sidecar.metadata, "metadata": with_rate(episodes.metadata, rate)}
             self._sidecar = dataclasses.replace(self._sidecar, metadata=metadata)
@@ -116,7 +116,7 @@ class McapExport(Export):
         path.mkdir()
         for index, episode in enumerate(self.each_or_stored()):
             name = path / f"episode_{index:06}.mcap"
-            if isinstance(episode, Place):
+            if isinstance(episode, Location):
                 link(stored_in(episode, McapSource)[0].stored_file(episode.index), name)
                 continue
             with name.open("wb") as file:
@@ -139,7 +139,7 @@ class McapExport(Export):
         }
         for row, time in enumerate(self._times(columns, episode.num_steps)):
             for path, topic in topics.items():
-                if row < last or path in self._sidecar.final_row_places:
+                if row < last or path in self._sidecar.final_row_paths:
                     topic.write(columns[path][row], time, row)
             for topic, packets in videos.values():
                 if row < len(packets):

@@ -73,7 +73,7 @@ class StoredEpisodes:
         if packed is None:
             raise SourceError("not an episode that RLDS exported", file=recording.files[0])
         with source_errors(recording.files[0]):
-            topics = self.sidecar.episode_places.items()
+            topics = self.sidecar.episode_paths.items()
             videos = {t: path.rpartition("/")[0] for path, t in topics if path in episode_fields}
             columns = self._columns(recording, fields, videos)
             rate = float(dict(recording.metadata())[RLDS_RECORD].get(RATE, 0))
@@ -88,7 +88,7 @@ class StoredEpisodes:
     def _columns(
         self, recording: BagRecording, fields: Collection[str], videos: Mapping[str, str]
     ) -> dict[str, Any]:
-        paths = {topic: path for path, topic in self.sidecar.places.items() if path in fields}
+        paths = {topic: path for path, topic in self.sidecar.paths.items() if path in fields}
         paths |= videos
         kinds = {**self.sidecar.steps, **dict.fromkeys(videos.values(), Field(bytes))}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}

@@ -188,7 +188,7 @@ class CalvinSource(Source):
 
     def _lengths(self, split: str) -> Lengths:
         lengths = [last + 1 - first for first, last in self._splits[split].ranges]
-        return Lengths.of(lengths, final_observation_known=False)
+        return Lengths.create(lengths, final_observation_known=False)
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Counts the steps of the ranges, and the annotated windows in them."""

@@ -16,7 +16,7 @@ from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Place, SourceEpisode
+from rlds.sources.source import Location, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -88,14 +88,14 @@ class D3rlpyExport(Export):
             for name, path in self._paths.items()
             if path
         }
-        self._sidecar = Sidecar.of(episodes, field_paths, drops_final_row=True)
+        self._sidecar = Sidecar.create(episodes, field_paths, drops_final_row=True)
 
     @override
     def placements(self) -> Sequence[Placement]:
         if self._sidecar is None:
             return unchanged_placements(self.episodes)
         placements = sidecar_placements(self._sidecar)
-        if rlds.REWARD not in self._sidecar.places:
+        if rlds.REWARD not in self._sidecar.paths:
             why = "no reward is a number; d3rlpy gets zeros"
             placements.append(Placement(f"{rlds.STEPS}/{rlds.REWARD}", "rewards", "sidecar", why))
         return placements
@@ -112,7 +112,7 @@ class D3rlpyExport(Export):
             sidecar = hdf5_sidecar_writer(file, layout)
             count = 0
             for each in self.each_or_stored():
-                if isinstance(each, Place):
+                if isinstance(each, Location):
                     columns = [*self._paths, TERMINATED]
                     names = {_array(name, each.index): _array(name, count) for name in columns}
                     staged.copy(each.source, names, file)
@@ -121,7 +121,7 @@ class D3rlpyExport(Export):
                         file[_array(name, count)] = column
                 if self._sidecar is None:
                     pass
-                elif isinstance(each, Place):
+                elif isinstance(each, Location):
                     copy_row(each, sidecar)
                 else:
                     sidecar.add(each)

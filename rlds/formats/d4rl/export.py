@@ -31,9 +31,9 @@ from rlds.formats.hdf5_sidecar import hdf5_sidecar_writer, write_array
 from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import RestoredSource
+from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Outline, Place, SourceEpisode
+from rlds.sources.source import Outline, Location, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -100,7 +100,7 @@ class D4rlExport(Export):
             if is_free and path not in taken and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
         field_paths = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
-        self._sidecar = Sidecar.of(episodes, field_paths, ())
+        self._sidecar = Sidecar.create(episodes, field_paths, ())
 
     def _name_of(self, path: str) -> str:
         """Returns the name of the array of a field; empty if there is none."""
@@ -133,7 +133,7 @@ class D4rlExport(Export):
             for _, run in itertools.groupby(self.each_or_stored(), _part_of):
                 begin, first = ends[-1], None
                 for each in run:
-                    if isinstance(each, Place):
+                    if isinstance(each, Location):
                         first = first or each
                         episode = copy_row(each, sidecar)
                     else:
@@ -168,7 +168,7 @@ class D4rlExport(Export):
         column[last] = True
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
-    def _copy_rows(self, first: Place, num_rows: int, staged: StagedFiles, file: Any) -> None:
+    def _copy_rows(self, first: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
         """Copies rows of a part, from those of an episode on."""
         assert isinstance(first.source, RestoredSource)
         lengths = first.source.stored.outlines(first.split)
@@ -212,9 +212,9 @@ class D4rlExport(Export):
             yield NEXT_OBSERVATIONS, _as_vectors(column) if column.ndim == 1 else column
 
 
-def _part_of(episode: SourceEpisode | Place) -> Any:
+def _part_of(episode: SourceEpisode | Location) -> Any:
     """Returns the staged part that has an episode; None if the episode is written."""
-    return episode.source if isinstance(episode, Place) else None
+    return episode.source if isinstance(episode, Location) else None
 
 
 def _as_vectors(column: np.ndarray) -> np.ndarray:

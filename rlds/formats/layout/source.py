@@ -402,7 +402,7 @@ class LayoutSource(RowsSource):
         extra = self._layout.final == "next"
         lengths = [(it.end or 0) - it.begin + extra for it in self._locations]
         # Without final observations, the last step may be a transition or not.
-        return Lengths.of(lengths, final_observation_known=bool(self._layout.final) or None)
+        return Lengths.create(lengths, final_observation_known=bool(self._layout.final) or None)
 
     @functools.cached_property
     @override

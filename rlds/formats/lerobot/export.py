@@ -23,8 +23,8 @@ from rlds.sources.channel_order import with_rgb
 from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
-from rlds.sources.restored import RestoredSource
-from rlds.sources.source import Outline, Place, SourceEpisode
+from rlds.sources.restored_source import RestoredSource
+from rlds.sources.source import Location, Outline, SourceEpisode
 from rlds.sources.writing import Export, Placement, transition_needed
 from rlds.video import VIDEO
 from rlds_ecosystem.model.nests import leaves_at
@@ -140,11 +140,11 @@ class LeRobotExport(Export):
         return self.rows.compared(episode)
 
     @override
-    def stored_digest(self, location: Place) -> int:
+    def stored_digest(self, location: Location) -> int:
         source, beside = location.source, b""
         if isinstance(source, RestoredSource):
             row = source.stored.read(location.split, location.index)
-            beside, source = source.stored.sidecar.packed(row), source.source
+            beside, source = source.stored.sidecar.pack_row(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(location.split, location.index)
         return int(google_crc32c.extend(digest, beside))

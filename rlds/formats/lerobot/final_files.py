@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from rlds.formats.lerobot.dataset_files import DatasetFiles, DatasetState, NewEpisode
 from rlds.formats.lerobot.source import LeRobotSource
-from rlds.sources.restored import DescribedSource, RestoredSource
-from rlds.sources.source import AnySource, Place
+from rlds.sources.restored_source import DescribedSource, RestoredSource
+from rlds.sources.source import AnySource, Location
 from rlds.sources.writing import Export
 
 __all__ = ["Rows", "are_staged", "base_of", "copied", "file_options", "write_staged"]
@@ -30,7 +30,7 @@ class Rows(Protocol):
     def files(self, path: Path, **options: Any) -> DatasetFiles:
         """Opens the files of a dataset."""
 
-    def copied(self, location: Place) -> NewEpisode:
+    def copied(self, location: Location) -> NewEpisode:
         """Returns a staged episode."""
 
 
@@ -76,7 +76,7 @@ class _FileWriter:
         before = DatasetState(begin, plan.begins[begin], file_index, plan.tasks)
         table_rows = []
         with rows.files(self.path, before=before, has_tables=False) as files:
-            locations = map(self.export.staged.place, self.export.order[begin:end])
+            locations = map(self.export.staged.locate, self.export.order[begin:end])
             if name:
                 planner = files.planners()[name]
                 for location, length in zip(locations, plan.lengths[begin:end]):
@@ -93,10 +93,10 @@ class _FileWriter:
             return files.table_rows()
 
 
-def _runs(locations: Iterable[Place]) -> Iterator[tuple[AnySource, str, range]]:
+def _runs(locations: Iterable[Location]) -> Iterator[tuple[AnySource, str, range]]:
     """Yields ranges of consecutive episodes of a part."""
 
-    def run_of(numbered: tuple[int, Place]) -> tuple[AnySource, str, int]:
+    def run_of(numbered: tuple[int, Location]) -> tuple[AnySource, str, int]:
         position, location = numbered
         return location.source, location.split, location.index - position
 
@@ -118,7 +118,7 @@ def file_options(export: Export) -> dict[str, Any]:
     return {"workers": export.workers, "is_part": export.is_part}
 
 
-def copied(location: Place, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
+def copied(location: Location, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
     """Returns a staged episode in its stored form; see `LeRobotSource.stored_episode`."""
     base = base_of(location.source)
     rows = base.stored_episode(location.split, location.index, schema, is_checked=False)
@@ -134,7 +134,7 @@ def are_staged(export: Export) -> bool:
     return export.staged.indices >= {*export.order}
 
 
-def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Place]:
+def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Location]:
     """Writes a dataset from staged parts; yields the location of each episode first.
 
     Args:
@@ -146,7 +146,7 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Pl
     plan = _Plan([], [], {name: [] for name in files.planners()}, [*files.tasks])
     source = None
     for index in export.each_staged():
-        location = export.staged.place(index)
+        location = export.staged.locate(index)
         yield location
         if location.source is not source:  # Episodes of a part come in order.
             source, base, before = location.source, base_of(location.source), dict[str, Any]()

@@ -20,7 +20,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.episode_fields import EPISODE_FIELDS, IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import files_of
-from rlds.sources.view import stored_names
+from rlds.sources.view import stored_paths
 from rlds.video import CLIP, FRAMES, VIDEO
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field
@@ -104,7 +104,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     }
     if not isinstance(saved, Mapping) or ROW not in spec:
         return None
-    stored = {new: old for new, old in stored_names(source).items() if new in spec}
+    stored = {new: old for new, old in stored_paths(source).items() if new in spec}
     now = {old: new for new, old in stored.items()}
     paths, before = {}, {}
     used_paths = {ROW}

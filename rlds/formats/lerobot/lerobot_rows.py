@@ -59,7 +59,7 @@ from rlds.sources.encoded_clips import pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import Place, SourceEpisode, SourceError, files_of, with_random_access
+from rlds.sources.source import Location, SourceEpisode, SourceError, files_of, with_random_access
 from rlds.sources.text_tables import TASKS, TextTable, table_in
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.writing import Export, Placement
@@ -216,11 +216,11 @@ class LeRobotRows:
             for _ in write_staged(export, files, path) if is_staged else ():
                 pass
             for episode in () if is_staged else export.each_or_stored(self._copies):
-                if isinstance(episode, Place):
-                    in_part = export.staged_with(export.number) is not None
+                if isinstance(episode, Location):
+                    in_part = export.staged_with(export.index) is not None
                     files.add(self.copied(episode) if in_part else self._copied(episode))
                 else:
-                    is_stored = export.is_stored(export.number)
+                    is_stored = export.is_stored(export.index)
                     files.add(self._rows(episode, self._tasks, is_stored=is_stored))
             files.finish({})
         write_below(path, layout.DIGEST, json.dumps({SIDECAR_KEY: sidecar.digest}).encode())
@@ -242,14 +242,14 @@ class LeRobotRows:
         for index in range(len(episodes)):
             with contextlib.suppress(SourceError):  # Reading the episode raises the error.
                 paths = [self._task_path, *columns]
-                steps = reading.read_steps(source, *episodes.place(index), paths)
+                steps = reading.read_steps(source, *episodes.locate(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
                     used |= {as_text(value) for value in at(steps, self._task_path)}
                 numbers = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
                 used |= {self._tasks[number] for number in numbers if number in self._tasks}
         return used
 
-    def _copies(self, location: Place) -> bool:
+    def _copies(self, location: Location) -> bool:
         source = location.source
         if not isinstance(source, LeRobotSource):
             return False
@@ -257,11 +257,11 @@ class LeRobotRows:
         is_alike &= source.subtasks.items() <= self._subtasks.items()
         return is_alike and source.can_be_copied(self._schema, self._version, self.paths)
 
-    def copied(self, location: Place) -> NewEpisode:
+    def copied(self, location: Location) -> NewEpisode:
         """Returns an episode of a part."""
         return copied(location, self._schema, self.task_columns)
 
-    def _copied(self, location: Place) -> NewEpisode:
+    def _copied(self, location: Location) -> NewEpisode:
         """Returns a stored episode without decoding it."""
         source = location.source
         assert isinstance(source, LeRobotSource)
@@ -422,7 +422,7 @@ def order_of(episodes: Episodes) -> list[int] | None:
         return None
     indices = []
     for index in range(len(episodes)):
-        split, number = episodes.place(index)
+        split, number = episodes.locate(index)
         example = examples.folder[split].example(number, [ROW])
         row = json.loads(as_text(dict(leaves_at(example, None))[ROW]))
         indices.append(row["episode_index"])

@@ -56,12 +56,12 @@ from rlds.sources import reading
 from rlds.sources.encoded_clips import encoded_placements, pixels
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import RestoredSource
+from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import Place, Source, SourceEpisode, is_derived
+from rlds.sources.source import Location, Source, SourceEpisode, is_derived
 from rlds.sources.text_tables import TASKS, table_in
 from rlds.sources.texts import as_text
-from rlds.sources.view import stored_at, stored_names
+from rlds.sources.view import stored_location, stored_paths
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Clip, packets_of
@@ -148,8 +148,8 @@ class RldsRows:
         targets |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*targets.values(), *self._flags]
         self._cameras = Cameras(of_episode, to_sidecar, names, self._fps)
-        self.sidecar = Sidecar.of(
-            episodes, targets, episode_places=self._cameras.fields, clips=[*self._cameras.names]
+        self.sidecar = Sidecar.create(
+            episodes, targets, episode_paths=self._cameras.fields, clips=[*self._cameras.names]
         )
         hints = {} if self._task else texts
         self._why = {
@@ -204,9 +204,9 @@ class RldsRows:
                 self._describe(base_of(location.source), location.source.stored.path)
                 sidecar.copy(location.source.stored, location.split, location.index)
             for episode in () if is_staged else export.each_or_stored(self._copies):
-                if isinstance(episode, Place):
+                if isinstance(episode, Location):
                     assert isinstance(episode.source, RestoredSource)
-                    if export.staged_with(export.number) is None:
+                    if export.staged_with(export.index) is None:
                         files.add(self._stored)
                     else:
                         self._describe(base_of(episode.source))
@@ -219,7 +219,7 @@ class RldsRows:
             files.finish(self.described())
         (path / DIGEST).write_text(json.dumps({SIDECAR_KEY: self.sidecar.digest}))
 
-    def _copies(self, location: Place) -> bool:
+    def _copies(self, location: Location) -> bool:
         """Whether an episode is stored as it would be written; keeps its rows if it is."""
         source, at = location.source, (location.split, location.index)
         if source not in self._bases:
@@ -232,7 +232,7 @@ class RldsRows:
         tasks, num_rows = rows.tasks, outline.num_steps - outline.final_observation_known
         if not self._task:
             tasks = [""] * num_rows
-        elif self.sidecar.places.get(self._task) != TASK:  # It may have been another field.
+        elif self.sidecar.paths.get(self._task) != TASK:  # It may have been another field.
             paths = [self._task, f"{rlds.STEPS}/{self._task}"]
             tasks = self._tasks_of(reading.read(source, *at, paths), num_rows)
         if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._unlike(base):
@@ -241,7 +241,7 @@ class RldsRows:
         self._stored = rows
         return True
 
-    def copied(self, location: Place) -> NewEpisode:
+    def copied(self, location: Location) -> NewEpisode:
         """Returns an episode of a part."""
         return copied(location, self._schema, self.task_columns)
 
@@ -296,15 +296,15 @@ class RldsRows:
 
     def _stored_statistics(self, export: Export, episode: SourceEpisode) -> dict[str, Statistics]:
         """Returns the statistics of features whose values are in files of LeRobot as they are."""
-        source, at = export.episodes.source, export.episodes.place(export.number)
-        location = stored_at(source, *at, in_part=True)
+        source, at = export.episodes.source, export.episodes.locate(export.index)
+        location = stored_location(source, *at, ignore_names=True)
         if location is None:
             return {}
-        base, stored = location.source, stored_names(source, at)
+        base, stored = location.source, stored_paths(source, at)
         if isinstance(base, RestoredSource):
             sidecar, base = base.stored.sidecar, base.source
-            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.places.items()}
-            targets = {**steps, **sidecar.episode_places}
+            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.paths.items()}
+            targets = {**steps, **sidecar.episode_paths}
             stored = {path: targets[old] for path, old in stored.items() if old in targets}
         if not isinstance(base, LeRobotSource):
             return {}

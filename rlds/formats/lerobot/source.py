@@ -264,9 +264,9 @@ class LeRobotSource(Source):
         with source_errors(stored.path):
             about = dict(sidecar.metadata["metadata"])
         placed = self.placed(sidecar)
-        stored.check_number(len(self._table.indices))
+        stored.check_count(len(self._table.indices))
         if placed is None:
-            names = ", ".join([*sidecar.places.values(), *sidecar.episode_places.values()])
+            names = ", ".join([*sidecar.paths.values(), *sidecar.episode_paths.values()])
             fault = f"it belongs to other data: others took some of these fields away: {names}"
             raise LostSidecarError(fault, file=stored.path)
         metadata = {**sidecar.metadata, "metadata": with_rate(about, self._info.fps)}
@@ -284,13 +284,13 @@ class LeRobotSource(Source):
         for name in self._info.videos:
             for part in (CLIP, FIRST):
                 fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
-        steps, episode = sidecar.places, sidecar.episode_places
+        steps, episode = sidecar.paths, sidecar.episode_paths
         if not {*steps.values(), *episode.values()} <= fields.keys():
             return None
         return dataclasses.replace(
             sidecar,
-            places={path: fields[target] for path, target in steps.items()},
-            episode_places={path: fields[target] for path, target in episode.items()},
+            paths={path: fields[target] for path, target in steps.items()},
+            episode_paths={path: fields[target] for path, target in episode.items()},
         )
 
     @functools.cached_property
@@ -457,7 +457,7 @@ class LeRobotSource(Source):
         # Otherwise terminal states and damage are known only after reading.
         is_all = self._flag is None and self._table.is_sound
         lengths = self._table.lengths[positions.start : positions.stop]
-        return Lengths.of(lengths, final_observation_known=False if is_all else None)
+        return Lengths.create(lengths, final_observation_known=False if is_all else None)
 
     @override
     def read(

@@ -25,9 +25,9 @@ from rlds.formats.logs.source import EnvLoggerSource
 from rlds.sources import lineage, reading
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import Sidecar, SidecarWriter
-from rlds.sources.source import TRANSITION_FIELDS, Place, SourceEpisode
+from rlds.sources.source import TRANSITION_FIELDS, Location, SourceEpisode
 from rlds.sources.writing import (
     PNGS,
     Export,
@@ -84,13 +84,13 @@ class EnvLoggerExport(Export):
             if _can_hold(field) and root_of(path) != VIDEO
         }
         final_paths = [path for path in field_paths if root_of(path) not in TRANSITION_FIELDS]
-        self._sidecar = Sidecar.of(
+        self._sidecar = Sidecar.create(
             episodes,
             field_paths,
             final_paths,
             arrays=self.pngs,
             drops_final_row=True,
-            episode_places=episode_places,
+            episode_paths=episode_places,
         )
 
     @override
@@ -111,7 +111,7 @@ class EnvLoggerExport(Export):
             else:
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
             for episode in self.each_or_stored(self._can_copy):
-                if isinstance(episode, Place):
+                if isinstance(episode, Location):
                     stored, stored_sidecar = stored_in(episode, EnvLoggerSource)
                     log.copy(stored.stored_episode(episode.split, episode.index))
                     if sidecar is not None:
@@ -124,7 +124,7 @@ class EnvLoggerExport(Export):
                     sidecar.add(episode)
             log.close()
 
-    def _can_copy(self, location: Place) -> bool:
+    def _can_copy(self, location: Location) -> bool:
         if isinstance(location.source, EnvLoggerSource):
             return self._log is not None and location.source.is_copied(location.split)
         if self._sidecar is None or not self._is_own(location.source):
@@ -134,11 +134,11 @@ class EnvLoggerExport(Export):
         return is_alike and log.is_as_recorded and log.is_copied(location.split)
 
     @override
-    def stored_digest(self, location: Place) -> int:
+    def stored_digest(self, location: Location) -> int:
         log, stored = stored_in(location, EnvLoggerSource)
         digest, sidecar_row = log.stored_digest(location.split, location.index), b""
         if stored is not None:
-            sidecar_row = stored.sidecar.packed(stored.read(location.split, location.index))
+            sidecar_row = stored.sidecar.pack_row(stored.read(location.split, location.index))
         return int(google_crc32c.extend(digest, sidecar_row))
 
     def _metadata(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class EnvLoggerExport(Export):
     def _specs(self) -> dict[str, Any]:
         """Returns the specs of an environment with the fields of steps."""
         assert self._sidecar is not None
-        nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.places})
+        nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.paths})
         known_specs = {name: nested[name] for name in _SPEC_FIELDS if name in nested}
         known_specs.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known_specs.items()}
@@ -163,7 +163,7 @@ class EnvLoggerExport(Export):
     def _episode_metadata(self, episode: SourceEpisode) -> Any:
         values = dict(leaves_at(episode.metadata, None))
         if self._sidecar is not None:
-            values = {path: values[path] for path in self._sidecar.episode_places}
+            values = {path: values[path] for path in self._sidecar.episode_paths}
         else:  # The packets of clips are in the steps.
             values = {
                 _original_name(path): value
@@ -178,7 +178,7 @@ class EnvLoggerExport(Export):
         columns = dict(leaves_at(episode.steps, None))
         if self._sidecar is not None:
             sidecar_columns = self._sidecar.columns(episode)
-            columns = {path: sidecar_columns[path] for path in self._sidecar.places}
+            columns = {path: sidecar_columns[path] for path in self._sidecar.paths}
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import envlogger
-from rlds.sources.finding import find_logs
+from rlds.sources.dataset_search import find_logs
 from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["IdleReaders", "Log", "LogSource", "Logs", "find_logs", "logs_by_split"]

@@ -33,7 +33,7 @@ from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from rlds.formats.logs.recorded_types import match_declared, widen_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.beside import facts_of
+from rlds.sources.dataset_folders import facts_of
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
@@ -443,7 +443,7 @@ class EnvLoggerSource(Source):
 
     def _lengths(self, split: str) -> Lengths:
         lengths = np.concatenate([np.diff(log.begins) for log in self._logs[split]])
-        return Lengths.of(lengths, final_observation_known=True)
+        return Lengths.create(lengths, final_observation_known=True)
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
         """Reads the flags of an episode from its last step alone."""

@@ -22,7 +22,7 @@ from rlds.raw_files.hdf5_values import write_attributes
 from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import SIDECAR_KEY, SidecarWriter
-from rlds.sources.source import Place, SourceEpisode
+from rlds.sources.source import Location, SourceEpisode
 from rlds.sources.texts import json_in
 from rlds_ecosystem.model.nests import root_of
 
@@ -69,7 +69,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             write_attributes(file, self.metadata.get("attributes", {}))
             for index, each in enumerate(self.each_or_stored()):
                 group = f"{TRAJECTORY}{index}"
-                if isinstance(each, Place):
+                if isinstance(each, Location):
                     staged.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
                     episode = copy_row(each, sidecar)
                 else:

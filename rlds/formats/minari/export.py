@@ -42,11 +42,11 @@ from rlds.sources.conventions import check_option
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import AnySource, Outline, Place, SourceEpisode, is_derived
+from rlds.sources.source import AnySource, Outline, Location, SourceEpisode, is_derived
 from rlds.sources.texts import as_texts
-from rlds.sources.view import stored_names
+from rlds.sources.view import stored_paths
 from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
@@ -145,7 +145,7 @@ class MinariExport(Export):
         # Values are read back from Minari, which has no row for final actions.
         field_paths = {path: field_path(column) for path, column in self._paths.items()}
         finals = [path for path, column in self._paths.items() if _has_final(column)]
-        self._sidecar = Sidecar.of(episodes, field_paths, finals, drops_final_row=self._drops_last)
+        self._sidecar = Sidecar.create(episodes, field_paths, finals, drops_final_row=self._drops_last)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -157,8 +157,8 @@ class MinariExport(Export):
             reason = "if the final observation is unknown, the sidecar has the last transition"
             reasons |= {
                 path: reason
-                for path in self._sidecar.places
-                if path not in self._sidecar.final_row_places
+                for path in self._sidecar.paths
+                if path not in self._sidecar.final_row_paths
             }
         placements = sidecar_placements(self._sidecar, reasons, targets)
         if rlds.REWARD not in self._steps:
@@ -255,7 +255,7 @@ class MinariExport(Export):
 
     def _recorded_leaf(self, path: str) -> LeafSpace | None:
         """Returns the recorded space of a field, by its name before an edit."""
-        names = stored_names(self._source)
+        names = stored_paths(self._source)
         field = f"{rlds.STEPS}/{path}"
         root, *suffix = names.get(field, field).split("/")[1:]
         return self._leaves.get("/".join([self._GROUPS.get(root, root), *suffix]))
@@ -306,9 +306,9 @@ class MinariExport(Export):
         content["dataset_size"] = round(size / 1_000_000, 1)  # Minari counts megabytes.
         (data / "metadata.json").write_text(json.dumps(content))
 
-    def _write_table(self, data: pathlib.Path, index: int, episode: RawEpisode | Place) -> None:
+    def _write_table(self, data: pathlib.Path, index: int, episode: RawEpisode | Location) -> None:
         """See `Writer`."""
-        if isinstance(episode, Place):
+        if isinstance(episode, Location):
             source, _ = stored_in(episode, MinariSource)
             copy_table(source.stored_file(episode.index).parent, data, index)
         else:
@@ -328,12 +328,12 @@ class MinariExport(Export):
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         index = total_steps = 0
         for item in self.each_or_stored():
-            encoded = item if isinstance(item, Place) else self._episode(item, index)
+            encoded = item if isinstance(item, Location) else self._episode(item, index)
             try:
                 write(index, encoded)
             except ValueError as error:
                 raise ValueError(f"episode {index}: {error}") from error
-            if isinstance(item, Place):
+            if isinstance(item, Location):
                 episode = copy_row(item, sidecar)
                 steps = read(*item, [f"{rlds.STEPS}/{path}" for path in self._texts]).steps
             else:

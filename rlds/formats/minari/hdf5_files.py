@@ -29,7 +29,7 @@ from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
 from rlds.raw_files.hdf5_values import text_or_bytes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import Place, require_files
+from rlds.sources.source import Location, require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -168,9 +168,9 @@ def hdf5_writer(directory: pathlib.Path, compression: str | None = None) -> Iter
     """Creates the file; yields a function that writes an episode to it."""
     with new_file(directory / _FILE, ordered=True) as (file, check), StagedFiles() as staged:
 
-        def write(index: int, episode: RawEpisode | Place) -> None:
+        def write(index: int, episode: RawEpisode | Location) -> None:
             name = f"{_EPISODE}{index}"
-            if isinstance(episode, Place):
+            if isinstance(episode, Location):
                 staged.copy(episode.source, {f"{_EPISODE}{episode.index}": name}, file)
                 file[name].attrs.modify(ID, index)
             else:

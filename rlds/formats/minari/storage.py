@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlds.formats.minari.spaces import Spaces
-from rlds.sources.source import Place, SourceError
+from rlds.sources.source import Location, SourceError
 from rlds_ecosystem.model.fields import Field
 
 __all__ = [
@@ -80,7 +80,7 @@ Structure: TypeAlias = tuple[Mapping[str, Field], Mapping[str, Any]]
 
 # Writes an episode with a new index, or copies a staged episode. Raises a ValueError if the format
 # cannot hold it.
-Writer: TypeAlias = Callable[[int, RawEpisode | Place], None]
+Writer: TypeAlias = Callable[[int, RawEpisode | Location], None]
 
 
 class EpisodeStorage(abc.ABC):

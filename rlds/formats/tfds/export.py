@@ -33,8 +33,8 @@ from rlds.sources.digests import difference
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import field_json
-from rlds.sources.source import AnySource, Place, Source, SourceEpisode, SourceError, files_of
-from rlds.sources.view import flat, stored_at
+from rlds.sources.source import AnySource, Location, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.view import flat, stored_location
 from rlds.sources.writing import Export, Placement, unchanged_placements
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import StorageError
@@ -225,15 +225,15 @@ class TfdsExport(Export):
 
     @override
     def is_in_format(self, index: int) -> bool:
-        return self._is_copied(stored_at(self.episodes.source, *self.episodes.place(index)))
+        return self._is_copied(stored_location(self.episodes.source, *self.episodes.locate(index)))
 
-    def _is_copied(self, stored: Place | None) -> bool:
+    def _is_copied(self, stored: Location | None) -> bool:
         if self._stored is None or stored is None or not isinstance(stored.source, FolderSource):
             return False
         return stored.source is self._stored or stored.source.folder.features == self._features
 
     @override
-    def stored_digest(self, location: Place) -> int:
+    def stored_digest(self, location: Location) -> int:
         return _digest(_example(location))
 
     @override
@@ -284,7 +284,7 @@ class TfdsExport(Export):
                     damaged = damaged or error
                 else:
                     is_any = True
-                    yield self.episodes.place(index)[0], *encoded
+                    yield self.episodes.locate(index)[0], *encoded
             group, together, episode, encoded = [], None, None, None  # type: ignore[assignment]
         if damaged is not None and not is_any:
             raise damaged
@@ -323,7 +323,7 @@ class TfdsExport(Export):
                 if not self.episodes.has(index):
                     return
                 try:
-                    yield index, self.prepared(index)
+                    yield index, self.read_episode(index)
                 except SourceError as error:
                     self.watch.leave_out(index, error)
 
@@ -354,9 +354,9 @@ class TfdsExport(Export):
         self.order = [index for numbers in self._in_order().values() for index in numbers]
         plans: dict[str, _Plan] = {}
         for location in self.each_or_stored(lambda location: True):
-            assert isinstance(location, Place)
+            assert isinstance(location, Location)
             assert isinstance(location.source, FolderSource)
-            split = self.episodes.place(self.number)[0]
+            split = self.episodes.locate(self.index)[0]
             plans.setdefault(split, _Plan()).add(
                 *location.source.folder[location.split].record(location.index)
             )
@@ -434,7 +434,7 @@ class TfdsExport(Export):
         source, numbers = self.episodes.source, self.order
         orders: dict[str, list[int]] = {}
         for index in range(len(self.episodes)) if numbers is None else numbers:
-            split, at = self.episodes.place(index)
+            split, at = self.episodes.locate(index)
             orders.setdefault(split, []).append(index)
             if not (self._shuffle or self._checks):
                 continue
@@ -455,7 +455,7 @@ class TfdsExport(Export):
     def _staged_key(self, index: int) -> str:
         """Returns the key of an episode from its example in a staged part."""
         assert self.staged is not None
-        source, split, at = self.staged.place(index)
+        source, split, at = self.staged.locate(index)
         assert isinstance(source, FolderSource)
         name = rlds.metadata.EPISODE_ID
         return str(source.folder[split].example(at, [name])[name].decode())
@@ -465,7 +465,7 @@ class TfdsExport(Export):
         left_out: dict[str, list[dict[str, str]]] = {}
         source = self.episodes.source
         for index in sorted(errors):
-            split, at = self.episodes.place(index)
+            split, at = self.episodes.locate(index)
             error = errors[index]
             key = f"{os.path.basename(error.file)}:{error.episode}"
             if isinstance(source, Source):
@@ -631,7 +631,7 @@ def _report(counts: Mapping[str, int], left_out: Sequence[Mapping[str, str]]) ->
     }
 
 
-def _example(location: Place) -> bytes | bytearray:
+def _example(location: Location) -> bytes | bytearray:
     assert isinstance(location.source, FolderSource)
     with reading.errors_of(location.source, location.index):
         return location.source.folder[location.split].example_bytes(location.index)
@@ -667,7 +667,7 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
     if not any(isinstance(base, FolderSource) for base in reading.bases(source)):
         return None
     for index in range(len(episodes)):
-        location = stored_at(source, *episodes.place(index))
+        location = stored_location(source, *episodes.locate(index))
         if location is not None and isinstance(location.source, FolderSource):
             stored = reading.with_image_files(location.source)
             now = reading.with_image_files(source)

@@ -25,9 +25,9 @@ from rlds.formats.webdataset.source import (
     path_of,
 )
 from rlds.sources.episodes import Episodes
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Place, SourceEpisode, is_derived
+from rlds.sources.source import Location, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import Export, Placement, sidecar_placements
 from rlds.video import CLIP, VIDEO
@@ -108,7 +108,7 @@ class WebdatasetExport(Export):
             if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
         }
         in_samples = {path: path_of(name) for path, name in self._clips.items()}
-        self._sidecar = Sidecar.of(episodes, paths, list(paths), episode_places=in_samples)
+        self._sidecar = Sidecar.create(episodes, paths, list(paths), episode_paths=in_samples)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -132,7 +132,7 @@ class WebdatasetExport(Export):
                     number += 1
                     tar = stack.enter_context(_shard(path, number))
                 key = f"{index:06d}"
-                if isinstance(episode, Place):
+                if isinstance(episode, Location):
                     part, _ = stored_in(episode, WebdatasetSource)
                     shard, sample = part.stored_sample(episode.index)
                     if members := shard.renamed(sample, key):

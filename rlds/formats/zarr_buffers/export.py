@@ -26,9 +26,9 @@ from rlds.formats.zarr_buffers.source import (
 from rlds.formats.zarr_buffers.writing import COMPRESSORS, ArrayWriter, ZarrWriter, rows_json
 from rlds.sources.channel_order import as_rgb, channel_note
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.restored import stored_in
+from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import SIDECAR_TEXT, Sidecar, SidecarWriter
-from rlds.sources.source import Place, is_derived
+from rlds.sources.source import Location, is_derived
 from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at
@@ -85,7 +85,7 @@ class ZarrExport(Export):
             for path, name in self._columns.items()
             if path not in self._copies
         }
-        self._sidecar = Sidecar.of(episodes, field_paths, arrays=self.pngs)
+        self._sidecar = Sidecar.create(episodes, field_paths, arrays=self.pngs)
         # The arrays by the paths of fields of episodes. They are in the sidecar, too: an episode
         # may have no row.
         self._values = {
@@ -175,7 +175,7 @@ class ZarrExport(Export):
         }
         ends = [0]
         for episode in self.each_or_stored():
-            if isinstance(episode, Place):
+            if isinstance(episode, Location):
                 num_rows = _copy(episode, [*columns.values(), *values.values()], sidecar_writer)
                 ends.append(ends[-1] + num_rows)
                 continue
@@ -208,7 +208,7 @@ class ZarrExport(Export):
         return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
 
 
-def _copy(location: Place, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
+def _copy(location: Location, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
     """Copies an episode of a staged part; returns its number of rows."""
     part, beside = stored_in(location, ZarrSource)
     stored, rows = part.stored_rows(location.index)

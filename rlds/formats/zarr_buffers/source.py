@@ -267,7 +267,7 @@ class ZarrSource(Source):
         return self._arrays, range(*self._bounds[index : index + 2])
 
     def _lengths(self, split: str) -> Lengths:
-        return Lengths.of(np.diff(self._bounds), final_observation_known=False)
+        return Lengths.create(np.diff(self._bounds), final_observation_known=False)
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": self._num_rows}

@@ -81,7 +81,7 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
     assert report.is_kept
     late = [it.episode for it in report.findings if it.check == "lag"]
     chosen = episodes.where("list_contains(audit.findings, 'lag')")
-    assert [chosen.place(number) for number in range(len(chosen))]
+    assert [chosen.locate(number) for number in range(len(chosen))]
     assert len(chosen) == len(late) > 0
     best = episodes.where("audit.steadiness_rank >= 0.5").table().arrow(["index", "audit"])
     assert 0.4 * 80 < len(best) < 0.6 * 80

@@ -51,7 +51,7 @@ class TableSource(Source):
     def read(self, split, index, fields=None, rows=slice(None)):
         columns = {
             path: np.load(self._path / f"{index}.{place}.npy")
-            for path, place in self._sidecar.places.items()
+            for path, place in self._sidecar.paths.items()
         }
         return self._sidecar.unpack(self._folder.read(split, index), columns)
 
@@ -64,7 +64,7 @@ class TableExport(Export):
     def __init__(self, episodes, *, whole: bool = False):
         super().__init__(episodes)
         places = {"observation/joints": "o", "action": "a"}
-        self.sidecar = Sidecar.of(episodes, places, ["observation/joints"] if whole else [])
+        self.sidecar = Sidecar.create(episodes, places, ["observation/joints"] if whole else [])
 
     def placements(self):
         return sidecar_placements(self.sidecar)
@@ -75,7 +75,7 @@ class TableExport(Export):
             for index, episode in enumerate(self.each()):
                 sidecar.add(episode)
                 for field, column in self.sidecar.rows(episode).items():
-                    np.save(path / f"{index}.{self.sidecar.places[field]}.npy", column)
+                    np.save(path / f"{index}.{self.sidecar.paths[field]}.npy", column)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from rlds.editing import (
 )
 from rlds.sources import About, Fields, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.lineage import file_of, traced
+from rlds.sources.lineage import file_of, trace
 from rlds.sources.testing import differences
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.model.errors import StorageError
@@ -259,7 +259,7 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
     found = [episode["action"].ravel().tolist() for episode in opened(tmp_path / "made")]
     assert found == [[2, 3, 4, 0], [12, 13, 14, 15, 0], [22, 23, 24, 0], [34, 35, 36, 0]]
     lineage = editing.lineage_of(tmp_path / "made")
-    origins = [traced(lineage, "train", index)[1] for index in range(4)]
+    origins = [trace(lineage, "train", index)[1] for index in range(4)]
     assert [(each.begin, each.end) for each in origins] == [(2, 5), (2, 6), (2, 6), (4, 8)]
     parts = Split({"a": "number < 3", "b": None})
     rlds.edit(tmp_path / "raw", parts, to=tmp_path / "two", to_format="tfds")
@@ -476,7 +476,7 @@ def test_a_folder_whose_name_is_no_text(robot):
     folder = robot.rename(robot.with_name(os.fsdecode(b"caf\xe9")))
     rlds.edit(folder, Delete(where="steps < 4"))
     rlds.edit(folder, Delete(episodes=[0]))
-    found = traced(editing.lineage_of(folder), "train", 0)
+    found = trace(editing.lineage_of(folder), "train", 0)
     assert found[0][0] == (folder.name, "train", 1)
 
 
@@ -764,7 +764,7 @@ def test_every_format_that_is_written(name, tmp_path, monkeypatch):
             one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(found))) for c in clips)
             assert one == two
         assert list(differences(episode, found, names)) == []
-    places, origin = traced(editing.lineage_of(path), "train", 0)
+    places, origin = trace(editing.lineage_of(path), "train", 0)
     assert places[0][2] == 1
     assert origin in origins
     # The data says it, too.

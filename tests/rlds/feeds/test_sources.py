@@ -152,8 +152,8 @@ class Halves(rlds.sources.View):
     def num_episodes(self, split):
         return super().num_episodes("train")
 
-    def where(self, split, episodes):
-        return super().where("train", episodes)
+    def base_episodes(self, split, episodes):
+        return super().base_episodes("train", episodes)
 
 
 @pytest.mark.parametrize("split", ["test+train", "train[1:]+test[:1]+train[:1]"])

@@ -273,7 +273,7 @@ def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, 
     class Short(Sample):
         @property
         def can(self) -> Can:
-            return Can(lengths=lambda split: Lengths.of([9, 9, 1, *[9] * (len(self) - 3)]))
+            return Can(lengths=lambda split: Lengths.create([9, 9, 1, *[9] * (len(self) - 3)]))
 
         def __len__(self) -> int:
             return self.num_episodes("train")

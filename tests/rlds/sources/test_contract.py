@@ -37,11 +37,11 @@ from rlds.sources import (
 from rlds.sources.channel_order import RgbSource
 from rlds.sources.encoded_clips import ClipsSource
 from rlds.sources.encoded_frames import EncodedFrames
-from rlds.sources.joined import JoinedSource
+from rlds.sources.joined_source import JoinedSource
 from rlds.sources.reading import cut
-from rlds.sources.restored import DescribedSource, RestoredSource, UnrestoredSource
+from rlds.sources.restored_source import DescribedSource, RestoredSource, UnrestoredSource
 from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
-from rlds.sources.standardized import StandardizedSource
+from rlds.sources.standardization import StandardizedSource
 from rlds.sources.text_tables import Renumbered
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import SelectedSource
@@ -111,7 +111,7 @@ class NotingSource(ClipSource):
     @property
     def can(self):
         answers = {
-            "lengths": lambda split: Lengths.of([7, 14, 19], final_observation_known=False),
+            "lengths": lambda split: Lengths.create([7, 14, 19], final_observation_known=False),
             "totals": lambda split: {"steps": 40},
             "faults": lambda split: iter([SourceError("a scratch", file=self.file)]),
             "origin": lambda split, index: Origin("robot", index, index + 1),
@@ -139,7 +139,7 @@ def noting(tmp_path, monkeypatch):
 
 def _restored(source):
     paths = {path: path for path in ("observation/joints", "action", "blue")}
-    sidecar = Sidecar.of(Episodes(source, "train"), paths, final_row_places=paths)
+    sidecar = Sidecar.create(Episodes(source, "train"), paths, final_row_paths=paths)
     rows = [sidecar.pack(source.read("train", index)) for index in range(3)]
     return RestoredSource(source, PackedSidecar(sidecar, "beside", rows.__getitem__, 3))
 

@@ -65,7 +65,7 @@ def test_every_format_is_recognized_and_keeps_the_contract(raw_data, name):
         tree.assert_same_structure(columns, fields)
         for column, field in zip(tree.flatten(columns), tree.flatten(fields)):
             check_column(column, field, episodes[index].num_steps)
-    with pytest.raises(IndexError, match=f"has {number} episodes, not one {number}"):
+    with pytest.raises(IndexError, match=f"has {number} episodes, got index {number}"):
         episodes.episode(number)
     assert "observation" in episodes.explain()
 
@@ -105,9 +105,9 @@ def test_columns_return_the_requested_fields_and_steps(raw_data):
         with pytest.raises(KeyError, match=r"'rewards'; did you mean 'reward'\? There are: "):
             episodes.columns(0, ["rewards"])
         for index in (1.0, "train", None):
-            with pytest.raises(TypeError, match="is asked for by a number"):
+            with pytest.raises(TypeError, match="has a number as its index"):
                 episodes[index]
-        with pytest.raises(IndexError, match="not one -999"):
+        with pytest.raises(IndexError, match="got index -999"):
             episodes[-999]
 
 

@@ -12,7 +12,7 @@ import rlds.sources
 from rlds.editing.changes import Added, Dropped, Filled, Renamed, fields_of
 from rlds.editing.trimmed import Reflagged, Trimmed
 from rlds.sources import About, Can, Episodes, Lengths, View
-from rlds.sources.joined import JoinedSource
+from rlds.sources.joined_source import JoinedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
 from rlds.sources.view import SelectedSource
 
@@ -79,7 +79,7 @@ class OffByOne(ToySource):
 
 
 class WrongLengths(ToySource):
-    can = Can(lengths=lambda split: Lengths.of([9] * 100, final_observation_known=True))
+    can = Can(lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True))
 
 
 class Uncounted(ToySource):
@@ -171,7 +171,7 @@ def _more(source, rng):
     some = rng.random(number) < 0.5
     is_named = "steps/command" in fields_of(source)
     views = [
-        lambda: SelectedSource(source, {"some": rng.permutation(number)[:4]}, of=split),
+        lambda: SelectedSource(source, {"some": rng.permutation(number)[:4]}, base_split=split),
         lambda: JoinedSource([Episodes(source, split)] * 2, ["", f"{rng.random()}/"]),
         lambda: Filled(source, "steps/reward", float(rng.integers(9)), some),
         lambda: Trimmed(source, np.zeros(number, int), np.where(some, 1, -1)),

@@ -68,7 +68,7 @@ class StandardizedSource(View):
       ValueError: The fields differ from the registry.
     """
 
-    looks_around = True  # Rules use earlier and later steps.
+    uses_all_steps = True  # Rules use earlier and later steps.
 
     def __init__(self, source: Source, meaning: DatasetMeaning) -> None:
         super().__init__(source)

@@ -18,16 +18,16 @@ from rlds.sources.label_rows import (
     Label,
     append,
     copy_lines,
-    current,
     declare,
-    declared,
+    declared_layers,
     folders_of,
     new_folders,
-    readable,
+    readable_rows,
     rows,
+    valid_labels,
 )
 from rlds.sources.source import AnySource, Source, SourceError
-from rlds.sources.view import traced
+from rlds.sources.view import trace
 from rlds_ecosystem.files import stores
 
 __all__ = ["added_label_ids", "copied_label", "copy_labels"]
@@ -46,16 +46,16 @@ def copy_labels(
     """Copies the labels of the source datasets to a new dataset on this machine.
 
     An edited episode (trimmed, or with another field) has another digest: its labels are rewritten
-    with this digest, and with the new offsets of the labelled steps. Nothing is read if there are
-    no labels; of the new dataset, only labelled episodes are read.
+    with this digest, and with the new offsets of the labelled steps. Only labelled episodes of the
+    new dataset are read.
 
     Args:
       episodes: The source episodes.
-      origins: Pairs of the number of a new episode and that of its source episode. Unchanged copies
-        may be missing.
+      origins: The indices of new episodes and of their source episodes. Unchanged copies may be
+        missing.
       copy: The episodes of the new dataset.
       draft: The current path of the new dataset, such as that of a draft.
-      path: Its final path.
+      path: The final path of the new dataset.
 
     Raises:
       OSError: No folder for labels is writable.
@@ -69,11 +69,11 @@ def copy_labels(
     if not target:
         return
     try:
-        labels = current(folders)
-        layers, target_layers = declared(folders), declared(target)
+        labels = valid_labels(folders)
+        layers, target_layers = declared_layers(folders), declared_layers(target)
     except SourceError:
         # The lines were copied, but labels of changed steps cannot be moved.
-        if any(_copied_labels(readable(folders), episodes, origins, copy)):
+        if any(_copied_labels(readable_rows(folders), episodes, origins, copy)):
             raise
         return
     old_ids = {row.id for row in rows(target)}
@@ -84,16 +84,16 @@ def copy_labels(
     }
     if new:
         append(target, [*new.values()])
-    if other := [one for name, one in layers.items() if name not in target_layers]:
-        declare(target, other)
+    if new_layers := [layer for name, layer in layers.items() if name not in target_layers]:
+        declare(target, new_layers)
 
 
 def _copied_labels(
     labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], copy: Episodes
 ) -> Iterator[Label]:
-    labels_of: dict[str, list[Label]] = {}
+    by_digest: dict[str, list[Label]] = {}
     for row in labels:
-        labels_of.setdefault(row.episode, []).append(row)
+        by_digest.setdefault(row.episode, []).append(row)
 
     @functools.cache
     def digests(source: AnySource, split: str) -> list[bytes | None]:
@@ -101,12 +101,12 @@ def _copied_labels(
         return column
 
     copy = Episodes(reading.with_image_files(copy.source), copy.split)
-    for number, index in origins if labels_of else ():
-        source, (split, at), first = episodes.source, episodes.place(index), 0
+    for new_index, old_index in origins if by_digest else ():
+        source, (split, row_index), first = episodes.source, episodes.locate(old_index), 0
         if isinstance(source, Source):
-            (source, split, at), first = traced(source, split, at)
-        if episode_labels := labels_of.get((digests(source, split)[at] or b"").hex()):
-            episode = as_converted(copy.episode(number))
+            (source, split, row_index), first = trace(source, split, row_index)
+        if episode_labels := by_digest.get((digests(source, split)[row_index] or b"").hex()):
+            episode = as_converted(copy.episode(new_index))
             digest = digest_of(episode.steps).hex()
             if digest != episode_labels[0].episode:
                 for label in episode_labels:
@@ -116,14 +116,14 @@ def _copied_labels(
 def copied_label(
     label: Label, digest: str, key: str, steps: int, first: int = 0
 ) -> Iterator[Label]:
-    """Yields a label moved to another episode, unless that episode lacks the labelled steps.
+    """Yields a label moved to another episode; nothing if that episode lacks the labelled steps.
 
     Args:
       label: The label.
       digest: The digest of the other episode.
-      key: Its key.
-      steps: The number of its steps.
-      first: The step of the labelled episode that is step 0 of the other one.
+      key: The key of the other episode.
+      steps: The number of steps of the other episode.
+      first: The step of the labelled episode that is step 0 of the other episode.
     """
     begin, end = label.begin, label.end
     if begin is not None and end is not None:
@@ -132,10 +132,10 @@ def copied_label(
             return
     # Deterministic: repeating the copy gives the same identifier.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
-    where: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
-    yield dataclasses.replace(label, **where, id=name, tool=_COPY_TOOL + label.id)
+    target: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
+    yield dataclasses.replace(label, **target, id=name, tool=_COPY_TOOL + label.id)
 
 
 def added_label_ids(folders: Iterable[Path]) -> set[str]:
-    """Returns the identifiers of all labels that are no copies."""
-    return {row.id for row in readable(folders) if not row.tool.startswith(_COPY_TOOL)}
+    """Returns the identifiers of all labels except copies."""
+    return {row.id for row in readable_rows(folders) if not row.tool.startswith(_COPY_TOOL)}

@@ -21,8 +21,8 @@ from rlds.sources.source import (
     AnySource,
     Can,
     Fields,
+    Location,
     Origin,
-    Place,
     Source,
     SourceEpisode,
     SourceError,
@@ -48,7 +48,7 @@ def with_sidecar(source: AnySource) -> AnySource:
         if stored is None or not isinstance(source, Source):
             return source
         if stored.splits is None:
-            stored.check_number(sum(map(source.num_episodes, source.splits)))
+            stored.check_count(sum(map(source.num_episodes, source.splits)))
     except LostSidecarError as error:
         warnings.warn(str(error), stacklevel=2)
         return UnrestoredSource(source, error) if isinstance(source, Source) else source
@@ -63,7 +63,7 @@ def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
         return {**facts, "metadata": dict(metadata["metadata"])}
 
 
-def stored_in(location: Place, kind: type[S]) -> tuple[S, StoredSidecar | None]:
+def stored_in(location: Location, kind: type[S]) -> tuple[S, StoredSidecar | None]:
     """Returns the source that reads a stored episode from files, and its sidecar, if any."""
     stored, source = None, location.source
     if isinstance(location.source, RestoredSource):
@@ -174,8 +174,8 @@ class RestoredSource(Source):
         fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
         # The instruction may be a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
-        paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.places.items()}
-        paths |= {old: path for path, old in sidecar.episode_places.items()}
+        paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.paths.items()}
+        paths |= {old: path for path, old in sidecar.episode_paths.items()}
         now = {path: path for path in fields}
         now |= {camera_path(old): camera_path(path) for old, path in paths.items()}
         return {
@@ -229,11 +229,11 @@ class RestoredSource(Source):
         """Combines the values of fields in the source with those in the sidecar."""
         del rows
         sidecar, steps = self.stored.sidecar, self.fields.step_paths(fields)
-        step_paths = {path: sidecar.places[path] for path in steps if path in sidecar.places}
+        step_paths = {path: sidecar.paths[path] for path in steps if path in sidecar.paths}
         episode_paths = {
-            path: sidecar.episode_places[path]
+            path: sidecar.episode_paths[path]
             for path in self.fields.episode_paths(fields)
-            if path in sidecar.episode_places
+            if path in sidecar.episode_paths
         }
         columns, values = {}, {}
         if step_paths or episode_paths:

@@ -20,7 +20,7 @@ from rlds.sources.source import (
     SourceEpisode,
     with_random_access,
 )
-from rlds.sources.view import Chosen, View
+from rlds.sources.view import BaseEpisodes, View
 
 __all__ = ["ALL", "JoinedSource"]
 
@@ -32,25 +32,25 @@ class JoinedSource(View):
     """The episodes of several datasets with the same fields, one after the other, in one split.
 
     Args:
-      parts: The episodes of each dataset.
+      datasets: The episodes of each dataset.
       prefixes: The unique prefix of the keys of each dataset.
-      about: The description of the joined dataset; that of the first one if None.
+      about: The description of the joined dataset; by default, of the first dataset.
     """
 
     splits = (ALL,)
     is_by_rows = True
-    touches_only_keys = True
+    changes_only_keys = True
 
     def __init__(
-        self, parts: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
+        self, datasets: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
     ) -> None:
-        super().__init__(*(with_random_access(part.source) for part in parts))
+        super().__init__(*(with_random_access(dataset.source) for dataset in datasets))
         self._about = about
-        # Runs of episodes: base, its split, end index there, key prefix.
+        # Runs of episodes: base, its split, end index in the split, key prefix.
         self._runs, lengths = [], []
-        for base, part, prefix in zip(self.bases, parts, prefixes or [""] * len(parts)):
-            self._runs += [(base, split, end, prefix) for split, _, end in part.ranges]
-            lengths += [end - begin for _, begin, end in part.ranges]
+        for base, dataset, prefix in zip(self.bases, datasets, prefixes or [""] * len(datasets)):
+            self._runs += [(base, split, end, prefix) for split, _, end in dataset.ranges]
+            lengths += [end - begin for _, begin, end in dataset.ranges]
         self._ends = np.cumsum(lengths)
 
     @property
@@ -61,23 +61,24 @@ class JoinedSource(View):
     @property
     @override
     def fields(self) -> Fields:
-        flags_of_bases = [base.fields.flags for base in self.bases]
-        flags = [name for name in rlds.STEP_FLAGS if all(name in of for of in flags_of_bases)]
-        return super().fields.replace(flags=flags)
+        base_flags = [base.fields.flags for base in self.bases]
+        common = [name for name in rlds.STEP_FLAGS if all(name in flags for flags in base_flags)]
+        return super().fields.replace(flags=common)
 
     @override
     def num_episodes(self, split: str) -> int:
         return int(self._ends[-1])
 
     @override
-    def where(self, split: str, episodes: np.ndarray) -> Sequence[Chosen]:
+    def base_episodes(self, split: str, episodes: np.ndarray) -> Sequence[BaseEpisodes]:
         runs = np.searchsorted(self._ends, episodes, side="right")
-        chosen = []
+        groups = []
         for run in np.unique(runs).tolist():
             base, name, end, _ = self._runs[run]
-            at = np.flatnonzero(runs == run)
-            chosen.append(Chosen(at, base, name, episodes[at] + (end - self._ends[run])))
-        return chosen
+            positions = np.flatnonzero(runs == run)
+            rows = episodes[positions] + (end - self._ends[run])
+            groups.append(BaseEpisodes(positions, base, name, rows))
+        return groups
 
     def _prefix(self, index: int) -> str:
         return self._runs[int(np.searchsorted(self._ends, index, side="right"))][-1]
@@ -87,7 +88,7 @@ class JoinedSource(View):
         return self._prefix(index) + super().key(split, index)
 
     @override
-    def touches(self, split: str, episodes: np.ndarray) -> np.ndarray:
+    def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Returns a mask of the episodes whose stored key lacks the prefix."""
         is_renamed = [
             prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
@@ -101,8 +102,8 @@ class JoinedSource(View):
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         episode, values = super().values(split, index, fields, rows)
-        named = as_converted(episode)
-        if named is not episode:
-            own = {rlds.metadata.EPISODE_ID, ORIGIN}
-            values = {p: value for p, value in values.items() if p.partition("/")[0] not in own}
-        return dataclasses.replace(named, key=self._prefix(index) + named.key), values
+        converted = as_converted(episode)
+        if converted is not episode:
+            facts = {rlds.metadata.EPISODE_ID, ORIGIN}
+            values = {p: value for p, value in values.items() if p.partition("/")[0] not in facts}
+        return dataclasses.replace(converted, key=self._prefix(index) + converted.key), values
