@@ -25,7 +25,7 @@ from rlds.feeds.planning import explain, planned_shuffle, samples_ahead
 from rlds.feeds.samples import Batch, Columns, Samples
 from rlds.feeds.storage import hash_of
 from rlds.sources import arrays
-from rlds.sources.arrays import joined
+from rlds.sources.arrays import stack_rows
 from rlds_ecosystem.model.nests import nest
 
 __all__ = ["Feed", "FeedIterator"]
@@ -220,7 +220,7 @@ class Feed:
         columns = self._columns(groups, len(positions))
         ends = np.cumsum(sizes)
         batches = [
-            nest({path: joined(column[end - size : end]) for path, column in columns.items()})
+            nest({path: stack_rows(column[end - size : end]) for path, column in columns.items()})
             for size, end in zip(sizes, ends.tolist())
         ]
         if self.transform is None:

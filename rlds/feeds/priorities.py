@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.samples import Batch, Samples
-from rlds.sources.arrays import as_numbers, joined
+from rlds.sources.arrays import as_indices, stack_rows
 from rlds_ecosystem.model.nests import nest
 
 __all__ = ["PrioritizedFeed", "SumTree"]
@@ -172,7 +172,7 @@ class PrioritizedFeed(Iterator[Batch]):
         columns[_INDEX] = sample_indices[own_rows]
         columns[_WEIGHT] = weights[own_rows].astype(np.float32)
         self.batch += 1
-        return nest({path: joined(column) for path, column in columns.items()})
+        return nest({path: stack_rows(column) for path, column in columns.items()})
 
     def update(self, indices: np.ndarray, priorities: np.ndarray) -> None:
         """Sets priorities, such as absolute temporal-difference errors.
@@ -185,7 +185,7 @@ class PrioritizedFeed(Iterator[Batch]):
           IndexError: An index is out of range.
           ValueError: A priority is negative or not finite, or the shapes differ.
         """
-        indices, priorities = as_numbers(indices), np.asarray(priorities, np.float64)
+        indices, priorities = as_indices(indices), np.asarray(priorities, np.float64)
         if indices.shape != priorities.shape:
             raise ValueError(f"priorities: got shape {priorities.shape} for {len(indices)} samples")
         if not (np.isfinite(priorities) & (priorities >= 0)).all():

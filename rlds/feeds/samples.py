@@ -26,7 +26,7 @@ from rlds.alignment import discounts_of
 from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
 from rlds.feeds.storage import Rows, Storage, hash_of
-from rlds.sources.arrays import as_numbers, joined, paths_of, zero_out
+from rlds.sources.arrays import as_indices, paths_of, stack_rows, zero_out
 from rlds.sources.source import TRANSITION_FIELDS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.model.columns import numbered
@@ -225,7 +225,7 @@ class Samples(abc.ABC):
           SourceError: The samples cannot be read; the message has the location.
           TypeError: The indices are not integers.
         """
-        columns = self.batch_columns(as_numbers(indices), epoch)
+        columns = self.batch_columns(as_indices(indices), epoch)
         return nest({path: joined(column) for path, column in columns.items()})
 
     def __getitem__(self, index: int) -> Batch:
@@ -362,7 +362,7 @@ class Samples(abc.ABC):
           IndexError: An index is out of range.
           TypeError: The indices are not integers.
         """
-        kept_indices = np.unique(as_numbers(indices))
+        kept_indices = np.unique(as_indices(indices))
         self._check(kept_indices)
         return FilteredSamples(self, kept_indices)
 
@@ -673,7 +673,7 @@ class Offsets(_NeighbourSteps):
         self, table: StepTable, offsets: Mapping[str, Iterable[int]], padding: str, only_real: bool
     ) -> None:
         super().__init__(table, only_real, padding, offsets)
-        self._offsets = {name: as_numbers(list(steps)) for name, steps in offsets.items()}
+        self._offsets = {name: as_indices(list(steps)) for name, steps in offsets.items()}
         for name, steps in self._offsets.items():
             if not len(steps):
                 raise ValueError(f"{name}: got no offsets, expected at least one")
@@ -869,7 +869,7 @@ class GoalSamples(_DerivedSamples):
     def _reward(self, result: Columns, is_new: np.ndarray) -> None:
         """Gives relabelled samples the reward that `reward_fn` computes."""
         assert self._reward_fn is not None
-        batch = nest({path: joined(column) for path, column in result.items()})
+        batch = nest({path: stack_rows(column) for path, column in result.items()})
         rewards = {rlds.REWARD: self._reward_fn(batch)}
         if rlds.REWARD not in result:  # The rewards are nested.
             rewards = dict(leaves_at(rewards, None))
@@ -938,7 +938,7 @@ class NormalizedSamples(_DerivedSamples):
         for path, column in columns.items():
             name = normalized_as(path)
             if name in self._names:
-                field, column_type = self._statistics[name], FieldType.of(column)
+                field, column_type = self._statistics[name], FieldType.from_column(column)
                 normalization.check_field(column_type, column.shape, field, name, "normalize")
                 columns[path] = normalize(column, field, name)
         return columns

@@ -227,9 +227,9 @@ class FileRows(Rows):
             episode, step = int(self._episodes[row]), int(steps[row])
             raise self._storage.error(f"step {step}: {error.problem}", path, episode) from error
         if None in field.shape:
-            images = arrays.listed(images)
+            images = arrays.as_objects(images)
             if not is_unique:  # Callers may change the values of a batch.
-                images = arrays.listed([images[row].copy() for row in image_rows.tolist()])
+                images = arrays.as_objects([images[row].copy() for row in image_rows.tolist()])
             return images
         if is_unique:
             return images

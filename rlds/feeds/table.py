@@ -29,7 +29,7 @@ from rlds.feeds.storage import (
 )
 from rlds.feeds.views import ViewStorage, WithColumn, check_alike, join_metadata
 from rlds.sources import reading
-from rlds.sources.arrays import as_numbers, paths_of
+from rlds.sources.arrays import as_indices, paths_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.joined_source import ALL, JoinedSource
 from rlds.sources.opening import format_of
@@ -41,7 +41,7 @@ from rlds.sources.source import (
     step_aliases,
     with_random_access,
 )
-from rlds.sources.text_tables import Renumbered
+from rlds.sources.text_tables import RenumberedSource
 from rlds.sources.view import View
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores
@@ -171,7 +171,7 @@ def _join(datasets: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes
     check_alike(fields)
     metadata, new_codes = join_metadata(datasets, fields[0])
     renumbered = [
-        Episodes(Renumbered(with_random_access(each.source), codes), each.split) if codes else each
+        Episodes(RenumberedSource(with_random_access(each.source), codes), each.split) if codes else each
         for each, codes in zip(datasets, new_codes)
     ]
     about = datasets[0].source.about.replace(metadata=metadata)
@@ -522,7 +522,7 @@ class Table:
                     f"keep: got a mask of shape {selection.shape} for {self.num_episodes} episodes"
                 )
             selection = np.flatnonzero(selection)
-        return self._with(_selection=self.episode_indices[as_numbers(selection)])
+        return self._with(_selection=self.episode_indices[as_indices(selection)])
 
     def compute_statistics(
         self,

@@ -119,7 +119,7 @@ class BlockDataset:
 
     def __getitem__(self, item: tuple[int, int]) -> _SentBlock:
         shared = self._free_buffer(self._size)
-        with arrays.taken_from(memory := shared.memory()) as size:
+        with arrays.allocate_in(memory := shared.memory()) as size:
             message = self._message(shared, memory, self._batches(*item), size)
         self._prefetch_end = self._feed.read_ahead(sum(item), self._prefetch_end)
         return message
@@ -154,12 +154,12 @@ class BlockDataset:
             offset = _address(payload) - begin
             if not 0 <= offset <= len(memory) - len(payload):
                 offset = end
-                end += arrays.aligned(len(payload))
+                end += arrays.aligned_size(len(payload))
                 to_copy.append((offset, payload))
             spans.append((_HEADER_BYTES + offset, len(payload)))
         self._size = end
         if end > len(memory):  # Copy all arrays to a larger buffer.
-            ends = np.cumsum([0, *(arrays.aligned(len(payload)) for payload in payloads)]).tolist()
+            ends = np.cumsum([0, *(arrays.aligned_size(len(it)) for it in payloads)]).tolist()
             self._size = max(end, ends[-1])  # Copies are aligned, so they may need more space.
             shared = self._free_buffer(self._size)
             memory = shared.memory()

@@ -19,14 +19,14 @@ from rlds_ecosystem.model.columns import objects
 
 __all__ = [
     "ALIGNMENT",
-    "aligned",
+    "aligned_size",
+    "allocate_in",
     "as_bytes",
-    "as_numbers",
+    "as_indices",
+    "as_objects",
     "empty",
-    "joined",
-    "listed",
     "paths_of",
-    "taken_from",
+    "stack_rows",
     "zero_out",
 ]
 
@@ -52,10 +52,10 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     return memory.view(dtype).reshape(shape)
 
 
-def aligned(size: int) -> int:
+def aligned_size(size: int) -> int:
     """Returns the size with the padding before the next array.
 
-    >>> aligned(1), aligned(64)
+    >>> aligned_size(1), aligned_size(64)
     (64, 64)
     """
     return -(-size // ALIGNMENT) * ALIGNMENT
@@ -68,7 +68,7 @@ class _Arena:
         self.memory, self.size = memory, 0
 
     def take(self, size: int) -> np.ndarray | None:
-        begin, self.size = self.size, self.size + aligned(size)
+        begin, self.size = self.size, self.size + aligned_size(size)
         return self.memory[begin : begin + size] if self.size <= len(self.memory) else None
 
 
@@ -76,7 +76,7 @@ _arena: contextvars.ContextVar[_Arena | None] = contextvars.ContextVar("given", 
 
 
 @contextlib.contextmanager
-def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
+def allocate_in(memory: np.ndarray) -> Iterator[Callable[[], int]]:
     """Allocates new arrays of this thread in a block of memory while it has space.
 
     Args:
@@ -85,7 +85,7 @@ def taken_from(memory: np.ndarray) -> Iterator[Callable[[], int]]:
     Yields:
       A function that returns the size of the arrays so far, in bytes, even beyond the memory.
 
-    >>> with taken_from(memory := np.zeros(128, np.uint8)) as size:
+    >>> with allocate_in(memory := np.zeros(128, np.uint8)) as size:
     ...     empty([2], np.uint8)[:] = 7
     >>> size(), int(memory.sum())
     (64, 14)
@@ -166,10 +166,10 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+def as_objects(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
     """Returns rows as an array of arrays.
 
-    >>> listed(np.zeros((2, 4))).shape
+    >>> as_objects(np.zeros((2, 4))).shape
     (2,)
     """
     if isinstance(rows, np.ndarray) and rows.dtype == object:
@@ -177,10 +177,10 @@ def listed(rows: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
     return objects(rows)
 
 
-def joined(column: np.ndarray) -> np.ndarray:
+def stack_rows(column: np.ndarray) -> np.ndarray:
     """Returns an object column of equally shaped arrays as one array; any other column unchanged.
 
-    >>> joined(listed(np.zeros((2, 4)))).shape
+    >>> stack_rows(as_objects(np.zeros((2, 4)))).shape
     (2, 4)
     """
     if column.dtype != object or not column.size or not isinstance(column.flat[0], np.ndarray):
@@ -205,7 +205,7 @@ def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
         column[index] = np.zeros_like(value) if isinstance(value, np.ndarray) else b""
 
 
-def as_numbers(values: Sequence[int] | np.ndarray) -> np.ndarray:
+def as_indices(values: Sequence[int] | np.ndarray) -> np.ndarray:
     """Returns numbers of samples or episodes, int64 of shape `[n]`.
 
     Raises:

@@ -334,8 +334,9 @@ def _parse_lines(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
         except _INVALID_ROW_ERRORS as error:
             if line_number < len(lines):
                 raise SourceError(
-                    f"line {line_number}: not a label: {error}. Correct or delete this line. If a "
-                    "newer release wrote it, install that. Conditions and edits without labels work",
+                    f"line {line_number}: not a label: {error}. Correct or delete this line, or "
+                    "install the newer release that wrote it. Conditions and edits without labels "
+                    "work",
                     file=file,
                 ) from error
 

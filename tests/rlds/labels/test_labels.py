@@ -12,7 +12,7 @@ import rlds.sources
 from rlds import editing
 from rlds.labels import Layer
 from rlds.labels.agreements import alpha_of
-from rlds.sources import SourceError, label_carrying
+from rlds.sources import SourceError, label_copying
 from rlds_ecosystem.model.errors import StorageError
 from tests.support import tiny_datasets
 
@@ -202,7 +202,7 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
     assert places(made) == places(labels)
     assert made.digests[1] != labels.digests[1]
     read: list[object] = []  # What is copied as it is stored is not read for its labels.
-    monkeypatch.setattr(label_carrying, "digest_of", read.append)
+    monkeypatch.setattr(label_copying, "digest_of", read.append)
     rlds.edit(tmp_path / "made", editing.Delete(episodes=[0]))
     assert places(rlds.labels.open(tmp_path / "made")) == places(labels)[1:]
     assert read == []

@@ -118,7 +118,7 @@ def test_conditions_choose_episodes(dataset):
     assert [episode.num_steps for episode in reopened] == [8, 3]
     with pytest.raises(IndexError):
         reopened.select([2])
-    with pytest.raises(IndexError, match="not one 2"):
+    with pytest.raises(IndexError, match="got index 2"):
         reopened.select(np.array([0, 2]))
     parts = rlds.sources.open(dataset, "train[4:]+train[:2]").select(np.array([2, 0, -1, 1]))
     assert [episode.num_steps for episode in parts] == [3, 7, 4, 8]
