@@ -344,7 +344,7 @@ class _Groups:
         assert episodes.source.can.run is not None
         self._run, self._location_of, self._spec = (
             episodes.source.can.run,
-            episodes.place,
+            episodes.locate,
             spec,
         )
         lengths = episodes.lengths()
