@@ -33,7 +33,7 @@ from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Outline, Location, SourceEpisode
+from rlds.sources.source import Location, Outline, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -137,7 +137,7 @@ class D4rlExport(Export):
                         first = first or each
                         episode = copy_row(each, sidecar)
                     else:
-                        is_changed = not self.is_stored(self.number)
+                        is_changed = not self.is_stored(self.index)
                         episode = self._with_end(each) if is_changed else each
                         for name, rows in self._rows_of(episode):
                             _append(file, name, rows)

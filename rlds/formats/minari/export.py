@@ -44,7 +44,7 @@ from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
 from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import AnySource, Outline, Location, SourceEpisode, is_derived
+from rlds.sources.source import AnySource, Location, Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_paths
 from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
@@ -145,7 +145,9 @@ class MinariExport(Export):
         # Values are read back from Minari, which has no row for final actions.
         field_paths = {path: field_path(column) for path, column in self._paths.items()}
         finals = [path for path, column in self._paths.items() if _has_final(column)]
-        self._sidecar = Sidecar.create(episodes, field_paths, finals, drops_final_row=self._drops_last)
+        self._sidecar = Sidecar.create(
+            episodes, field_paths, finals, drops_final_row=self._drops_last
+        )
 
     @override
     def placements(self) -> Sequence[Placement]:

@@ -25,7 +25,7 @@ from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, channel_note
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import Outline, Location, SourceEpisode, is_derived
+from rlds.sources.source import Location, Outline, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import encoding_of, transition_needed
 from rlds_ecosystem.model.columns import known_field
@@ -203,7 +203,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             return [as_text(mask) for mask in np.asarray(episode.metadata[MASKS]).reshape(-1)]
         if self.metadata and len({split for split, *_ in self.episodes.ranges}) == 1:
             return []
-        return [self.episodes.locate(self.number)[0]]
+        return [self.episodes.locate(self.index)[0]]
 
     def _lacks(self, path: str, episode: SourceEpisode) -> bool:
         """Returns True if the array of a field is missing in an episode, which has placeholders."""
