@@ -37,7 +37,7 @@ ALIGNMENT = 64
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     """Returns an uninitialized array that is C-contiguous and aligned.
 
-    A large array may reuse the memory of another one that is no longer referenced.
+    A large array may reuse the memory of an array without references.
 
     >>> empty((3, 2), np.float32).ctypes.data % ALIGNMENT
     0
@@ -72,7 +72,7 @@ class _Arena:
         return self.memory[begin : begin + size] if self.size <= len(self.memory) else None
 
 
-_arena: contextvars.ContextVar[_Arena | None] = contextvars.ContextVar("given", default=None)
+_arena: contextvars.ContextVar[_Arena | None] = contextvars.ContextVar("arena", default=None)
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ def allocate_in(memory: np.ndarray) -> Iterator[Callable[[], int]]:
       memory: The memory, uint8 of shape `[n]`, aligned.
 
     Yields:
-      A function that returns the size of the arrays so far, in bytes, even beyond the memory.
+      A function that returns the total size of the new arrays in bytes, even beyond the memory.
 
     >>> with allocate_in(memory := np.zeros(128, np.uint8)) as size:
     ...     empty([2], np.uint8)[:] = 7
@@ -100,10 +100,9 @@ def allocate_in(memory: np.ndarray) -> Iterator[Callable[[], int]]:
 class _BufferPool:
     """Buffers of large arrays, which are reused once no array refers to them.
 
-    Requesting pages of memory from the system takes longer than filling them.
-
-    Every array, tensor or buffer that shares memory references the array that has allocated it,
-    directly or not. So if only this pool references that array, the memory is free.
+    Requesting pages of memory from the system takes longer than filling them. Every array, tensor or
+    buffer that shares memory references the array that owns it. So if only this pool references
+    the owner, the memory is free.
     """
 
     _MIN_BYTES, _MAX_BYTES, _MAX_BUFFERS = 1 << 15, 48 << 20, 16
@@ -119,14 +118,14 @@ class _BufferPool:
         self._buffers_by_size = collections.OrderedDict()
 
     def take(self, size: int) -> np.ndarray:
-        """Returns aligned memory that is in use nowhere else: uint8 of shape `[size]`."""
+        """Returns aligned memory that is not in use: uint8 of shape `[size]`."""
         if size < self._MIN_BYTES:
             return _aligned(size)
         with self._lock:
             buffers = self._buffers_by_size.setdefault(size, collections.deque())
             self._buffers_by_size.move_to_end(size)
             for _ in range(len(buffers)):
-                buffers.rotate(-1)  # The least recently taken buffer comes first.
+                buffers.rotate(-1)  # The least recently used buffer comes first.
                 if sys.getrefcount(buffers[-1].base) == _POOL_REFERENCES:
                     return buffers[-1][:]
             memory = _aligned(size)
@@ -206,15 +205,15 @@ def zero_out(column: np.ndarray, rows: np.ndarray) -> None:
 
 
 def as_indices(values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns numbers of samples or episodes, int64 of shape `[n]`.
+    """Returns indices of samples or episodes, int64 of shape `[n]`.
 
     Raises:
-      TypeError: They are no integers; a mask is none either.
+      TypeError: The values are not integers, such as those of a mask.
     """
-    numbers = np.asarray(values).reshape(-1)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        raise TypeError(f"expected integers, got an array of {numbers.dtype}")
-    return numbers.astype(np.int64)
+    indices = np.asarray(values).reshape(-1)
+    if indices.size and indices.dtype.kind not in "iu":
+        raise TypeError(f"expected integers, got an array of {indices.dtype}")
+    return indices.astype(np.int64)
 
 
 def paths_of(fields: str | Iterable[str]) -> tuple[str, ...]:

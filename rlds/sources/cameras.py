@@ -15,7 +15,8 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
 
-# The smallest sides of images: of uint8 arrays with channels, and of other arrays (else matrices).
+# The smallest sides of images: of uint8 arrays with channels, and of other arrays. Smaller arrays
+# are matrices.
 _MIN_SIDE, _MIN_ARRAY_SIDE = 8, 32
 _CHANNELS = (1, 3, 4)
 # The largest value of a black pixel: JPEG is not exact.
@@ -23,10 +24,10 @@ _MAX_BLACK = 3
 
 
 def cameras_of(leaves: Mapping[str, Any]) -> dict[str, Field]:
-    """Returns the fields of steps that hold images: uint8 with 1, 3 or 4 channels, or depths.
+    """Returns the fields of steps with images: uint8 with 1, 3 or 4 channels, or depths.
 
     Args:
-      leaves: The fields of a step by their paths.
+      leaves: The fields of a step, by path.
 
     >>> list(cameras_of({"a": Field(np.uint8, (64, 64, 3)), "b": Field(np.float32, (7,))}))
     ['a']
@@ -44,8 +45,7 @@ def _is_camera(field: Field) -> bool:
         return True
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in _CHANNELS):
         return False
-    is_bytes_with_channels = dtype == np.uint8 and len(shape) == 3
-    min_side = _MIN_SIDE if is_bytes_with_channels else _MIN_ARRAY_SIDE
+    min_side = _MIN_SIDE if dtype == np.uint8 and len(shape) == 3 else _MIN_ARRAY_SIDE
     is_depth = dtype.kind in "fu" and (len(shape) == 2 or shape[2] == 1)
     is_large = all(side is None or side >= min_side for side in shape[:2])
     return is_large and (dtype == np.uint8 or is_depth)
@@ -70,7 +70,7 @@ class Frames(Sequence[np.ndarray]):
         """Returns a frame.
 
         Raises:
-          TfdsFilesError: It is damaged.
+          TfdsFilesError: The frame is damaged.
         """
         frame = self.column[index]
         if isinstance(frame, bytes):
@@ -78,19 +78,19 @@ class Frames(Sequence[np.ndarray]):
         return np.asarray(frame)
 
     def take(self, indices: Sequence[int]) -> list[np.ndarray]:
-        """Returns some frames, by their indices, which ascend.
+        """Returns the frames of ascending indices.
 
         Raises:
-          TfdsFilesError: One is damaged.
+          TfdsFilesError: A frame is damaged.
         """
         return [self[index] for index in indices]
 
 
 class VideoFrames:
-    """`Frames` of an episode that stores them as a video clip.
+    """`Frames` of an episode with a video clip.
 
     Args:
-      source: Decodes them.
+      source: The source that decodes the clip.
       split: The split.
       index: The episode.
       camera: The field.
@@ -107,9 +107,9 @@ class VideoFrames:
         return self._num_steps
 
     def take(self, indices: Sequence[int]) -> list[np.ndarray]:
-        """Returns some frames, by their indices, which ascend.
+        """Returns the frames of ascending indices.
 
-        A step without a frame gets that of the next step with one, or else of the last one.
+        A step without a frame gets the next frame; after the last frame, the last frame.
 
         Raises:
           SourceError: A frame cannot be decoded.
@@ -117,31 +117,31 @@ class VideoFrames:
         mark = known_field(self._camera)
         if mark in self._source.marks:
             steps = range(self._num_steps)
-            shown = np.flatnonzero(self._source.rows(*self._episode, mark, steps))
-            if len(shown):
-                indices = shown[np.searchsorted(shown, indices).clip(max=len(shown) - 1)]
+            with_frame = np.flatnonzero(self._source.rows(*self._episode, mark, steps))
+            if count := len(with_frame):
+                indices = with_frame[np.searchsorted(with_frame, indices).clip(max=count - 1)]
         return list(self._source.rows(*self._episode, self._camera, indices))
 
 
-def evenly(number: int, max_indices: int) -> list[int]:
-    """Returns indices that are evenly spread, with the first and the last.
+def evenly(size: int, max_indices: int) -> list[int]:
+    """Returns evenly spread indices of a sequence, including the first and the last.
 
     >>> evenly(10, 4), evenly(2, 4)
     ([0, 3, 6, 9], [0, 1])
     """
-    if number <= max_indices:
-        return list(range(number))
-    return [round(i * (number - 1) / max(max_indices - 1, 1)) for i in range(max_indices)]
+    if size <= max_indices:
+        return list(range(size))
+    return [round(i * (size - 1) / max(max_indices - 1, 1)) for i in range(max_indices)]
 
 
 def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
-    """Describes the fault of the frames of an episode; empty if they are sound.
+    """Describes the fault of the frames of an episode; empty without a fault.
 
-    A frame that shows something ends the search, so that most episodes take decoding a single one.
+    The search ends at a frame of several colors, usually the first one.
 
     Args:
       frames: The frames.
-      decode_all: Whether to decode all, to be sure that it can be done.
+      decode_all: Whether to decode all frames, which detects all damaged frames.
 
     Raises:
       TfdsFilesError: A frame is damaged.

@@ -39,24 +39,24 @@ def channel_note(field: Any) -> str:
     return f", {RED_FIRST}" if is_bgr(field) else ""
 
 
-def with_rgb(episodes: Episodes, but: Collection[str] = ()) -> Episodes:
+def with_rgb(episodes: Episodes, skipped: Collection[str] = ()) -> Episodes:
     """Returns the same episodes with RGB images; see `RgbSource`.
 
     Streams are not changed: placements state their channel order.
 
     Args:
       episodes: The episodes.
-      but: Fields of steps that are not changed.
+      skipped: Fields of steps that are not changed.
     """
     source, steps = episodes.source, leaves_at(episodes.spec[rlds.STEPS], None)
-    paths = [path for path, field in steps if is_bgr(field) and path not in but]
+    paths = [path for path, field in steps if is_bgr(field) and path not in skipped]
     if not paths or not isinstance(source, Source):
         return episodes
     return episodes.through(RgbSource, paths)
 
 
 class RgbSource(ChangedImages):
-    """A source with RGB images in place of BGR images of another source.
+    """A source with RGB images instead of the BGR images of another source.
 
     Image files become PNG files, as encoding JPEG again would change the pixels.
 
@@ -75,7 +75,7 @@ class RgbSource(ChangedImages):
         super().__init__(source, images)
 
     @override
-    def _changed(self, column: Any, path: str) -> np.ndarray:
+    def _convert(self, column: Any, path: str) -> np.ndarray:
         field = self._fields[path]
         images = as_values(column, field)
         if not field.encoding:

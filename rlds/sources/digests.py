@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 COMPARED_FACTS = ("key", "truncated", "complete", "final_observation_known")
-"""The attributes of an episode that are compared, beside its fields."""
+"""The compared attributes of an episode, in addition to its fields."""
 
 _DIGEST_BYTES = 16
 # Copying fewer bytes is faster than creating a view of them.
@@ -42,7 +42,7 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
     """Returns a digest of the steps of an episode: their names, dtypes, shapes and values.
 
     Episodes with equal steps have equal digests, independent of keys, formats and metadata. Image
-    files count undecoded: take the steps from a source `with_image_files()`.
+    files are hashed undecoded: read the steps from a source `with_image_files()`.
 
     Args:
       steps: The columns of the steps of a `SourceEpisode`.
@@ -57,15 +57,15 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
 
 
 def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
-    """Returns the digest of steps, see `digest_of`, by the columns at the paths of their fields."""
+    """Returns the digest of steps, see `digest_of`, from columns by the paths of their fields."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for part in hashed_content(columns):
-        digest.update(part)
+    for data in hashed_content(columns):
+        digest.update(data)
     return digest.digest()
 
 
 def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields bytes to hash, which are equal for equal values of fields.
+    """Yields bytes to hash: equal bytes for equal values of fields.
 
     Text equals its UTF-8 bytes.
 
@@ -76,7 +76,7 @@ def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
         values = fields[path]
         if type(values) is not np.ndarray:
             values = as_array(values)
-        head = _head(path, values.dtype) + _shape(values.shape)
+        head = _field_bytes(path, values.dtype) + _shape_bytes(values.shape)
         if values.dtype.kind in "USO":
             yield head
             for value in map(text_of, values.reshape(-1).tolist()):
@@ -91,12 +91,12 @@ def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
 
 
 @functools.lru_cache(4096)
-def _head(path: str, dtype: np.dtype) -> bytes:
+def _field_bytes(path: str, dtype: np.dtype) -> bytes:
     return f"{path} {'texts' if dtype.kind in 'USO' else dtype.str} ".encode()
 
 
 @functools.lru_cache(4096)
-def _shape(shape: tuple[int, ...]) -> bytes:
+def _shape_bytes(shape: tuple[int, ...]) -> bytes:
     return str(shape).encode()
 
 
@@ -119,21 +119,21 @@ def as_array(column: Any) -> np.ndarray:
 
 
 def differences(
-    episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
+    episode: SourceEpisode, other: SourceEpisode, skipped: Collection[str] = ()
 ) -> Iterator[str]:
     """Yields the differences of two episodes, bit by bit.
 
     Args:
       episode: An episode.
-      other: Another one.
-      but: The paths of fields that may differ, such as `steps/action`.
+      other: The other episode.
+      skipped: The paths of fields that may differ, such as `steps/action`.
     """
     for name in COMPARED_FACTS:
         fact, other_fact = getattr(episode, name), getattr(other, name)
-        if name not in but and fact != other_fact:
+        if name not in skipped and fact != other_fact:
             yield f"{name}: {fact!r} became {other_fact!r}"
     columns, other_columns = (flat(each.steps, each.metadata) for each in (episode, other))
-    for path in (columns.keys() | other_columns.keys()) - {*but}:
+    for path in (columns.keys() | other_columns.keys()) - {*skipped}:
         if path not in columns or path not in other_columns:
             yield f"{path}: {'missing' if path not in other_columns else 'new'}"
         elif (change := difference(columns[path], other_columns[path])) is not None:
@@ -147,13 +147,14 @@ def difference(one: Any, other: Any) -> str | None:
     """
     one, other = as_array(one), as_array(other)
     if (one.dtype.kind == "O") != (other.dtype.kind == "O"):  # Images as files, and as arrays.
-        one, other = _pixels(one, other), _pixels(other, one)
+        one, other = _decode_images(one, other), _decode_images(other, one)
     if one.dtype.kind in "USO" and other.dtype.kind in "USO":
         if one.shape != other.shape:
             return f"shape {one.shape} became {other.shape}"
         pairs = zip(one.reshape(-1).tolist(), other.reshape(-1).tolist())
-        differ = [row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b)]
-        return f"value {differ[0]} differs" if differ else None
+        differing = (row for row, (a, b) in enumerate(pairs) if text_of(a) != text_of(b))
+        row = next(differing, None)
+        return None if row is None else f"value {row} differs"
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return f"{one.dtype} of shape {one.shape} became {other.dtype} of shape {other.shape}"
     if one.tobytes() != other.tobytes():
@@ -161,7 +162,7 @@ def difference(one: Any, other: Any) -> str | None:
     return None
 
 
-def _pixels(images: np.ndarray, like: np.ndarray) -> np.ndarray:
+def _decode_images(images: np.ndarray, like: np.ndarray) -> np.ndarray:
     if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
         return images
     feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)

@@ -41,12 +41,14 @@ __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_cli
 
 _STEPS = f"{rlds.STEPS}/"
 # The number of frames of a clip to compare with the images, and limits of the mean squared error:
-# PSNR 30 dB for frames that may be those of the step before, PSNR 20 dB for wrong frames. Noisy
-# images may have a larger error. Fast encoders repeat single frames if little changes.
+# PSNR 30 dB for frames of a wrong step, PSNR 20 dB for other wrong frames. Noisy images may have a
+# larger error. Fast encoders repeat single frames if little changes.
 _COMPARED_FRAMES, _SMALL_ERROR, _LARGE_ERROR = 5, 255**2 / 10**3, 255**2 / 10**2
 
 
-def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = False) -> list[str]:
+def encodable(
+    episodes: Episodes, skipped: Collection[str] = (), *, clips: bool = False
+) -> list[str]:
     """Returns the paths of fields of steps that can become video.
 
     These are uint8 images with three channels, files or arrays, and clips whose frames do not match
@@ -54,14 +56,14 @@ def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = Fa
 
     Args:
       episodes: The episodes.
-      but: Paths to exclude.
+      skipped: Paths to exclude.
       clips: True to include all other clips of such pixels.
     """
     fields, source = episodes.source.fields.episode, episodes.source
-    cameras = [camera for camera in cameras_of(fields) if camera not in but]
-    taken = {*but, *cameras_of(fields)}
+    cameras = [camera for camera in cameras_of(fields) if camera not in skipped]
+    excluded = {*skipped, *cameras_of(fields)}
     steps = leaves_at(episodes.spec[rlds.STEPS], None)
-    images = [path for path, field in steps if _is_image(field) and path not in taken]
+    images = [path for path, field in steps if _is_image(field) and path not in excluded]
     if not clips:
         cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
     if not cameras or not isinstance(source, Source):
@@ -71,7 +73,7 @@ def encodable(episodes: Episodes, but: Collection[str] = (), *, clips: bool = Fa
 
 
 def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Episodes:
-    """Returns the same episodes with video in place of images; see `ClipsSource`.
+    """Returns the same episodes with video instead of images; see `ClipsSource`.
 
     Raises:
       ImportError: PyAV is not installed.
@@ -81,11 +83,11 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
 
 
 class ClipsSource(View):
-    """A view with one video clip per episode and camera in place of images; see `FramesSource`.
+    """A view with one video clip per episode and camera instead of images; see `FramesSource`.
 
-    Existing clips of the same codec keep their packets, if their frames match the steps; others are
-    decoded and encoded again, with a frame for each step. A few frames of each new clip are decoded
-    and compared with the images.
+    Existing clips of the same codec keep their packets, if their frames match the steps; other clips
+    are decoded and encoded again, with a frame for each step. A few frames of each new clip are
+    decoded and compared with the images.
 
     Args:
       source: The source.
@@ -153,7 +155,7 @@ class ClipsSource(View):
             def frame(step: int) -> np.ndarray:
                 return as_rgb(pixels(column[step], field), field)
 
-            return self._encoded(frame, len(rows.steps), camera)
+            return self._encode(frame, len(rows.steps), camera)
 
         # Encoders and decoders release the GIL.
         with ThreadPoolExecutor(min(len(self.cameras), os.cpu_count() or 1)) as pool:
@@ -163,7 +165,7 @@ class ClipsSource(View):
         return new_values
 
     def _reused_clip(self, values: Mapping[str, Any], rows: RowContext, camera: str) -> Clip:
-        """Returns the clip of an episode that stores one: its packets, or its frames re-encoded.
+        """Returns the stored clip of an episode: its packets, or its frames re-encoded.
 
         Only the frame of the final observation may be missing.
         """
@@ -171,8 +173,8 @@ class ClipsSource(View):
         if f"{path}/{FRAMES}" not in values:
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             info = VideoFile(data, path).info
-            least = length - bool(values[rlds.FINAL_OBSERVATION_KNOWN])
-            length = min(length, max(info.num_frames - first, least, 1))
+            min_length = length - bool(values[rlds.FINAL_OBSERVATION_KNOWN])
+            length = min(length, max(info.num_frames - first, min_length, 1))
             with contextlib.suppress(SourceError):  # Unsuitable clips are decoded.
                 if info.codec == self._encoding.codec and first + length <= info.num_frames:
                     packets, is_key = stream_packets(Clip(data, first, length))
@@ -181,17 +183,17 @@ class ClipsSource(View):
         def frame(step: int) -> Any:
             return self._frames.rows(rows.split, int(rows.episodes[0]), camera, [step])[0]
 
-        return self._encoded(frame, length, camera)
+        return self._encode(frame, length, camera)
 
-    def _encoded(self, frame: Callable[[int], np.ndarray], length: int, camera: str) -> Clip:
+    def _encode(self, frame: Callable[[int], np.ndarray], length: int, camera: str) -> Clip:
         shape = frame(0).shape
 
-        def checked(step: int) -> np.ndarray:
+        def checked_frame(step: int) -> np.ndarray:
             image = frame(step)
             if image.shape != shape:
                 raise SourceError(
                     f"an image of {image.shape}, expected {shape}, as in step 0: a video needs one "
-                    f"size. Pass to_sidecar=[{camera!r}] to keep the images as they are",
+                    f"size. Pass to_sidecar=[{camera!r}] to keep the images",
                     file=files_of(self.bases[0]),
                     row=step,
                     field=camera,
@@ -199,7 +201,7 @@ class ClipsSource(View):
             return image
 
         try:
-            clip = encoded(map(checked, range(length)), self._encoding, shape)
+            clip = encoded(map(checked_frame, range(length)), self._encoding, shape)
         except import_extra("av").FFmpegError as error:
             raise SourceError(
                 f"frames of {shape} cannot be encoded in {self._encoding.codec}: {error}",
@@ -225,7 +227,7 @@ class ClipsSource(View):
                 if step and error > max(_SMALL_ERROR, 2 * _error(decoded, frame(step - 1))):
                     late_steps.append(step)
         if len(late_steps) > 1 and len(late_steps) == len(steps) - 1:
-            fault = f"the steps {late_steps} have the frames of the steps before"
+            fault = f"the steps {late_steps} have the frames of the preceding steps"
         if fault:
             raise SourceError(
                 f"the encoded video does not match the images: {fault}. Choose a better quality",
@@ -235,7 +237,7 @@ class ClipsSource(View):
 
 
 def encoded_placements(placements: Sequence[Placement], episodes: Episodes) -> list[Placement]:
-    """Returns the placements of fields, with those of video and of RGB images."""
+    """Updates the placements of fields that become video or RGB images."""
     source = episodes.source
     rgb = source.bases[0] if isinstance(source, ClipsSource) else source
     bgr_cameras = [*rgb.images] if isinstance(rgb, RgbSource) else []
@@ -243,7 +245,7 @@ def encoded_placements(placements: Sequence[Placement], episodes: Episodes) -> l
         bgr_cameras += source.bgr_cameras
         placements = _clip_placements(placements, source)
     paths = {f"{rlds.STEPS}/{path}" for path in bgr_cameras}
-    return [each.with_reason(RED_FIRST) if each.field in paths else each for each in placements]
+    return [it.with_reason(RED_FIRST) if it.field in paths else it for it in placements]
 
 
 def _clip_placements(placements: Sequence[Placement], source: ClipsSource) -> list[Placement]:
@@ -264,7 +266,7 @@ def _clip_placements(placements: Sequence[Placement], source: ClipsSource) -> li
 
 
 def pixels(value: Any, field: Field) -> np.ndarray:
-    """Returns the pixels of an image, which is a file or an array."""
+    """Returns the pixels of an image file or an image array."""
     if not isinstance(value, bytes):
         return np.asarray(value)
     return tfds_files.decode_image(
@@ -283,5 +285,5 @@ def _path(camera: str) -> str:
 def _is_image(field: Any) -> bool:
     if not isinstance(field, Field) or field.is_text or len(field.shape) != 3:
         return False
-    is_whole = bool(field.encoding) or None not in field.shape
-    return is_whole and field.column_dtype == np.uint8 and field.shape[2] == 3
+    has_size = bool(field.encoding) or None not in field.shape
+    return has_size and field.column_dtype == np.uint8 and field.shape[2] == 3

@@ -25,7 +25,7 @@ __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 
 def with_video(source: AnySource) -> AnySource:
-    """Returns a source whose video becomes pixels or image files if its option `video` says so."""
+    """Decodes the video of a source to pixels or image files, if its option `video` requests that."""
     can = source.can
     if can.video == "packets" or not isinstance(source, Source):
         return source
@@ -67,10 +67,10 @@ class ChangedImages(View):
     ) -> dict[str, Any]:
         paths = {f"{rlds.STEPS}/{path}": path for path in self.images}
         present = {path: name for path, name in paths.items() if path in values}
-        return values | {path: self._changed(values[path], name) for path, name in present.items()}
+        return values | {path: self._convert(values[path], name) for path, name in present.items()}
 
     @abc.abstractmethod
-    def _changed(self, column: Any, path: str) -> np.ndarray:
+    def _convert(self, column: Any, path: str) -> np.ndarray:
         """Converts a column of images."""
 
 
@@ -92,19 +92,17 @@ class EncodedFrames(ChangedImages):
         self, source: FramesSource, encoding: Literal["png", "jpeg"], quality: int
     ) -> None:
         cameras = source.cameras.items()
-        files = {
-            p: dataclasses.replace(f, encoding=encoding) for p, f in cameras if f.dtype == np.uint8
-        }
-        super().__init__(source, files)
+        colors = {path: field for path, field in cameras if field.dtype == np.uint8}.items()
+        super().__init__(source, {p: dataclasses.replace(f, encoding=encoding) for p, f in colors})
         if not 1 <= quality <= 100:
             raise ValueError(f"quality: got {quality}, expected 1 to 100")
         self._encoding, self._quality = encoding, quality
 
     @override
-    def _changed(self, column: Any, path: str) -> np.ndarray:
-        return objects(map(self._file, column))
+    def _convert(self, column: Any, path: str) -> np.ndarray:
+        return objects(map(self._encode, column))
 
-    def _file(self, image: np.ndarray) -> bytes:
+    def _encode(self, image: np.ndarray) -> bytes:
         if self._encoding == "png":
             return encode_png(image)
         jpeg = io.BytesIO()

@@ -12,15 +12,15 @@ from collections.abc import Callable
 __all__ = ["for_all_rows"]
 
 _MAX_THREADS = 8
-# Threads take rows in chunks: several each, as some files take longer than others.
+# Each thread gets several chunks of rows, because decoding times differ.
 _CHUNKS_PER_THREAD = 8
 
 
 def _default_threads() -> int:
     """Returns the default number of threads: one for each processor of this process.
 
-    Ranks that are started together share the processors. Worker processes start no threads, as
-    there are enough workers.
+    Ranks of one launcher (`LOCAL_WORLD_SIZE`) share the processors. Worker processes start no
+    threads: the workers already use all processors.
     """
     if multiprocessing.parent_process() is not None:
         return 0
@@ -32,7 +32,7 @@ def _default_threads() -> int:
 
 
 def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) -> None:
-    """Processes all rows in threads; raises the error of the first failed row."""
+    """Calls `work` for chunks of all rows in threads; raises the error of the first failed row."""
     threads = _default_threads() if threads is None else threads
     if not threads or rows < 2:
         work(range(rows))
@@ -58,11 +58,11 @@ def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) 
         for _ in range(min(threads, len(chunks))):
             futures.append(pool.submit(run))
         concurrent.futures.wait(futures)
-    finally:  # No thread writes to the rows after this, even after KeyboardInterrupt.
+    finally:  # Threads must not write to the rows afterwards, even after KeyboardInterrupt.
         chunks.clear()
         concurrent.futures.wait(futures)
     errors = [error for future in futures if (error := future.exception())]
-    if errors:  # All chunks before the one of an error are done.
+    if errors:  # All chunks before the chunk of an error are done.
         raise min(errors, key=lambda error: getattr(error, "row", -1))
 
 

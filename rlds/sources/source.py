@@ -143,7 +143,8 @@ class Lengths(NamedTuple):
         if not all_lengths:
             return cls.create([], final_observation_known=False)
         columns: Any = zip(*all_lengths)
-        return cls(*(None if any(c is None for c in cs) else np.concatenate(cs) for cs in columns))
+        arrays: Any = (None if any(c is None for c in cs) else np.concatenate(cs) for cs in columns)
+        return cls(*arrays)
 
     def take(self, episodes: Any) -> Lengths:
         """Returns the lengths of some of the episodes."""

@@ -186,8 +186,8 @@ class _Annotated(View):
             for label, column in self._recipe.tagged[episode].items():
                 tags[label][mask] = column[rows.steps[mask]]
         new_values |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
-        if rows.number is not None:
-            new_values |= {name: column[rows.number] for name, column in self._facts.items()}
+        if rows.episode_index is not None:
+            new_values |= {name: column[rows.episode_index] for name, column in self._facts.items()}
             new_values[COMPLETE] = True  # An abandoned episode is truncated.
         return new_values
 

@@ -156,7 +156,7 @@ def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(FrameEncoder, "put", late)
     source = PicturedRobot((4,))
-    with pytest.raises(SourceError, match="have the frames of the steps before"):
+    with pytest.raises(SourceError, match="have the frames of the preceding steps"):
         export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=["observation/wrist"])
 
 
