@@ -100,9 +100,10 @@ def allocate_in(memory: np.ndarray) -> Iterator[Callable[[], int]]:
 class _BufferPool:
     """Buffers of large arrays, which are reused once no array refers to them.
 
-    Requesting pages of memory from the system takes longer than filling them. Every array, tensor or
-    buffer that shares memory references the array that owns it. So if only this pool references
-    the owner, the memory is free.
+    Requesting pages of memory from the system takes longer than filling them.
+
+    Every array, tensor or buffer that shares memory references the array that owns it. So if only
+    this pool references the owner, the memory is free.
     """
 
     _MIN_BYTES, _MAX_BYTES, _MAX_BUFFERS = 1 << 15, 48 << 20, 16

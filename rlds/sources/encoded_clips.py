@@ -85,7 +85,7 @@ def with_clips(episodes: Episodes, video: Video, cameras: Sequence[str]) -> Epis
 class ClipsSource(View):
     """A view with one video clip per episode and camera instead of images; see `FramesSource`.
 
-    Existing clips of the same codec keep their packets, if their frames match the steps; other clips
+    Existing clips of the same codec keep their packets if their frames match the steps. Other clips
     are decoded and encoded again, with a frame for each step. A few frames of each new clip are
     decoded and compared with the images.
 

@@ -25,7 +25,7 @@ __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 
 def with_video(source: AnySource) -> AnySource:
-    """Decodes the video of a source to pixels or image files, if its option `video` requests that."""
+    """Decodes the video of a source to pixels or image files, if its option `video` is set."""
     can = source.can
     if can.video == "packets" or not isinstance(source, Source):
         return source
