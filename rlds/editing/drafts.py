@@ -26,7 +26,7 @@ from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
 from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
-from rlds.sources.text_tables import Renumbered, join_tables
+from rlds.sources.text_tables import RenumberedSource, join_tables
 from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
@@ -85,7 +85,7 @@ class Draft:
         self._changed_view: View = JoinedSource([with_files])
         self.aliases = episodes.source.about.aliases
         self._changes: list[Change] = []
-        self._renumbered: list[Renumbered] = []
+        self._renumbered: list[RenumberedSource] = []
         self.is_kept, self.has_reset_flags = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.begin, self.end = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.split = np.zeros(0, object)
@@ -298,7 +298,7 @@ class Draft:
             change: View = unified[index]
             self.notes += [f"{name}: {note}" for note in unified[index].notes]
             if numbers[index]:
-                change = Renumbered(change, numbers[index])
+                change = RenumberedSource(change, numbers[index])
                 self._renumbered.append(change)
             if own:
                 after = fields_of(change)

@@ -196,7 +196,7 @@ class Materialised(ChangedImages):
         return super().make(values, rows, fields)
 
     @override
-    def _changed(self, column: Any, path: str) -> np.ndarray:
+    def _convert(self, column: Any, path: str) -> np.ndarray:
         decoder, size = self._decoders[path], self._size
         try:
             images = column if decoder is None else decoder.decode(list(column))

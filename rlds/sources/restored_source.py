@@ -64,7 +64,7 @@ def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
 
 
 def stored_in(location: Location, kind: type[S]) -> tuple[S, StoredSidecar | None]:
-    """Returns the source that reads a stored episode from files, and its sidecar, if any."""
+    """Returns the source that reads a stored episode from files, and its sidecar or None."""
     stored, source = None, location.source
     if isinstance(location.source, RestoredSource):
         stored, source = location.source.stored, location.source.source
@@ -139,10 +139,10 @@ class UnrestoredSource(View):
 class RestoredSource(Source):
     """The episodes of a source, combined with the values in its sidecar.
 
-    It is no view, as its episodes differ from those of the source.
+    It is not a view, because its episodes differ from the episodes of the source.
 
     Args:
-      source: The source, whose fields are the places in the layout of the sidecar.
+      source: The source; its fields are the fields of the format in the layout of the sidecar.
       stored: The sidecar.
 
     Attributes:
@@ -168,19 +168,19 @@ class RestoredSource(Source):
         sidecar = self.stored.sidecar
         return Fields(nest(sidecar.steps), nest(sidecar.episode), self.source.fields.flags)
 
-    def _aliases(self, there: Mapping[str, str]) -> dict[str, str]:
-        """Returns the aliases of the source, with the paths of its fields in this one."""
+    def _aliases(self, source_aliases: Mapping[str, str]) -> dict[str, str]:
+        """Returns the aliases of the source, with the paths of the restored fields."""
         sidecar = self.stored.sidecar
         fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
         # The instruction may be a field of episodes.
         texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
         paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.paths.items()}
         paths |= {old: path for path, old in sidecar.episode_paths.items()}
-        now = {path: path for path in fields}
-        now |= {camera_path(old): camera_path(path) for old, path in paths.items()}
+        restored = {path: path for path in fields}
+        restored |= {camera_path(old): camera_path(path) for old, path in paths.items()}
         return {
-            name: now.get(path, texts[0] if texts and is_instruction(name) else path)
-            for name, path in there.items()
+            name: restored.get(path, texts[0] if texts and is_instruction(name) else path)
+            for name, path in source_aliases.items()
             if path != rlds.STEPS
         }
 
@@ -191,17 +191,17 @@ class RestoredSource(Source):
     @property
     @override
     def can(self) -> Can:
-        there = self.source.can
-        files = there.image_files
+        can = self.source.can
+        files = can.image_files
         return Can(
             lengths=self.stored.outlines,
-            video=there.video,
-            quality=there.quality,
-            faults=there.faults,
+            video=can.video,
+            quality=can.quality,
+            faults=can.faults,
             origin=self._origin,
-            shards=there.shards,
+            shards=can.shards,
             image_files=None if files is None else self._with_image_files,
-            hold_open=there.hold_open,
+            hold_open=can.hold_open,
             keeps_keys=True,
         )
 
@@ -226,7 +226,7 @@ class RestoredSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        """Combines the values of fields in the source with those in the sidecar."""
+        """Combines the values in the source with the values in the sidecar."""
         del rows
         sidecar, steps = self.stored.sidecar, self.fields.step_paths(fields)
         step_paths = {path: sidecar.paths[path] for path in steps if path in sidecar.paths}

@@ -204,7 +204,10 @@ class Sidecar:
             {
                 "version": _VERSION,
                 **(
-                    {EPISODES: columns.number, _SIZES_KEY: dict(sorted(columns.sizes.items()))}
+                    {
+                        EPISODES: columns.num_episodes,
+                        _SIZES_KEY: dict(sorted(columns.sizes.items())),
+                    }
                     if columns
                     else {}
                 ),

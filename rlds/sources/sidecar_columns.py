@@ -85,14 +85,14 @@ class _StoredRows(NamedTuple):
     """Rows of a sidecar column in their stored form.
 
     Attributes:
-      number: The number of rows.
+      num_rows: The number of rows.
       sizes: The number of elements and the sizes of variable axes of each row; None without
         variable axes, or if all rows are empty.
       ends: The end offset of each text in the data; None for numbers.
       data: The elements.
     """
 
-    number: int
+    num_rows: int
     sizes: np.ndarray | None
     ends: np.ndarray | None
     data: Any
@@ -107,7 +107,7 @@ class ColumnsWriter:
       block: The block size in bytes; the last block of a stream may be smaller.
 
     Attributes:
-      number: The number of episodes.
+      num_episodes: The number of episodes.
       sizes: The size of each stream, in bytes.
     """
 
@@ -117,7 +117,7 @@ class ColumnsWriter:
         append: Callable[[str, bytes], object],
         block: int = _BLOCK_BYTES,
     ) -> None:
-        self.number, self.sizes = 0, dict[str, int]()
+        self.num_episodes, self.sizes = 0, dict[str, int]()
         self._append, self._block = append, block
         self._buffers: dict[str, bytearray] = {}
         self._columns = {
@@ -129,23 +129,23 @@ class ColumnsWriter:
         """Adds the next episode.
 
         Raises:
-          ValueError: A value is not one of its field.
+          ValueError: A value does not match its field.
         """
         for name, column in self._columns.items():
             column.add(row[name])
         self._put(EPISODES, "", np.array(row[EPISODES], FACTS).tobytes())
-        self.number += 1
+        self.num_episodes += 1
 
     def extend(self, columns: Columns, begin: int, end: int) -> None:
         """Appends episodes from columns of another sidecar with the same fields.
 
         Raises:
-          ValueError: They are damaged.
+          ValueError: The columns are damaged.
         """
         for name, column in self._columns.items():
             column.extend(columns.stored(name, begin, end))
         self._put(EPISODES, "", columns.facts[begin:end].tobytes())
-        self.number += end - begin
+        self.num_episodes += end - begin
 
     def close(self) -> None:
         """Writes the remaining rows."""
@@ -153,16 +153,16 @@ class ColumnsWriter:
             self._append(stream, bytes(buffer))
         self._buffers.clear()
 
-    def _put(self, stream: str, part: str, data: bytes) -> None:
+    def _put(self, stream: str, suffix: str, data: bytes) -> None:
         if data:
-            stream += part
+            stream += suffix
             self.sizes[stream] = self.sizes.get(stream, 0) + len(data)
             buffer = self._buffers.setdefault(stream, bytearray())
             buffer += data
-            if whole_blocks := len(buffer) // self._block * self._block:
-                for begin in range(0, whole_blocks, self._block):
+            if full_size := len(buffer) // self._block * self._block:
+                for begin in range(0, full_size, self._block):
                     self._append(stream, bytes(buffer[begin : begin + self._block]))
-                del buffer[:whole_blocks]
+                del buffer[:full_size]
 
 
 class _ColumnWriter:
@@ -178,7 +178,7 @@ class _ColumnWriter:
             self._put(".data", elements.astype(self._type.dtype, copy=False).tobytes())
             return
         if self._type.shape == () and np.asarray(rows).ndim > 1:
-            elements = rows  # Images that are not encoded yet.
+            elements = rows  # Images before encoding.
         texts = [_as_bytes(value) for value in elements]
         ends = np.cumsum([len(text) for text in texts], dtype="<i8")
         self._put_texts(ends, b"".join(texts))
@@ -186,7 +186,7 @@ class _ColumnWriter:
     def extend(self, rows: _StoredRows) -> None:
         """Adds rows of another column of the field."""
         if self._type.open_axes:
-            empty = np.zeros((rows.number, self._type.row_bytes // 8), "<i8")
+            empty = np.zeros((rows.num_rows, self._type.row_bytes // 8), "<i8")
             self._put_sizes(empty if rows.sizes is None else rows.sizes)
         if rows.ends is None:
             self._put(".data", rows.data)
@@ -215,7 +215,7 @@ class _ColumnWriter:
 
     def _put_sizes(self, sizes: np.ndarray) -> None:
         if not self._num_elements and not sizes.any():
-            self._num_empty += len(sizes)  # Derived flags are not written.
+            self._num_empty += len(sizes)  # Columns with empty rows only are not written.
             return
         if self._num_empty:
             self._put(".rows", bytes(self._num_empty * self._type.row_bytes))
@@ -232,7 +232,7 @@ class Columns:
     Args:
       fields: The types of rows, by the names of the columns.
       read: Returns a range of bytes of a stream.
-      number: The number of episodes.
+      num_episodes: The number of episodes.
       sizes: The size of each stream, in bytes.
 
     >>> row = {"key": ["a"], "episodes": (3, 1, 0, 3, True, False, True, True)}
@@ -242,31 +242,31 @@ class Columns:
     """
 
     def __init__(
-        self, fields: Mapping[str, Field], read: Read, number: int, sizes: Mapping[str, int]
+        self, fields: Mapping[str, Field], read: Read, num_episodes: int, sizes: Mapping[str, int]
     ) -> None:
-        self._read, self._number, self._sizes = read, number, sizes
+        self._read, self._num_episodes, self._sizes = read, num_episodes, sizes
         self._types = {
             name: (stream, _StorageType(field))
             for (name, field), stream in zip(fields.items(), _streams(fields))
         }
 
     def __len__(self) -> int:
-        return self._number
+        return self._num_episodes
 
     @functools.cached_property
     def facts(self) -> np.ndarray:
         """An element of `FACTS` for each episode."""
-        data = self._bytes(EPISODES, 0, self._number * FACTS.itemsize)
+        data = self._bytes(EPISODES, 0, self._num_episodes * FACTS.itemsize)
         facts = np.frombuffer(data, FACTS)
         steps, final = facts["num_steps"], facts["num_final"]
         if ((steps > _MAX_STEPS) | (final < 0) | (final > steps)).any():
-            raise ValueError(f"stream {EPISODES}: an episode has a length that none can have")
+            raise ValueError(f"stream {EPISODES}: the length of an episode is not valid")
         return facts
 
     @functools.cached_property
     def keys(self) -> list[str]:
         """The keys of all episodes."""
-        keys = self._decoded(KEY, self._rows(KEY, 0, self._number))
+        keys = self._decode(KEY, self._rows(KEY, 0, self._num_episodes))
         return [key.decode() for key in keys.tolist()]
 
     @functools.cached_property
@@ -286,7 +286,7 @@ class Columns:
         Raises:
           ValueError: The rows are damaged.
         """
-        return self._decoded(name, self.stored(name, index, index + 1))
+        return self._decode(name, self.stored(name, index, index + 1))
 
     def stored(self, name: str, begin: int, end: int) -> _StoredRows:
         """Returns the rows of some episodes in a column, in their stored form.
@@ -307,18 +307,18 @@ class Columns:
 
     def _bytes(self, stream: str, begin: int, end: int) -> Any:
         if not 0 <= begin <= end <= self._sizes.get(stream, 0):
-            raise ValueError(f"stream {stream}: bytes {begin} to {end} are not there")
+            raise ValueError(f"stream {stream}: bytes {begin} to {end} are missing")
         data = self._read(stream, begin, end) if end > begin else b""
         if len(data) != end - begin:
-            raise ValueError(f"stream {stream}: cut short before byte {end}")
+            raise ValueError(f"stream {stream}: truncated before byte {end}")
         return data
 
     def _rows(self, name: str, begin: int, end: int) -> _StoredRows:
         stream, kind = self._types[name]
-        number, sizes = end - begin, None
+        num_rows, sizes = end - begin, None
         if not kind.open_axes:
             begin, end = begin * kind.size, end * kind.size
-        elif number and self._sizes.get(f"{stream}.rows"):
+        elif num_rows and self._sizes.get(f"{stream}.rows"):
             first, table = self._table(f"{stream}.rows", begin, end, kind.row_bytes)
             begin, end = first, int(table[-1, 0])
             sizes = table.copy()
@@ -329,40 +329,40 @@ class Columns:
         if not kind.is_text:
             size = kind.dtype.itemsize
             data = self._bytes(f"{stream}.data", begin * size, end * size)
-            return _StoredRows(number, sizes, None, data)
+            return _StoredRows(num_rows, sizes, None, data)
         first, ends = self._table(f"{stream}.ends", begin, end)
         ends = ends.reshape(-1) - first
         data = self._bytes(f"{stream}.data", first, first + int(ends[-1])) if len(ends) else b""
-        return _StoredRows(number, sizes, ends, data)
+        return _StoredRows(num_rows, sizes, ends, data)
 
     def _table(self, stream: str, begin: int, end: int, width: int = 8) -> tuple[int, np.ndarray]:
-        """Reads rows of an offset table; returns the end offset of the row before, and the rows."""
-        before = max(begin - 1, 0)
-        data = self._bytes(stream, before * width, end * width) if end > begin else b""
+        """Reads rows of an offset table; returns the preceding end offset, and the rows."""
+        first = max(begin - 1, 0)
+        data = self._bytes(stream, first * width, end * width) if end > begin else b""
         table = np.frombuffer(data, "<i8").reshape(-1, width // 8)
         return (int(table[0, 0]), table[1:]) if begin and len(table) else (0, table)
 
-    def _decoded(self, name: str, rows: _StoredRows) -> np.ndarray:
+    def _decode(self, name: str, rows: _StoredRows) -> np.ndarray:
         stream, kind = self._types[name]
         if rows.ends is None:
             elements = np.frombuffer(rows.data, kind.dtype).copy()
         else:
             data, begin = memoryview(rows.data), 0
             elements = np.empty(len(rows.ends), object)
-            for number, end in enumerate(rows.ends.tolist()):
+            for index, end in enumerate(rows.ends.tolist()):
                 if end < begin:
                     raise ValueError(f"stream {stream}: a text ends before it begins")
-                elements[number] = bytes(data[begin:end])
+                elements[index] = bytes(data[begin:end])
                 begin = end
         if rows.sizes is None:
-            return elements.reshape(rows.number, *(size or 0 for size in kind.shape))
+            return elements.reshape(rows.num_rows, *(size or 0 for size in kind.shape))
         arrays, begin = [], 0
-        for number, *sizes in rows.sizes.tolist():
+        for count, *sizes in rows.sizes.tolist():
             shape = [*kind.shape]
             for axis, size in zip(kind.open_axes, sizes):
                 shape[axis] = abs(size)
-            arrays.append(elements[begin : begin + number].reshape(shape))  # type: ignore[arg-type]
-            begin += number
+            arrays.append(elements[begin : begin + count].reshape(shape))  # type: ignore[arg-type]
+            begin += count
         return stack(arrays)
 
 
@@ -410,7 +410,10 @@ def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
     for row in rows:
         writer.add(row)
     writer.close()
-    head = {EPISODES: writer.number, "sizes": {name: len(data) for name, data in streams.items()}}
+    head = {
+        EPISODES: writer.num_episodes,
+        "sizes": {name: len(data) for name, data in streams.items()},
+    }
     return json.dumps(head).encode() + b"\n" + b"".join(streams.values())
 
 
@@ -418,7 +421,7 @@ def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
     """Reads the bytes of `pack`.
 
     Raises:
-      ValueError: The bytes are no sidecar columns.
+      ValueError: The bytes are not sidecar columns.
     """
     head, _, body = data.partition(b"\n")
     content = json.loads(head)

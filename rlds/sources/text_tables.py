@@ -1,4 +1,4 @@
-"""Tables of texts, such as the tasks of LeRobot, and the columns that hold their numbers."""
+"""Tables of texts, such as the tasks of LeRobot, and columns with indices of their rows."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from rlds.sources.view import RowContext, View
 
 __all__ = [
     "TASKS",
-    "Renumbered",
+    "RenumberedSource",
     "TextTable",
     "join_tables",
-    "renumbered",
+    "renumber",
     "table_in",
-    "unknown_numbers",
+    "unknown_indices",
 ]
 
 TASKS = "tasks"
-"""The `Field.table` of numbers of tasks."""
+"""The `Field.table` of task indices."""
 
 TextTable: TypeAlias = Mapping[int, str]
-"""Texts by their numbers."""
+"""Texts by their indices."""
 
-# The suffix of the key of the number in a row of a table.
+# The suffix of the key of the index in a row of a table.
 _INDEX_SUFFIX = "_index"
 
 
 def table_in(metadata: Mapping[str, Any], name: str) -> TextTable:
-    """Returns a table of texts; an empty one if the metadata has none.
+    """Returns a table of texts; empty if the metadata does not have it.
 
     Args:
       metadata: The metadata of a dataset. A format has a table under its own name, as a list of
-        rows, each with a number and a text.
+        rows, each with an index and a text.
       name: The name of the table, see `Field.table`.
 
     >>> rows = [{"task_index": 0, "task": "pick"}, {"task_index": 3, "task": "place"}]
@@ -58,39 +58,39 @@ def join_tables(
     Args:
       metadata: The metadata of the joined dataset, whose tables are extended.
       datasets: The metadata of each dataset.
-      columns: The table of each numbered column, by column, for each dataset.
+      columns: For each dataset, the name of the table of each column of indices.
 
     Returns:
-      The metadata, and for each dataset the new numbers by the old ones, for each changed column.
+      The metadata, and for each dataset the new indices by the old indices of each changed column.
 
     Raises:
-      ValueError: A dataset has numbers of a table that it lacks.
+      ValueError: A dataset has indices of a missing table.
     """
-    joined, new = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
+    joined, changes = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
         owner, rows = _rows_in(joined, table)
         texts, rows = table_in(joined, table), [*rows]
-        first = {text: number for number, text in reversed([*texts.items()])}
-        free = itertools.count(max(texts, default=-1) + 1)
-        is_known = any(table_in(each, table) for each in datasets)
-        for number, each in enumerate(datasets if is_known else ()):
-            numbers: dict[int, int] = {}
-            for row in _rows_in(each, table)[1]:
+        first = {text: index for index, text in reversed([*texts.items()])}
+        free_indices = itertools.count(max(texts, default=-1) + 1)
+        has_table = any(table_in(each, table) for each in datasets)
+        for position, dataset in enumerate(datasets if has_table else ()):
+            new_indices: dict[int, int] = {}
+            for row in _rows_in(dataset, table)[1]:
                 for key, old, text in _entries(row):
                     if text not in first:
-                        first[text] = next(free)
+                        first[text] = next(free_indices)
                         rows.append({**row, key: first[text]})
-                    numbers[old] = old if texts.get(old) == text else first[text]
-            paths = [path for path, name in columns[number].items() if name == table]
-            if paths and not numbers:
+                    new_indices[old] = old if texts.get(old) == text else first[text]
+            paths = [path for path, name in columns[position].items() if name == table]
+            if paths and not new_indices:
                 raise ValueError(
-                    f"dataset {number}: {', '.join(paths)}: numbers of {table}, but the dataset "
+                    f"dataset {position}: {', '.join(paths)}: numbers of {table}, but the dataset "
                     "has no such table: leave them out"
                 )
-            if any(old != now for old, now in numbers.items()):
-                new[number] |= dict.fromkeys(paths, numbers)
+            if any(old != new for old, new in new_indices.items()):
+                changes[position] |= dict.fromkeys(paths, new_indices)
         joined |= {owner: {**joined[owner], table: rows}} if owner else {}
-    return joined, new
+    return joined, changes
 
 
 def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
@@ -103,54 +103,54 @@ def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapp
 
 
 def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
-    """Returns the key, number and text of a table row; empty if one is missing."""
-    numbers = [
+    """Returns the key, index and text of a table row; empty if one is missing."""
+    indices = [
         (key, it) for key, it in row.items() if key.endswith(_INDEX_SUFFIX) and type(it) is int
     ]
     texts = [it for it in row.values() if isinstance(it, str)]
-    return [(*number, text) for number, text in zip(numbers[:1], texts)]
+    return [(*item, text) for item, text in zip(indices[:1], texts)]
 
 
-def unknown_numbers(numbers: np.ndarray, texts: Mapping[int, Any]) -> list[int]:
-    """Returns numbers without a text in the table. Negative numbers stand for no text."""
-    return [n for n in np.unique(numbers).tolist() if n >= 0 and n not in texts]
+def unknown_indices(indices: np.ndarray, texts: Mapping[int, Any]) -> list[int]:
+    """Returns indices without a text in the table. Negative indices stand for no text."""
+    return [n for n in np.unique(indices).tolist() if n >= 0 and n not in texts]
 
 
-def renumbered(numbers: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
-    """Maps numbers of texts to their numbers in another table.
+def renumber(indices: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
+    """Maps indices of texts to their indices in another table.
 
     Args:
-      numbers: The numbers. Negative numbers stand for no text, and are kept.
-      new: The new numbers by the old ones.
+      indices: The indices. Negative indices stand for no text, and are kept.
+      new: The new indices by the old indices.
 
     Raises:
-      ValueError: A number is in no table, or its new number does not fit in the dtype.
+      ValueError: An index is not in the table, or its new index does not fit in the dtype.
 
-    >>> renumbered(np.array([4, -1, 0]), {0: 1, 4: 0}).tolist()
+    >>> renumber(np.array([4, -1, 0]), {0: 1, 4: 0}).tolist()
     [0, -1, 1]
     """
-    if unknown := unknown_numbers(numbers, new):
+    if unknown := unknown_indices(indices, new):
         raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
-    unique, positions = np.unique(numbers, return_inverse=True)
-    new_numbers = np.array([new.get(number, number) for number in unique.tolist()], np.int64)
-    changed = new_numbers.astype(numbers.dtype)
-    if (misfits := new_numbers[changed != new_numbers]).size:
+    unique, positions = np.unique(indices, return_inverse=True)
+    new_indices = np.array([new.get(index, index) for index in unique.tolist()], np.int64)
+    changed = new_indices.astype(indices.dtype)
+    if (misfits := new_indices[changed != new_indices]).size:
         raise ValueError(
-            f"the text now has number {misfits[0]}, which does not fit {numbers.dtype}: store the "
+            f"the text now has number {misfits[0]}, which does not fit {indices.dtype}: store the "
             "field with more bits, or drop it"
         )
-    return changed[positions].reshape(numbers.shape)
+    return changed[positions].reshape(indices.shape)
 
 
-class Renumbered(View):
-    """Episodes whose task numbers are renumbered for a joined table of texts.
+class RenumberedSource(View):
+    """A source whose task indices are renumbered for a joined table of texts.
 
     Args:
       base: The source.
-      new: The new numbers by the old ones, for the path of each column.
+      new: The new indices by the old indices, for the path of each column.
 
     Attributes:
-      is_copied: True if episodes are copied unchanged, as the export renumbers them itself.
+      is_copied: True if episodes are copied unchanged, because the export renumbers them itself.
     """
 
     keeps_values = True
@@ -167,11 +167,11 @@ class Renumbered(View):
         changed = dict(values)
         for path in self._new.keys() & values.keys():
             try:
-                changed[path] = renumbered(np.asarray(values[path]), self._new[path])
+                changed[path] = renumber(np.asarray(values[path]), self._new[path])
             except ValueError as error:
                 key = "" if rows.episode is None else as_converted(rows.episode).key
-                where = f"merge: episode {key!r}, " if key else ""
-                raise ValueError(f"{where}{path}: {error}") from error
+                location = f"merge: episode {key!r}, " if key else ""
+                raise ValueError(f"{location}{path}: {error}") from error
         return changed
 
     @override

@@ -32,7 +32,7 @@ from rlds.formats.lerobot.tables import (
     tasks_table,
     with_item_names,
 )
-from rlds.sources.text_tables import TextTable, renumbered
+from rlds.sources.text_tables import TextTable, renumber
 from rlds.sources.writing import Workers, map_serially
 from rlds.video.container import Clip, Span, VideoWriter, span_of
 from rlds_ecosystem import import_extra
@@ -269,7 +269,7 @@ class DatasetFiles(abc.ABC):
         """Converts a column of task numbers to the numbers in the new dataset."""
         used = np.unique(numbers).tolist()
         try:
-            return renumbered(numbers, {n: self._task(texts[n]) for n in used if n in texts})
+            return renumber(numbers, {n: self._task(texts[n]) for n in used if n in texts})
         except ValueError as error:
             raise ValueError(
                 f"episode {self._num_episodes}, {name}: {error}. If these are not task "

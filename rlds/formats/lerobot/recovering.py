@@ -45,7 +45,7 @@ from rlds.raw_files.tiff_images import is_depth_tiff, tiff_pixels
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds.sources.encoded_clips import pixels
 from rlds.sources.sidecar import SIDECAR_FILES
-from rlds.sources.text_tables import TASKS, unknown_numbers
+from rlds.sources.text_tables import TASKS, unknown_indices
 from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
 from rlds_ecosystem import import_extra
@@ -616,7 +616,7 @@ class _DamagedDataset:
         cells = layout.user_cells(episode.row)
         numbers = {name: values[name] for name in self._number_columns}
         for name, of_tasks in numbers.items():
-            for number in unknown_numbers(of_tasks, self._tasks):
+            for number in unknown_indices(of_tasks, self._tasks):
                 self._replace_text(name, number)
         return NewEpisode(columns, tasks, statistics, frames, cells, numbers, self._tasks, values)
 

@@ -72,7 +72,7 @@ from rlds.sources.source import (
     with_discount,
 )
 from rlds.sources.text_tables import TASKS as OF_TASKS
-from rlds.sources.text_tables import unknown_numbers
+from rlds.sources.text_tables import unknown_indices
 from rlds.video import CLIP, FIRST, VIDEO
 from rlds.video.container import Span
 from rlds.video.fields import clip_fields
@@ -420,7 +420,7 @@ class LeRobotSource(Source):
                 table = rows.read(0, rows.num_rows)
                 for name in self.task_columns:
                     numbers = values_of(self._columns[name], table[name], error)
-                    if name not in unknown and (missing := unknown_numbers(numbers, self.texts)):
+                    if name not in unknown and (missing := unknown_indices(numbers, self.texts)):
                         fault = f"the dataset has no task {missing[0]}"
                         unknown[name] = SourceError(fault, file=file, field=name)
         yield from unknown.values()
@@ -703,7 +703,7 @@ class LeRobotSource(Source):
         if names:
             return texts_of({name: columns[name] for name in names}, columns[_TIMESTAMP])
         numbers = columns[SUBTASK_INDEX]
-        if self.subtasks and (unknown := unknown_numbers(numbers, self.subtasks)):
+        if self.subtasks and (unknown := unknown_indices(numbers, self.subtasks)):
             number = int(np.argmax(numbers == unknown[0]))
             raise self._without_text(row, span, number, SUBTASK_INDEX, f"subtask {unknown[0]}")
         texts = [self.subtasks.get(number, "") for number in numbers.ravel().tolist()]

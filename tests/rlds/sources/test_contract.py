@@ -42,7 +42,7 @@ from rlds.sources.reading import cut
 from rlds.sources.restored_source import DescribedSource, RestoredSource, UnrestoredSource
 from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.standardization import StandardizedSource
-from rlds.sources.text_tables import Renumbered
+from rlds.sources.text_tables import RenumberedSource
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import SelectedSource
 from rlds_creator.viewing.cache import Cache
@@ -198,7 +198,7 @@ VIEWS = {
     Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
     Added: lambda source: Added(source, "length", len, source.read("train", 0)),
     Unified: lambda source: Unified(source, fields_of(source), {}),
-    Renumbered: lambda source: Renumbered(source, {}),
+    RenumberedSource: lambda source: RenumberedSource(source, {}),
     Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
     Reflagged: lambda source: Reflagged(source, _ALL),
     UniformFields: _uniform,

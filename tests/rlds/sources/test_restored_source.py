@@ -116,7 +116,7 @@ def test_a_damaged_sidecar_names_its_place(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "made", fps=10)
     [keys] = (tmp_path / "made/.rlds/columns").glob("*-key.data")
     keys.write_bytes(keys.read_bytes()[:-1])
-    with pytest.raises(SourceError, match=r"about\.json.*-key\.data: cut short before byte"):
+    with pytest.raises(SourceError, match=r"about\.json.*-key\.data: truncated before byte"):
         rlds.sources.open(tmp_path / "made").source.key("train", 0)
 
 
