@@ -490,10 +490,10 @@ def _is_plainly_tfds(path: str) -> bool:
 
 
 def _may_be_tfds(path: str, format: str | None) -> bool:
-    from rlds.sources.dataset_search import is_of_datasets, marked_formats
+    from rlds.sources.dataset_search import is_hugging_face_dataset, marked_formats
 
     is_one = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
-    return is_one and not is_of_datasets(path)
+    return is_one and not is_hugging_face_dataset(path)
 
 
 def inspect_episode(

@@ -1,4 +1,4 @@
-"""Errors of DuckDB about conditions, in terms of the condition and the table of episodes."""
+"""Explanations of errors of DuckDB, in terms of the condition and the table of episodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from rlds_ecosystem.model.names import suggest_names
 
-__all__ = ["in_words", "quoted", "syntax_in_words", "unknown_column"]
+__all__ = ["explain_error", "explain_syntax_error", "quoted", "unknown_column"]
 
-# Aliases: names of columns in other formats.
+# Names of columns in other formats.
 _OTHER_NAMES = {
     **dict.fromkeys(("length", "num_steps", "num_frames"), "steps"),
     "task": "instruction",
@@ -27,7 +27,7 @@ _TYPE_DESCRIPTIONS = (
 _OPERATOR_NAMES = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
 
 
-def syntax_in_words(condition: str, message: str) -> str:
+def explain_syntax_error(condition: str, message: str) -> str:
     """Explains a syntax error of a condition.
 
     Args:
@@ -40,11 +40,11 @@ def syntax_in_words(condition: str, message: str) -> str:
     if token is None:
         return f"this is not a condition, such as `steps > 10 and success` (DuckDB: {message})"
     is_end = token[1] == ")" and condition.count(")") <= condition.count("(")
-    wrong = "the condition ends too early" if is_end else f"{token[1]!r} is not expected there"
+    wrong = "the condition ends too early" if is_end else f"{token[1]!r} is not expected here"
     return f"{wrong}. Example: `steps > 10 and success`"
 
 
-def in_words(
+def explain_error(
     error: Exception, condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]
 ) -> str:
     """Explains an error of a condition on a table, with a remedy.
@@ -52,8 +52,8 @@ def in_words(
     Args:
       error: The error of DuckDB.
       condition: The condition.
-      columns: The types of all columns, by all their names.
-      aliases: Other names of columns, with these.
+      columns: The types of all columns, by their names and aliases.
+      aliases: The names of columns by their aliases.
     """
     if hints := [*_hints(condition, columns, aliases)]:
         return "; ".join(hints)
@@ -64,7 +64,7 @@ def in_words(
         return unknown_column(_STATISTIC_SUFFIX.sub("", name), columns)
     if match := re.search(r"argument types '(.+?)\((.*?)\)'\. You", message):
         types = " and ".join(dict.fromkeys(map(_describe_type, match[2].split(", "))))
-        return f"{_OPERATOR_NAMES.get(match[1], match[1])!r} does not go with {types}"
+        return f"{_OPERATOR_NAMES.get(match[1], match[1])!r} does not accept {types}"
     if match := re.search(r"Could not convert string '(.*)' to (\w+)", message):
         return f"the text {match[1]!r} is compared with {_describe_type(match[2])}"
     if match := re.search(r"compare values of type (.+) and type (.+) - an", message):
@@ -73,38 +73,38 @@ def in_words(
 
 
 def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
-    """Returns the error about a name that no column has.
+    """Returns the error about the name of an unknown column.
 
     Args:
       name: The name.
-      columns: The types of all columns, by all their names.
+      columns: The types of all columns, by their names and aliases.
     """
     if name.split(".")[0] == "audit" and "audit" not in columns:
         return f"{name!r}: there is no audit of these files: run `rlds audit` first"
     typed = {column: _as_typed(column, kind) for column, kind in columns.items()}
     aliases = {
-        other: column
-        for other, column in _OTHER_NAMES.items()
-        if column in columns and other not in columns
+        alias: column
+        for alias, column in _OTHER_NAMES.items()
+        if column in columns and alias not in columns
     }
     return f"there is no column {name!r}; {suggest_names(name, columns, {**aliases, **typed})}"
 
 
 def _as_typed(name: str, kind: Any) -> str:
-    """The column name as a condition spells it: quoted, with the first member of a struct."""
+    """Returns a column name in the syntax of conditions: quoted, with a member of a struct."""
     text = name if re.fullmatch(r"\w+", name) else quoted(name)
     return f"{text}.{kind.children[0][0]}" if getattr(kind, "id", "") == "struct" else text
 
 
 def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str]) -> Iterator[str]:
-    """Yields remedies for names that stand for no single value."""
+    """Yields remedies for structs and aliases that cannot be used directly."""
     for name, kind in columns.items():
         mention = re.search(rf'(?<![\w."/])"?{re.escape(name)}(?![\w/])"?(\.\w)?', condition)
         if mention is None:
             continue
         if kind.id == "struct" and not mention[1]:
-            parts = [part for part, _ in kind.children]
-            yield f"{name!r} has {', '.join(parts)}: write {quoted(name)}.{parts[0]}"
+            members = [member for member, _ in kind.children]
+            yield f"{name!r} has {', '.join(members)}: write {quoted(name)}.{members[0]}"
         elif name in aliases and "." in name and '"' not in mention[0]:
             yield f"write {quoted(name)}, in double quotes"
 
@@ -118,5 +118,5 @@ def quoted(name: str) -> str:
 def _describe_type(kind: str) -> str:
     kind = kind.strip()
     return next(
-        (words for form, words in _TYPE_DESCRIPTIONS if re.fullmatch(form, kind)), kind.lower()
+        (text for pattern, text in _TYPE_DESCRIPTIONS if re.fullmatch(pattern, kind)), kind.lower()
     )

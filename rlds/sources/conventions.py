@@ -1,4 +1,4 @@
-"""Conventions of raw files that are not stated in them: warnings and options."""
+"""Undeclared conventions of raw files: warnings and options."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _OWN_PACKAGES = ("rlds", "rlds_tools", "tfds_builders")
 
 
 def warn_of_convention(file: str | os.PathLike[str], finding: str) -> None:
-    """Warns the caller of the project that a convention of a file was assumed.
+    """Warns the caller of the project about the assumed convention of a file.
 
     Args:
       file: The file, or the folder.
-      finding: The finding and the assumption, and the option that states the convention.
+      finding: The finding, the assumption, and the option that declares the convention.
     """
     level, frame = 2, sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES and frame.f_back:
@@ -26,21 +26,21 @@ def warn_of_convention(file: str | os.PathLike[str], finding: str) -> None:
     warnings.warn(f"{os.path.basename(os.fspath(file))}: {finding}", stacklevel=level)
 
 
-def check_option(name: str, given: str | None, allowed: Sequence[str]) -> None:
-    """Checks an option that states a convention; None states nothing.
+def check_option(name: str, value: str | None, allowed: Sequence[str]) -> None:
+    """Checks an option that declares a convention; None declares nothing.
 
     Raises:
-      ValueError: The option has another value than those allowed.
+      ValueError: The value is not allowed.
     """
-    if given is not None and given not in allowed:
-        raise ValueError(f"{name}: got {given!r}, expected {' or '.join(map(repr, allowed))}")
+    if value is not None and value not in allowed:
+        raise ValueError(f"{name}: got {value!r}, expected {' or '.join(map(repr, allowed))}")
 
 
-def check_time_limit(time_limit: int | None, least: int = 0) -> None:
+def check_time_limit(time_limit: int | None, minimum: int = 0) -> None:
     """Checks the number of transitions after which an environment cuts an episode.
 
     Raises:
-      ValueError: The number is less than the least allowed.
+      ValueError: The number is less than the minimum.
     """
-    if time_limit is not None and time_limit < least:
-        raise ValueError(f"time_limit: got {time_limit}, expected {least} or more")
+    if time_limit is not None and time_limit < minimum:
+        raise ValueError(f"time_limit: got {time_limit}, expected {minimum} or more")

@@ -1,4 +1,4 @@
-"""Folders for labels, audits and tables of a dataset: beside the data, or in the cache."""
+"""Folders for labels, audits and tables of a dataset: next to the data, or in the cache."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.replacing import FOLDER
 
-__all__ = ["cached", "facts_of", "folder_of", "root_of"]
+__all__ = ["cache_folder_of", "facts_of", "folder_of", "root_of"]
 
 # Characters that table readers treat as patterns, or cannot encode.
 _PATTERN_CHARACTERS = re.compile("[*?[\ud800-\udfff]")
 
 
 def root_of(source: AnySource) -> str:
-    """Returns the folder of a dataset: the common parent of its files; or its single file."""
+    """Returns the folder of a dataset: the common parent of its files, or its single file."""
     return _root_of(source, source.inputs())
 
 
@@ -39,11 +39,11 @@ def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[s
     for path in files:
         name = os.fspath(path)
         if stores.is_local(name):
-            stat = os.stat(name)
-            facts.append((os.path.relpath(name, root), stat.st_size, stat.st_mtime_ns))
+            state = os.stat(name)
+            facts.append((os.path.relpath(name, root), state.st_size, state.st_mtime_ns))
         else:
-            about = stores.as_path(name).stat()
-            facts.append((name, about.length, int(about.mtime * 1e9)))
+            status = stores.as_path(name).stat()
+            facts.append((name, status.length, int(status.mtime * 1e9)))
     return facts
 
 
@@ -54,8 +54,8 @@ def folder_of(source: AnySource) -> Iterator[Path]:
         yield Path(root, FOLDER)
 
 
-def cached(source: AnySource, kind: str) -> Iterator[Path]:
-    """Yields the folder of the cache for a source, if there is a cache."""
+def cache_folder_of(source: AnySource, kind: str) -> Iterator[Path]:
+    """Yields the cache folder for a source; nothing without a cache."""
     if root := _local_root(source):
         identity = os.path.realpath(root)
     else:

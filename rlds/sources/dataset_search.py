@@ -1,4 +1,4 @@
-"""Datasets in folders of this machine, recognized by the names of files, without opening them."""
+"""Search for datasets in local folders by the names of files, without opening them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rlds_ecosystem.files import stores
 __all__ = [
     "find_datasets",
     "find_logs",
-    "is_of_datasets",
+    "is_hugging_face_dataset",
     "marked_format",
     "marked_formats",
     "several_datasets",
 ]
 
-_MAX_LISTED = 4
+_MAX_NAMES = 4
 
 
 def marked_formats(directory: str) -> list[str]:
-    """Returns the formats of datasets of this machine that have a file of theirs in a folder."""
-    if is_of_datasets(directory):
+    """Returns the formats of a local dataset folder, recognized by a marker file."""
+    if is_hugging_face_dataset(directory):
         return []
     return [
         name
@@ -33,24 +33,24 @@ def marked_formats(directory: str) -> list[str]:
 
 
 def marked_format(directory: str) -> str | None:
-    """Returns the format of a dataset of this machine that is recognized by a file in it."""
+    """Returns the first of the `marked_formats`; None without one."""
     return next(iter(marked_formats(directory)), None)
 
 
-def is_of_datasets(path: str) -> bool:
-    """Whether the library `datasets` has saved it, which has a dataset_info.json, too."""
+def is_hugging_face_dataset(path: str) -> bool:
+    """True for a folder of the library `datasets`, which also has a dataset_info.json."""
     return os.path.isfile(os.path.join(path, "state.json"))
 
 
 def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
-    """Yields the datasets below a folder of this machine, in no order, without opening them.
+    """Yields the datasets below a local folder, in arbitrary order, without opening them.
 
     Args:
       directory: The folder. Links are not followed.
       depth: The depth of the search, in folders.
 
     Yields:
-      The path of each, and the name of its format.
+      The path and the name of the format of each dataset.
     """
     format = marked_format(directory)
     if format is not None:
@@ -60,10 +60,10 @@ def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
         return
     try:
         with os.scandir(directory) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # It may not be read, or is gone already.
+            folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # The folder is not readable, or was removed.
         return
-    for path in below:
+    for path in folders:
         if not os.path.basename(path).startswith((".", "incomplete.")):
             yield from find_datasets(path, depth - 1)
 
@@ -71,10 +71,10 @@ def find_datasets(directory: str, depth: int = 6) -> Iterator[tuple[str, str]]:
 def find_logs(path: str | os.PathLike[str]) -> list[str]:
     """Returns the directories with EnvLogger logs at and below a directory, sorted by path.
 
-    Logs that an edit has kept, `<name>.old` beside `<name>`, are not among them.
+    Backups of edits (`<name>.old` next to `<name>`) are left out.
 
     Raises:
-      FileNotFoundError: If the directory does not exist, or holds no log.
+      FileNotFoundError: The directory does not exist, or holds no log.
     """
     directory, mark = stores.as_path(path), formats()["envlogger"].mark
     if not directory.is_dir():
@@ -82,7 +82,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     logs = []
     for root, _, files in directory.walk():
         if any(name.startswith(".") for name in root.relative_to(directory).parts):
-            continue  # Hidden folders belong to the data beside them.
+            continue  # Hidden folders belong to the data next to them.
         for file in files:
             check_link(root / file)
         if mark in files:
@@ -99,9 +99,9 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
 
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
-    """Returns the error about a folder of several datasets, which `find_datasets` has found."""
-    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_LISTED]]
-    more = ", …" if len(datasets) > _MAX_LISTED else ""
+    """Returns the error about a folder with several datasets, a result of `find_datasets`."""
+    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_NAMES]]
+    more = ", …" if len(datasets) > _MAX_NAMES else ""
     return (
         f"{path} holds {len(datasets)} datasets: {', '.join(shown)}{more}. Choose one; "
         f"`rlds list {path}` shows them."

@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds
 from rlds.sources import audit_rows, label_rows, queries, reading
-from rlds.sources.dataset_folders import cached, facts_of, folder_of, root_of
+from rlds.sources.dataset_folders import cache_folder_of, facts_of, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import View
@@ -366,7 +366,7 @@ def _table_file(
 def _candidate_files(source: AnySource, split: str) -> list[Path]:
     """Returns the files that may hold the table of a split."""
     name = f"episodes-{split}.parquet"
-    return [folder / name for folder in (*folder_of(source), *cached(source, "episodes"))]
+    return [folder / name for folder in (*folder_of(source), *cache_folder_of(source, "episodes"))]
 
 
 class _TableWriter:

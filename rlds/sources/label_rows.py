@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlds.sources import reading
-from rlds.sources.dataset_folders import cached, folder_of, root_of
+from rlds.sources.dataset_folders import cache_folder_of, folder_of, root_of
 from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.caches import cache_folder
@@ -208,7 +208,7 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
     folders = [folder / _FOLDER for folder in folder_of(source)]
     if not folders and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
         folders = [shared]
-    return (*folders, *cached(source, "labels"))
+    return (*folders, *cache_folder_of(source, "labels"))
 
 
 def has_labels(source: AnySource) -> bool:

@@ -127,7 +127,7 @@ def matching_rows(
         description = f"takes more than {seconds:g} seconds: simplify it"
         raise ValueError(f"where: {condition!r} {description}") from None
     except duckdb.Error as error:
-        words = condition_errors.in_words(error, condition, types, column_aliases)
+        words = condition_errors.explain_error(error, condition, types, column_aliases)
         raise ValueError(f"where: {condition!r}: {words}") from None
     finally:
         timer.cancel()
@@ -167,7 +167,9 @@ def _check_bounded(condition: str) -> None:
     try:
         tree = json.loads(_tree(condition))
         if tree["error"]:
-            raise ValueError(condition_errors.syntax_in_words(condition, tree["error_message"]))
+            raise ValueError(
+                condition_errors.explain_syntax_error(condition, tree["error_message"])
+            )
         [statement] = tree["statements"]
         _check_node(statement["node"], 0)
     except RecursionError:

@@ -24,24 +24,23 @@ ENTRY_POINTS = "rlds.sources"
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A format that can be opened.
+    """A format of datasets.
 
     Attributes:
-      name: Its name, for `open(path, format=name)`.
-      target: The class that reads it, as `module:Class`.
-      export: The class that writes it, in the same form; empty if there is none.
-      signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder of such a
-        name, at the path or below it. Without signs, it may have any names.
-      has: Its files, and what is in them. It is recognized by that and by `signs` alone.
-      look: The function that recognizes a path, in the form of `target`. Without it, and without
-        `has`, it is the `recognizes` of the class.
-      mark: The file by which the folder of a dataset is found below others, without being opened.
-      is_fallback: Whether data of other formats may look like its data: what another format
-        recognizes, is of that format.
-      counted: Patterns of places in the metadata of its data, such as `lerobot/info/total_*`:
-        counts and other facts about files, which mean nothing for the values of rows.
-      provenance: Patterns of those that tell where data comes from, such as its author.
-      by_file: Places with an entry for each file, by its name.
+      name: The name for `open(path, format=name)`.
+      target: The class that reads the format, as `module:Class`.
+      export: The class that writes the format, as `module:Class`; empty without a writer.
+      signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder that
+        matches a pattern, at the path or below it. Empty for any names.
+      has: The signature of the files. Together with `signs`, it is enough to recognize the format.
+      look: The function that recognizes a path, as `module:function`. Without `look` and `has`, the
+        `recognizes` of the class is called.
+      mark: A file that marks the folder of a dataset, for the search for datasets.
+      is_fallback: True if data of other formats may look similar: the other formats have priority.
+      counted: Patterns of paths in the metadata, such as `lerobot/info/total_*`: counts and other
+        facts about files, which do not describe the values of rows.
+      provenance: Patterns of paths in the metadata about the origin of data, such as its author.
+      by_file: Paths in the metadata with an entry for each file, by its name.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Format:
         return _load(self.export)
 
     def source(self, path: str | os.PathLike[str], **options: Any) -> AnySource:
-        """Returns the source for data; with the sidecar of an export, or with pixels.
+        """Opens data as a source; restores sidecars, and decodes video if requested.
 
         Raises:
           Exception: An error of the class that reads the format.
@@ -104,11 +103,11 @@ class Format:
 
         Args:
           path: A file or a folder.
-          signs: The signs of the path, if other formats use them, too.
+          signs: The signs of the path, shared by the tests of several formats.
 
         Raises:
           ImportError: A required library is not installed; the message tells how to install it.
-          Exception: The class of another distribution has a mistake.
+          Exception: The class of another distribution has a bug.
         """
         signs = signs or Signs(path)
         if self.signs and not signs.has_name(self.signs):
@@ -125,8 +124,8 @@ class Format:
                 return False
             if not is_own and not isinstance(error, ImportError):
                 error.add_note(
-                    f"This is a mistake in `recognizes` of {self.target}, the format "
-                    f"{self.name!r}: it has to return True or False. To do without, pass format=..."
+                    f"This is a bug in `recognizes` of {self.target}, the format {self.name!r}: it "
+                    "must return True or False. To skip the detection, pass format=..."
                 )
             raise
         return answer == self.name if isinstance(answer, str) else bool(answer)
@@ -137,29 +136,29 @@ class Format:
         return getattr(self.load(), "recognizes", lambda path: False)
 
 
-def _own(name: str, reader: str, writer: str = "", signs: str = "", **given: Any) -> Format:
-    """Returns a format of the folder of its name, or of another: `folder.module:Class`."""
-    folder = f"rlds.formats.{given.pop('folder', name)}."
+def _own(name: str, reader: str, writer: str = "", signs: str = "", **facts: Any) -> Format:
+    """Returns a format of this project, in the folder of its name or in `folder`."""
+    folder = f"rlds.formats.{facts.pop('folder', name)}."
     reader = reader if ":" in reader else f"source:{reader}"
-    stated: dict[str, Any] = {
+    metadata_paths: dict[str, Any] = {
         key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
-        for key, text in _STATED.get(name, {}).items()
+        for key, text in _METADATA_PATHS.get(name, {}).items()
     }
-    has, look = given.get("has"), given.pop("look", f"{reader.partition(':')[0]}:recognizes")
+    has, look = facts.get("has"), facts.pop("look", f"{reader.partition(':')[0]}:recognizes")
     return Format(
         name,
         folder + reader,
         writer and f"{folder}export:{writer}",
         tuple(signs.split()) or (has.names if has else ()),
         look="" if has else look if look.startswith("rlds.") else folder + look,
-        **stated,
-        **given,
+        **metadata_paths,
+        **facts,
     )
 
 
-# Metadata of a format about its files, or their origin; see `Format`. Places
-# are below the name of the format, unless they begin with a slash.
-_STATED: Mapping[str, Mapping[str, str]] = {
+# Paths of metadata about files or their origin; see `Format`. A path starts at the name of the
+# format, or at the root if it begins with a slash.
+_METADATA_PATHS: Mapping[str, Mapping[str, str]] = {
     "agibot": {"counted": "cameras"},
     "aloha": {"counted": "attribute_names", "provenance": "options/instruction"},
     "atari_dqn_replay": {"counted": "/checkpoints/*"},
@@ -279,16 +278,16 @@ _FORMATS = (
 def formats() -> dict[str, Format]:
     """Returns the formats that can be opened, by name.
 
-    Other distributions add theirs by an entry point of the group `rlds.sources`, whose name is that
-    of the format and whose value the class that reads it, a `Source`.
+    Other distributions add formats by entry points of the group `rlds.sources`: the name of an
+    entry point is the name of the format, and its value the class that reads it, a `Source`.
 
     >>> formats()["minari"].description
     'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
     """
     by_name = {format.name: format for format in _FORMATS}
-    for name, target in _added().items():
+    for name, target in _registered().items():
         if name in by_name:
-            raise _two_formats(name, by_name[name].target, target)
+            raise _conflict(name, by_name[name].target, target)
         by_name[name] = Format(name, target)
     return by_name
 
@@ -299,17 +298,17 @@ def _load(target: str) -> Any:
 
 
 @functools.cache
-def _added() -> dict[str, str]:
-    from importlib import metadata  # Takes longer to load than all of this.
+def _registered() -> dict[str, str]:
+    from importlib import metadata  # Its import is slow.
 
-    added: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for point in metadata.entry_points(group=ENTRY_POINTS):
-        if added.setdefault(point.name, point.value) != point.value:
-            raise _two_formats(point.name, added[point.name], point.value)
-    return added
+        if targets.setdefault(point.name, point.value) != point.value:
+            raise _conflict(point.name, targets[point.name], point.value)
+    return targets
 
 
-def _two_formats(name: str, one: str, other: str) -> ValueError:
+def _conflict(name: str, first: str, second: str) -> ValueError:
     return ValueError(
-        f"two formats have the name {name!r}: {one} and {other}; uninstall one of them"
+        f"two formats have the name {name!r}: {first} and {second}; uninstall one of them"
     )

@@ -25,7 +25,7 @@ __all__ = ["FileSigns", "Signs"]
 
 # Limit of the names in a folder that are read to rule out formats.
 _MAX_NAMES = 2000
-# Limit of the members of an HDF5 file that are opened to tell groups from arrays.
+# Limit of the members of an HDF5 file that are opened to distinguish groups from arrays.
 _MAX_OPENED_GROUPS = 64
 # Limits of the search for a file: levels of folders, and folders of each level.
 _MAX_LEVELS, _MAX_FOLDERS = 6, 20
@@ -40,12 +40,13 @@ class FileSigns:
     """The signature of a format: patterns of its files, and the contents of the first file.
 
     Attributes:
-      files: Patterns of paths, of which one must match: the file itself, or files in a folder; with
-        a slash, only files in a folder. `**/` stands for up to 6 folders.
+      files: Alternative patterns of paths: of the file itself, or of files in a folder; with a
+        slash, only of files in a folder. `**/` stands for up to 6 folders.
       members: Alternative lists of members of the first file. In HDF5, patterns of paths, where
         `!name` must be missing and `name:2` is an array of two axes; in `.npz` files, names of
-        arrays or their first parts; otherwise words at the beginning. Empty for no check.
-      max_files: The largest number of such files in a folder of the format.
+        arrays, or the names before their first slash; otherwise words at the beginning. Empty for
+        no check.
+      max_files: The largest number of matching files in a folder of the format.
     """
 
     files: str
@@ -59,7 +60,7 @@ class FileSigns:
 
 
 class Signs:
-    """The names and contents at a path by which formats are detected; each is read once, on demand.
+    """The names and contents of a path by which formats are detected, read once on demand.
 
     Args:
       path: A file or a folder.
@@ -93,17 +94,17 @@ class Signs:
     def has_name(self, patterns: tuple[str, ...]) -> bool:
         """Returns True if a file or folder may match one of the name patterns."""
         names = self.names
-        return names is None or any(fnmatchcase(n, each) for each in patterns for n in names)
+        return names is None or any(fnmatchcase(n, pattern) for pattern in patterns for n in names)
 
     def has_file(self, signs: FileSigns) -> bool:
-        """Returns True if there are files of a format, and the first one has its contents.
+        """Returns True if files of a format exist, and the first one has its contents.
 
         Raises:
           ImportError: A required library is not installed; the message tells how to install it.
           OSError: The file cannot be read.
           SourceError: The file is damaged.
         """
-        files = [file for pattern in signs.files.split() for file in self._matching(pattern)]
+        files = [file for pattern in signs.files.split() for file in self._find_files(pattern)]
         if not files or (self._is_folder and len(files) > signs.max_files):
             return False
         if not signs.members:
@@ -113,15 +114,15 @@ class Signs:
             if os.fspath(file) not in self._contents:
                 self._contents[os.fspath(file)] = self._names_or_head(file)
         contents = self._contents[os.fspath(file)]
-        return any(all(_is_in(contents, each) for each in text.split()) for text in signs.members)
+        return any(all(_is_in(contents, it) for it in text.split()) for text in signs.members)
 
-    def _matching(self, pattern: str) -> list[Any]:
-        """Returns the files that match a pattern; of a recursive pattern (`**/`), the first one."""
+    def _find_files(self, pattern: str) -> list[Any]:
+        """Returns the files that match a pattern; for a recursive one (`**/`), the first file."""
         root = stores.as_path(self._path)
         folder, _, name = pattern.rpartition("/")
         if not self._is_folder:
-            is_meant = not folder and fnmatchcase(root.name, name)
-            return [root] if is_meant and root.exists() else []
+            is_match = not folder and fnmatchcase(root.name, name)
+            return [root] if is_match and root.exists() else []
         if folder == "**":
             return [*itertools.islice(self._below(root, name, _MAX_LEVELS), 1)]
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -166,25 +167,25 @@ class Signs:
 
 
 def _members_of(file: Any) -> Iterator[str]:
-    """Yields paths in an HDF5 file: at its top, in groups there, and in the first of each group."""
+    """Yields paths in an HDF5 file: of the root, its groups, and the first of their groups."""
     from rlds.raw_files.hdf5_access import Hdf5File
 
     hdf5 = Hdf5File(file)
 
-    def below(group: Any, path: str, opened: int) -> Iterator[str]:
-        for number, name in enumerate(itertools.islice(group, _MAX_NAMES)):
+    def members_below(group: Any, path: str, max_opened: int) -> Iterator[str]:
+        for position, name in enumerate(itertools.islice(group, _MAX_NAMES)):
             yield (member := f"{path}{name}")
-            if number >= opened:
+            if position >= max_opened:
                 continue
-            with contextlib.suppress(SourceError):  # A link or a damaged member has a name only.
+            with contextlib.suppress(SourceError):  # Links and damaged members have only names.
                 item = hdf5.member(group, name, member)
                 if not hasattr(item, "keys"):
                     yield f"{member}:{len(item.shape or ())}"
                 elif path.count("/") < 2:
-                    yield from below(item, f"{member}/", not path)
+                    yield from members_below(item, f"{member}/", not path)
 
     with hdf5.read() as opened:
-        yield from below(opened, "", _MAX_OPENED_GROUPS)
+        yield from members_below(opened, "", _MAX_OPENED_GROUPS)
 
 
 def _is_in(members: set[str] | bytes, pattern: str) -> bool:

@@ -30,8 +30,8 @@ _STANDARD = f"{_STEPS}{STANDARD}"
 def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -> Episodes:
     """Returns the same episodes with the action and the state that Octo and OpenVLA train on.
 
-    They are new fields of a step: `standard/action`, `standard/state`, and `standard/is_kept`,
-    which is False in steps that the standard leaves out. Stored fields do not change.
+    The new fields of a step are `standard/action`, `standard/state`, and `standard/is_kept`, which
+    is False in steps that the standard leaves out. Stored fields do not change.
 
     Args:
       episodes: The episodes.
@@ -61,7 +61,7 @@ class StandardizedSource(View):
 
     Args:
       source: The source.
-      meaning: The meaning of its fields.
+      meaning: The meaning of the fields of the source.
 
     Raises:
       KeyError: A field is missing.
@@ -80,17 +80,13 @@ class StandardizedSource(View):
         if not meaning.standard_action:
             raise ValueError(f"{meaning.name}: the registry has no rule for the standard action")
         widths = widths_of(meaning, shapes)
-        named = {
+        names = {
             "action": ACTIONS.get(meaning.action_encoding, ()),
             "state": STATES.get(meaning.state_encoding, ()),
         }
         self._fields = {
-            kind: Field(
-                np.float32,
-                (width,),
-                names=named[kind] if len(named[kind]) == width else None,
-            )
-            for kind, width in widths.items()
+            kind: Field(np.float32, (n,), names=names[kind] if len(names[kind]) == n else None)
+            for kind, n in widths.items()
         }
         self._fields["is_kept"] = Field(np.bool_)
         standard = {

@@ -1,4 +1,4 @@
-"""Texts, which come as `str` from some formats and as UTF-8 from others."""
+"""Conversion of texts from strings, UTF-8 and arrays."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def as_text(value: Any, errors: str = "strict") -> str:
 
     Args:
       value: The text.
-      errors: How to treat bytes that are no UTF-8, see `bytes.decode`.
+      errors: The handling of bytes that are not UTF-8, see `bytes.decode`.
 
     Raises:
-      UnicodeDecodeError: It has such bytes.
+      UnicodeDecodeError: The bytes are not UTF-8.
 
     >>> as_text(b"pick up"), as_text(np.array(b"pick up", object))
     ('pick up', 'pick up')
@@ -43,7 +43,7 @@ def as_texts(values: np.ndarray) -> np.ndarray:
 
 
 def as_utf8(values: Iterable[Any]) -> np.ndarray:
-    """Returns strings, of which some are UTF-8, as a column of `bytes`.
+    """Returns strings and UTF-8 bytes as a column of `bytes`.
 
     >>> as_utf8(["pick up", b"put down"])
     array([b'pick up', b'put down'], dtype=object)
@@ -54,14 +54,14 @@ def as_utf8(values: Iterable[Any]) -> np.ndarray:
 
 
 def json_in(text: Any, field: str) -> dict[str, Any]:
-    """Parses an object from JSON text; an empty one for an empty text.
+    """Parses a JSON object; an empty text becomes an empty object.
 
     Args:
-      text: The text, in any form.
-      field: The field that it is the value of, for the error.
+      text: The text, in any form of `as_text`.
+      field: The name of the field with the text, for the error.
 
     Raises:
-      ValueError: It is something else.
+      ValueError: The text is not a JSON object.
     """
     try:
         return dict(json.loads(as_text(text) or "{}"))

@@ -1,4 +1,4 @@
-"""Decoding of video clips on access: steps with pixels in place of episodes with clips."""
+"""Decoding of video clips on access: pixels in steps instead of clips in episodes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def with_frames(episodes: Episodes, cameras: Iterable[str] | None = None) -> Epi
     """Returns the same episodes, whose steps have the pixels of their video.
 
     Frames are decoded on access: `episodes.columns(3, start=40, stop=44)` decodes four frames of
-    each camera, and those from the keyframe before them.
+    each camera, and the frames from the preceding keyframe.
 
     Args:
-      episodes: Episodes with clips: of a robot dataset, or of a TFDS dataset made of one.
-      cameras: Paths of the decoded fields, such as `observation/images/top`; all by default. Their
-        clips are no longer fields.
+      episodes: Episodes with clips, from a robot dataset or a TFDS dataset.
+      cameras: Paths of the decoded fields, such as `observation/images/top`; all by default. The
+        fields of their clips are removed.
 
     Raises:
       KeyError: There is no such camera; the message lists the cameras.
@@ -92,28 +92,28 @@ class FramesSource(View):
     def __init__(self, source: Source, cameras: Iterable[str] | None = None) -> None:
         super().__init__(source)
         all_cameras = cameras_of(source.fields.episode)
-        chosen_cameras = all_cameras if cameras is None else list(dict.fromkeys(cameras))
-        for camera in chosen_cameras:
+        names = all_cameras if cameras is None else list(dict.fromkeys(cameras))
+        for camera in names:
             if camera not in all_cameras:
                 raise KeyError(f"no video of {camera!r}, only of {all_cameras}")
         steps = dict(leaves_at(source.fields.steps, None))
-        for camera in chosen_cameras:
+        for camera in names:
             if any(is_in(path, camera) or is_in(camera, path) for path in steps):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
-        clips_of = source.fields.episode
-        may_lack = [name for name in chosen_cameras if FRAMES in at(clips_of, f"{VIDEO}/{name}")]
+        fields = source.fields.episode
+        incomplete = [name for name in names if FRAMES in at(fields, f"{VIDEO}/{name}")]
         self.marks = {
-            known_field(name): name for name in may_lack if known_field(name) not in steps
+            known_field(name): name for name in incomplete if known_field(name) not in steps
         }
-        self._begin()
-        self._infos = {name: self._first_info(name) for name in chosen_cameras}
-        clips = {name: at(clips_of, f"{VIDEO}/{name}/{CLIP}") for name in chosen_cameras}
-        self.cameras = {name: self._pixels(name, clip) for name, clip in clips.items()}
+        self._create_caches()
+        self._infos = {name: self._first_info(name) for name in names}
+        clips = {name: at(fields, f"{VIDEO}/{name}/{CLIP}") for name in names}
+        self.cameras = {name: self._pixel_field(name, clip) for name, clip in clips.items()}
         self.decodes, self.options = tuple(self.cameras), {VIDEO: list(self.cameras)}
         self.changed_paths = {_in_steps(path) for path in (*self.cameras, *self.marks)}
         self._values = {n: depths_of_codes(clip.codes, clip.unit) for n, clip in clips.items()}
 
-    def _pixels(self, camera: str, clip: Field) -> Field:
+    def _pixel_field(self, camera: str, clip: Field) -> Field:
         """Returns the field of the decoded frames of a clip."""
         info = self._infos[camera]
         if clip.codes is None:
@@ -139,7 +139,7 @@ class FramesSource(View):
                     error = error or damage
         raise error or SourceError("no episodes", file=files_of(self.bases[0]))
 
-    def _begin(self) -> None:
+    def _create_caches(self) -> None:
         # The most recently read clips, and the indexes of more clips.
         self._clips, self._indexes = LruCache(_READER_CACHE_BYTES), LruCache(_INDEX_CACHE_BYTES)
 
@@ -148,12 +148,12 @@ class FramesSource(View):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin()
+        self._create_caches()
 
     @property
     @override
     def fields(self) -> Fields:
-        """The fields of the source, with pixels and mask fields in place of the clips."""
+        """The fields of the source, with pixels and mask fields instead of the clips."""
         marks = dict.fromkeys(self.marks, Field(np.bool_, doc="Whether the step has a frame."))
         fields = super().fields
         stored_fields = self._without_clips(flat(fields.steps, fields.episode))
@@ -192,7 +192,7 @@ class FramesSource(View):
         requested_paths: Collection[str] = (),
         about: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
-        """Returns the pixels of rows; for a mask field, whether each row has a frame."""
+        """Returns the pixels of rows; for a mask field, True in rows with a frame."""
         camera, is_mark = self.marks.get(path, path), path in self.marks
         field = Field(np.bool_) if is_mark else self.cameras[camera]
         rows = arrays.empty([len(steps), *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ class FramesSource(View):
             for group in groups[chunk.start : chunk.stop]:
                 with self._lend_clip(split, int(episodes[group[0]]), camera, about) as clip:
                     if is_mark:
-                        rows[group] = clip.numbers_of(steps[group]) >= 0
+                        rows[group] = clip.frames_of(steps[group]) >= 0
                     else:
                         self._decode(clip, camera, steps[group], rows, group, requested_paths)
 
@@ -212,12 +212,12 @@ class FramesSource(View):
         return rows
 
     def rows(self, split: str, index: int, path: str, steps: Sequence[int]) -> np.ndarray:
-        """Returns the pixels of steps of an episode; for a mask field, whether each has a frame.
+        """Returns the pixels of steps of an episode; for a mask field, True in steps with a frame.
 
         Args:
           split: The split.
           index: The episode.
-          path: The path of a camera, or of a mark.
+          path: The path of a camera, or of a mask field.
           steps: The steps. A step without a frame is an error.
 
         Raises:
@@ -243,29 +243,29 @@ class FramesSource(View):
                 f"{expected.shape}, as in the first episode",
                 file=clip.name,
             )
-        numbers = clip.numbers_of(steps)
-        present, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
+        frames = clip.frames_of(steps)
+        present, firsts, indices = np.unique(frames, return_index=True, return_inverse=True)
         if len(present) and present[-1] >= len(clip.reader):
-            row = int(np.argmax(numbers))
+            row = int(np.argmax(frames))
             raise SourceError(
-                f"the video has no frame {numbers[row]}, only {len(clip.reader)}",
+                f"the video has no frame {frames[row]}, only {len(clip.reader)}",
                 file=clip.name,
                 row=int(steps[row]),
             )
-        is_there = present >= 0
+        has_frame = present >= 0
         mark = known_field(camera)
-        if not is_there.all() and not (mark in self.marks and mark in requested_paths):
+        if not has_frame.all() and not (mark in self.marks and mark in requested_paths):
             raise SourceError(
                 f'the video has no frame for this step. With video="frames", read {mark!r}, too: '
                 "it is False there, and the pixels are zeros",
                 file=clip.name,
-                row=int(steps[numbers < 0][0]),
+                row=int(steps[frames < 0][0]),
             )
-        targets = [images[row] for row in rows[firsts[is_there]].tolist()]
-        clip.reader.read_into(present[is_there].tolist(), targets, self._values[camera])
-        images[rows[numbers < 0]] = 0
-        if len(present) < len(numbers):
-            copies = np.setdiff1d(np.arange(len(numbers)), firsts)
+        targets = [images[row] for row in rows[firsts[has_frame]].tolist()]
+        clip.reader.read_into(present[has_frame].tolist(), targets, self._values[camera])
+        images[rows[frames < 0]] = 0
+        if len(present) < len(frames):
+            copies = np.setdiff1d(np.arange(len(frames)), firsts)
             images[rows[copies]] = images[rows[firsts[indices.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
@@ -288,12 +288,14 @@ class FramesSource(View):
             error.locate(episode=self.key(split, index))
             raise
         finally:
-            for gone in self._clips.put(key, clip, clip.nbytes):
-                gone.reader.close()
+            for evicted in self._clips.put(key, clip, clip.nbytes):
+                evicted.reader.close()
 
     def _without_clips(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        gone = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        return {p: value for p, value in values.items() if not any(is_in(p, name) for name in gone)}
+        clips = [f"{VIDEO}/{camera}" for camera in self.cameras]
+        return {
+            p: value for p, value in values.items() if not any(is_in(p, clip) for clip in clips)
+        }
 
 
 def _in_steps(path: str) -> str:
@@ -301,27 +303,24 @@ def _in_steps(path: str) -> str:
 
 
 class _OpenClip:
-    """An open clip, and the frame number of each step.
+    """An open clip, and the frame index of each step.
 
     Args:
       values: The fields of a camera.
-      name: Its name in errors.
+      name: The name of the clip in errors.
       index: The index of the clip, if it was read before.
     """
 
     def __init__(self, values: Mapping[str, Any], name: str, index: ClipIndex | None) -> None:
         data, frames = bytes(values[CLIP]), values.get(FRAMES)
-        self.reader, self.name, self._first = (
-            ClipReader(data, name, index),
-            name,
-            int(values[FIRST]),
-        )
+        self.reader, self.name = ClipReader(data, name, index), name
+        self._first = int(values[FIRST])
         self._frames = None if frames is None else np.asarray(frames, np.int64)
         info = self.reader.info
         self.nbytes = math.prod(info.shape) * info.dtype.itemsize * _DECODER_FRAMES + len(data)
 
-    def numbers_of(self, steps: np.ndarray) -> np.ndarray:
-        """Returns the frame numbers of steps; -1 for a step without a frame.
+    def frames_of(self, steps: np.ndarray) -> np.ndarray:
+        """Returns the frame indices of steps; -1 for a step without a frame.
 
         Raises:
           SourceError: The clip has fewer steps.

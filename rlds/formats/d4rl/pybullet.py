@@ -73,7 +73,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
     def __init__(
         self, path: str | os.PathLike[str], *, time_limit: int = 1000, follow_links: bool = False
     ) -> None:
-        check_time_limit(time_limit, least=1)
+        check_time_limit(time_limit, minimum=1)
         super().__init__(path, follow_links=follow_links)
         self._time_limit = time_limit
         with self._file:

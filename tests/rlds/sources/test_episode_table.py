@@ -241,10 +241,10 @@ def test_columns_that_are_meant_are_named(dataset):
             r"""'observation' has .*: write "observation"\.min$""",
         ),
         ("steps > 3 and", "'steps > 3 and': the condition ends too early"),
-        ("steps > > 3", "'>' is not expected there"),
+        ("steps > > 3", "'>' is not expected here"),
         ("key = 'a", "a quote is not closed"),
         ("steps > 'a'", "the text 'a' is compared with a number"),
-        ("steps like 'a'", "'like' does not go with a number"),
+        ("steps like 'a'", "'like' does not accept a number"),
     ):
         with pytest.raises(ValueError, match=meant):
             rlds.sources.open(dataset, where=condition)

@@ -379,7 +379,7 @@ def test_a_mistake_in_what_recognizes_the_format_of_others_is_shown(tmp_path):
     )
     run = run_beside_a_distribution(tmp_path, "lines = others_lines:LineSource", script)
     assert "TypeError: object of type 'int' has no len()" in run.stderr
-    assert "mistake in `recognizes` of others_lines:LineSource, the format 'lines'" in run.stderr
+    assert "bug in `recognizes` of others_lines:LineSource, the format 'lines'" in run.stderr
 
 
 def made_by_tfds(path):
