@@ -213,13 +213,13 @@ def _chosen(
     """Some of the episodes of a source, or all with other fields; the source if it is all of it."""
     if where is None and labels is None and action_as is None:
         return source
-    from rlds.editing.action_kinds import ActionsAs
+    from rlds.editing.action_kinds import ActionsView
     from rlds.labels import labelled
     from rlds.sources import open
 
     opened = open(source, split, format=format, where=where, **options)
     opened = opened if labels is None else labelled(opened, labels or None)
-    return opened if action_as is None else opened.through(ActionsAs, action_as)
+    return opened if action_as is None else opened.through(ActionsView, action_as)
 
 
 def convert(

@@ -133,10 +133,12 @@ def edit(
         names = ("format", "to_format", "progress", "options", "target_options")
         plan_arguments = {name: arguments[name] for name in names if name in arguments}
         prepared = editing.prepare_edit(path, operations, **plan_arguments)
-        return EditResult((), sum(prepared.num_episodes.values()), prepared.of, str(prepared))
+        return EditResult(
+            (), sum(prepared.num_episodes.values()), prepared.num_original, str(prepared)
+        )
     edited = editing.edit(path, *operations, **arguments)
     paths = [each.path for each in edited.datasets]
-    return EditResult(paths, edited.num_episodes, edited.of, edited.plan)
+    return EditResult(paths, edited.num_episodes, edited.num_original, edited.plan)
 
 
 def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:

@@ -1,8 +1,8 @@
 """Conversion of datasets to any format, in parts that several processes write.
 
-    source, or a view of one
-      |  parts: groups of up to 256 episodes, or 32 if their sizes are unknown,
-      |         whatever the number of processes
+    source or view
+      |  parts: groups of up to 256 episodes, or 32 if their sizes are unknown;
+      |         independent of the number of processes
       v
     parts in the target format, each written by one worker              (staging, beam)
       |  the same export, which copies the values from the parts

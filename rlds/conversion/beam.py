@@ -24,7 +24,7 @@ def run_in_pipeline(
     """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
 
     Args:
-      function: A function with side effects; it has to be picklable.
+      function: A picklable function with side effects.
       arguments: The arguments of each call.
       runner: A runner, or its name, such as "DirectRunner".
       options: `PipelineOptions`, or a list of flags.
@@ -72,6 +72,6 @@ def check_shared_folder(folder: Path, contents: str, alternative: str = "") -> N
     """
     if not folder.is_dir():
         raise ValueError(
-            f"{folder}, the folder of the {contents}, is not on this machine. Pass one that all "
-            f"machines see (draft=, --draft on the command line){alternative}"
+            f"{folder}, the folder of the {contents}, is not on this machine. Pass a folder that "
+            f"all machines share (draft=, --draft on the command line){alternative}"
         )

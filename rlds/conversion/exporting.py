@@ -1,4 +1,4 @@
-"""Conversion of the episodes of any source to any format that can be written.
+"""Conversion of the episodes of any source to any format with a writer.
 
 An `Export` of `rlds.sources.writing` writes a format. This module creates and runs it: the new
 dataset appears atomically, after it was read back and compared with the source.
@@ -55,11 +55,11 @@ class Exported:
     """The result of an export.
 
     Attributes:
-      path: Its path.
-      format: Its format.
+      path: The path of the dataset.
+      format: The format of the dataset.
       num_episodes: The number of episodes.
       num_steps: The number of steps; None if they were copied, and not counted.
-      placements: The place of each field in the format, and its changes.
+      placements: The placement of each field.
       left_out: The errors of the damaged episodes that were left out.
     """
 
@@ -72,7 +72,7 @@ class Exported:
 
 
 def exports() -> dict[str, Mapping[str, Option]]:
-    """Returns the formats that can be written, each with the options of `export` for it."""
+    """Returns the options of `export` for each format that can be written."""
     return {name: options_of(format.load_export()) for name, format in _writable_formats().items()}
 
 
@@ -80,7 +80,7 @@ def export_class(format: str) -> type[Export]:
     """Returns the class that writes a format.
 
     Raises:
-      ValueError: The format cannot be written; the message lists the formats that can.
+      ValueError: The format cannot be written; the message lists the formats with a writer.
     """
     writable_formats = _writable_formats()
     if format not in writable_formats:
@@ -118,32 +118,31 @@ def export(
 ) -> Exported:
     """Writes episodes of any source in another format.
 
-    Fields that the format cannot hold are stored in a sidecar beside its data, which other readers
+    Fields that the format cannot hold are stored in a sidecar next to the data, which other readers
     ignore; `rlds.sources.open` restores the same episodes. The file or the folder appears when it
     is complete.
 
     Args:
-      source: An argument of `open`, the episodes that it returns, or a source.
+      source: A path, episodes, or a source.
       format: The format to write, one of `exports()`.
-      path: The file or the folder to make, here or in an object store.
-      split: The split, or a part such as `train[:10%]`; needed if there are several splits.
+      path: The new file or folder, on this machine or in an object store.
+      split: The split, or an expression such as `train[:10%]`; needed if there are several splits.
       source_format: The format of the source, if it cannot be recognized.
       source_options: Options of the source.
-      allow_loss: Whether fields may change, or be lost. If not, that is an error before anything is
-        written.
+      allow_loss: Whether fields may change, or be lost. Otherwise, this is an error before writing.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
-      verify: Whether to read back what was written, and to compare it.
+      verify: Whether to read back and compare the written data.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that write large data; if None, as many as the processors and
         the memory allow. The result is the same. If this process is killed, the same call resumes
-        from the finished parts, in the folder `.<name>.parts` beside the path.
+        from the finished parts, in the folder `.<name>.parts` next to the path.
       part: The share of the work of this job, such as `(3, 64)` (3 of 64), for the jobs of a
         cluster. After all jobs, the same call without `part` writes the dataset to the path.
-      at_once: Whether this process writes the dataset directly, without parts. With few
-        processors, large uncompressed HDF5 files are faster so; a killed run cannot resume. Not for
+      at_once: Whether this process writes the dataset directly, without parts. This is faster for
+        large uncompressed HDF5 files on few processors, but a killed run cannot resume. Not for
         TFDS.
-      draft: The parent folder of `.<name>.parts`, if not that of the path. It must be shared by all
-        machines. It also holds uploads to an object store until they are complete; by default, the
+      draft: The parent folder of `.<name>.parts`, by default that of the path. All machines must
+        share it. It also holds uploads to an object store until they are complete; by default, the
         cache (`RLDS_CACHE_DIR`).
       beam_runner: The Apache Beam runner that writes the parts, or its name.
       beam_options: The options of the runner: `PipelineOptions`, or a list of flags.
@@ -185,12 +184,12 @@ def write_export(
     path: str | os.PathLike[str],
     *,
     skip_damaged: bool = False,
-    at: str | os.PathLike[str] | None = None,
+    final_path: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Exported:
-    """Writes an export with a writer of `prepare`, as `export` does; see `draft_export`."""
-    draft = draft_export(writer, path, skip_damaged=skip_damaged, at=at, **settings)
-    with advice(skip_damaged, at or path), draft as exported:
+    """Writes an export with a writer of `prepare`; see `draft_export`."""
+    draft = draft_export(writer, path, skip_damaged=skip_damaged, final_path=final_path, **settings)
+    with advice(skip_damaged, final_path or path), draft as exported:
         return exported
 
 
@@ -208,11 +207,11 @@ def draft_export(
     at_once: bool = False,
     drafts: str | os.PathLike[str] | None = None,
     pipeline: tuple[Any, Any] | None = None,
-    at: str | os.PathLike[str] | None = None,
+    final_path: str | os.PathLike[str] | None = None,
     description_changes: Mapping[str, Any] | None = None,
     workers: Workers | None = None,
 ) -> Iterator[Exported]:
-    """Writes a draft of an export; it moves to its path when this context ends without an error.
+    """Writes a draft of an export; if this context ends without an error, moves it to its path.
 
     Args:
       writer: The writer that `prepare` returns.
@@ -226,24 +225,24 @@ def draft_export(
       at_once: See `export`.
       drafts: See `draft` of `export`.
       pipeline: `beam_runner` and `beam_options` of `export`.
-      at: The final path, if it is not `path`.
+      final_path: The final path, if it is not `path`.
       description_changes: Changes to the facts and the metadata of the dataset, by name.
-      workers: The workers that write large data; if None, new ones.
+      workers: The workers that write large data; if None, new workers.
     """
     format = writer.format
-    writer.check(at or path)
+    final_path = final_path or path
+    writer.check(final_path)
     placements = tuple(writer.placements())
-    losses = [str(each) for each in placements if each.how in ("changed", "lost")]
+    losses = [str(it) for it in placements if it.how in ("changed", "lost")]
     if losses and not allow_loss:
         raise ValueError(
             f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
             "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
-    uncompared_fields = {each.field for each in placements if each.how in _INEXACT_PLACEMENTS} | {
-        *writer.unchecked
-    }
+    uncompared_fields = {it.field for it in placements if it.how in _INEXACT_PLACEMENTS}
+    uncompared_fields |= {*writer.unchecked}
     is_checked = verify and writer.is_exact
-    # With skip_damaged, computing the digests finds damaged episodes.
+    # With skip_damaged, computing the digests detects damaged episodes.
     digests = Digests(writer, uncompared_fields) if is_checked or skip_damaged else None
     has_parallel_options = not (jobs is None and part is None and pipeline is None)
     if at_once and (has_parallel_options or writer.from_parts):
@@ -253,7 +252,7 @@ def draft_export(
         raise ValueError(f"at_once: {reason}; leave it out, or jobs, part and Beam")
     staging = Staging(
         writer,
-        at or path,
+        final_path,
         digests,
         skip_damaged=skip_damaged,
         in_parts=not at_once
@@ -267,8 +266,8 @@ def draft_export(
     if not staging.parts or os.path.lexists(path):
         is_same = staging.remove_joined()
         if is_same and os.path.lexists(path):
-            number = len(open_episodes(path, "all", format=format, **writer.read_options()))
-            yield Exported(os.fspath(path), format, number, None, placements)
+            count = len(open_episodes(path, "all", format=format, **writer.read_options()))
+            yield Exported(os.fspath(path), format, count, None, placements)
             return
     with (
         contextlib.closing(staging),
@@ -278,9 +277,9 @@ def draft_export(
     ):
         bars = stack.enter_context(show_progress(progress))
         if workers is None or staging.is_small:
-            number = jobs or (1 if staging.is_small else default_jobs())
-            # A process starts slower than it reads a part: more workers than parts do not help.
-            workers = stack.enter_context(Workers(min(number, max(len(staging.parts), 1))))
+            num_workers = jobs or (1 if staging.is_small else default_jobs())
+            # Starting a process takes longer than reading a part: one worker per part is enough.
+            workers = stack.enter_context(Workers(min(num_workers, max(len(staging.parts), 1))))
         if staging.parts:
             on_advance = _bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, on_advance, pipeline=pipeline)
@@ -293,24 +292,26 @@ def draft_export(
             _check_description(read_back, description_changes or {})
         if is_checked and digests is not None:
             on_advance = _bar(bars, "episodes read back", len(notes.written))
-            counts = _compare_written(ReadBack.of(notes, read_back, digests), workers, on_advance)
+            counts = _compare_written(
+                ReadBack.create(notes, read_back, digests), workers, on_advance
+            )
         elif writer.num_steps is None:
             counts = _count_written(read_back, notes)
         else:
             counts = len(notes.written), None
-        renumbers = any(each.how == "renumbered" for each in placements)
+        renumbers = any(it.how == "renumbered" for it in placements)
         pairs = enumerate(notes.written)
         indices_to_label = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
-        copy_labels(writer.episodes, indices_to_label, read_back, draft, at or path)
+        copy_labels(writer.episodes, indices_to_label, read_back, draft, final_path)
         traces = {split or read_back.splits[0]: trace for split, trace in notes.traces().items()}
         if writer.lineage is not None:
             lineage.write_lineage(draft, writer.lineage, traces)
         stack.close()
         writer.finish(path)
         left_out = tuple(map(str, notes.left_out.values()))
-        number, steps = counts
-        steps = steps if writer.num_steps is None else writer.num_steps
-        yield Exported(os.fspath(path), format, number, steps, placements, left_out)
+        num_episodes, num_steps = counts
+        num_steps = num_steps if writer.num_steps is None else writer.num_steps
+        yield Exported(os.fspath(path), format, num_episodes, num_steps, placements, left_out)
         staging.finish()
     staging.remove()
 
@@ -322,23 +323,23 @@ def _write_share(
     placements: tuple[Placement, ...],
     progress: bool | None,
 ) -> Exported:
-    """Writes this process's share of the parts; other processes write the other shares."""
-    numbers = staging.share(part)
-    number = staging.count(numbers)
+    """Writes this process's share of the parts; other processes write the remaining shares."""
+    indices = staging.share(part)
     with (
         contextlib.closing(staging),
         Workers(jobs) as workers,
         show_progress(progress) as bars,
     ):
-        staging.run(workers, _bar(bars, "episodes to parts", number), numbers=numbers)
-    number = staging.num_written(numbers)
-    return Exported(os.fspath(staging.folder), staging.format, number, None, placements)
+        on_advance = _bar(bars, "episodes to parts", staging.count(indices))
+        staging.run(workers, on_advance, indices=indices)
+    num_written = staging.num_written(indices)
+    return Exported(os.fspath(staging.folder), staging.format, num_written, None, placements)
 
 
 def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
     """Adds a progress bar; returns the function that advances it."""
     task = bars.add_task(name, total=total)
-    return lambda number: bars.advance(task, number)
+    return lambda count: bars.advance(task, count)
 
 
 def _compare_written(
@@ -347,24 +348,24 @@ def _compare_written(
     """Compares the written dataset in several processes; counts its episodes and steps.
 
     Raises:
-      ValueError: It differs; the message has the location.
+      ValueError: An episode differs; the message has the location.
     """
-    read, count = comparison.read_back, len(comparison.written)
+    episodes, count = comparison.read_back, len(comparison.written)
     size = min(count // _USUAL_CALLS + 1, _MAX_EPISODES_PER_CALL)
     ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
-    done = workers.do(comparison, ranges, after=_SERIAL_SECONDS, on_advance=on_advance)
-    num_steps = sum(steps for _, steps in done)
-    if read.has(count):
-        raise ValueError(f"{read.format}: the files hold more than the {count} written episodes")
+    results = workers.do(comparison, ranges, after=_SERIAL_SECONDS, on_advance=on_advance)
+    num_steps = sum(steps for _, steps in results)
+    if episodes.has(count):
+        raise ValueError(f"{episodes.format}: the files hold more than {count} written episodes")
     has_copies = any(is_copied for *_, is_copied in comparison.written)
-    return count, _num_steps(read) if has_copies else num_steps
+    return count, _num_steps(episodes) if has_copies else num_steps
 
 
-def _count_written(read: Episodes, notes: Notes) -> tuple[int, int | None]:
+def _count_written(episodes: Episodes, notes: Notes) -> tuple[int, int | None]:
     """Counts the episodes and steps of the written dataset."""
     if notes.copied:
-        return len(read), _num_steps(read)
-    steps = [outline.num_steps for outline in read.outlines()]
+        return len(episodes), _num_steps(episodes)
+    steps = [outline.num_steps for outline in episodes.outlines()]
     return len(steps), sum(steps)
 
 
@@ -382,12 +383,12 @@ def advice(skip_damaged: bool, path: str | os.PathLike[str]) -> Iterator[None]:
         code = _full_disk_errno(error)
         if code is None:
             raise
-        full = OSError(code, os.strerror(code), os.fspath(path))
-        full.add_note(
-            "Nothing was changed. The new data needs disk space beside the present data. Free "
-            "some, or write to another disk (--to on the command line)."
+        full_disk = OSError(code, os.strerror(code), os.fspath(path))
+        full_disk.add_note(
+            "Nothing was changed. The new data needs disk space in addition to the old data. "
+            "Free disk space, or write to another disk (--to on the command line)."
         )
-        raise full from error
+        raise full_disk from error
 
 
 def _full_disk_errno(error: BaseException | None) -> int | None:
@@ -409,12 +410,12 @@ def prepare(
     lineage_record: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Export:
-    """Returns the `Export` that writes episodes in a format, unstarted; see `export`.
+    """Returns the `Export` that writes episodes in a format, before it is run; see `export`.
 
-    `lineage_record` is the lineage of the new dataset; by default, that of a conversion.
+    `lineage_record` is the lineage of the new dataset; by default, the lineage of a conversion.
     """
-    loaded = export_class(format)
-    option_names = options_of(loaded)
+    kind = export_class(format)
+    option_names = options_of(kind)
     if unknown := options.keys() - option_names.keys():
         names = ", ".join(map(str, option_names.values())) or "none"
         problem = f"the format {format} has no option {min(unknown)!r}"
@@ -436,22 +437,22 @@ def prepare(
         )
     about = {lineage.KEY: lineage.without_episodes(lineage_record)}
     episodes = Episodes(source, split, format=source_format, declared=about)
-    writer = loaded(episodes, **options)
+    writer = kind(episodes, **options)
     writer.lineage, writer.arguments = lineage_record, (episodes, options)
     return writer
 
 
 def _num_steps(episodes: Episodes) -> int | None:
-    """Returns the number of steps, if the format has it without reading the episodes."""
+    """Returns the number of steps; None if the format does not store it."""
     lengths = episodes.lengths()
     return None if lengths is None else int(lengths.num_steps.sum())
 
 
-def _check_description(read: Episodes, description_changes: Mapping[str, Any]) -> None:
+def _check_description(episodes: Episodes, description_changes: Mapping[str, Any]) -> None:
+    about, metadata = episodes.source.about, episodes.metadata
     for name, value in description_changes.items():
-        stored = getattr(read.source.about, name) if name in FACTS else read.metadata.get(name)
-        if stored != value:
+        if (getattr(about, name) if name in FACTS else metadata.get(name)) != value:
             raise ValueError(
-                f"describe: {read.format} cannot hold {name!r}. Leave it out, or allow the loss "
-                "(allow_loss=True, --allow-loss on the command line)"
+                f"describe: {episodes.format} cannot hold {name!r}. Leave it out, or allow the "
+                "loss (allow_loss=True, --allow-loss on the command line)"
             )

@@ -44,11 +44,11 @@ __all__ = [
     "stream_parts",
 ]
 
-# Arguments of `SourceError` in the record of a part, to raise the error again.
+# The arguments of a `SourceError` in the record of a part.
 _ERROR_FIELDS = ("what", "file", "episode", "row", "field")
-# Limits of a part, which a killed worker loses: episodes (fewer if sizes are unknown) and bytes.
+# Limits of a part: episodes (fewer if sizes are unknown) and bytes. A killed worker loses its part.
 _MAX_EPISODES, _MAX_UNKNOWN_EPISODES, _MAX_BYTES = 256, 32, 256 << 20
-# The assumed ratio of decoded values to their files, which hold images or are compressed.
+# The assumed compression ratio of images and compressed files.
 _COMPRESSION_RATIO = 8
 
 
@@ -57,13 +57,13 @@ class StreamPart(NamedTuple):
 
     Attributes:
       split: The split; empty for all episodes.
-      name: Its name in `rlds.sources.reading.parts`.
+      name: The name of the part in `rlds.sources.reading.parts`.
     """
 
     split: str
     name: str
 
-    def episodes_of(self, episodes: Episodes) -> Episodes:
+    def select(self, episodes: Episodes) -> Episodes:
         """Selects the episodes of this part of the stream."""
         if not self.split:
             return episodes
@@ -81,9 +81,9 @@ class PartEpisode:
     """The record of an episode in a part.
 
     Attributes:
-      index: The number of the episode among those that are written.
-      digest: The checksum of its values, as read from the source; 0 if not computed.
-      origin: Its location in the files of the source.
+      index: The index of the episode in the export.
+      digest: The checksum of the values in the source; 0 if not computed.
+      origin: The location of the episode in the files of the source.
     """
 
     index: int
@@ -96,8 +96,8 @@ class WrittenPart:
     """The record of a written part of a conversion.
 
     Attributes:
-      episodes: Its episodes, in their order in the part.
-      left_out: The errors of the unreadable episodes, by their numbers.
+      episodes: The records of the episodes, in the order of the part.
+      left_out: The errors of the unreadable episodes, by index.
     """
 
     episodes: Sequence[PartEpisode]
@@ -105,9 +105,7 @@ class WrittenPart:
 
     def write(self, path: Path) -> None:
         """Writes the record, which marks the part as complete."""
-        episodes = [
-            [each.index, each.digest, *dataclasses.astuple(each.origin)] for each in self.episodes
-        ]
+        episodes = [[it.index, it.digest, *dataclasses.astuple(it.origin)] for it in self.episodes]
         errors = [
             [index, *(getattr(error, name) for name in _ERROR_FIELDS)]
             for index, error in self.left_out.items()
@@ -118,15 +116,15 @@ class WrittenPart:
 def read_part(path: Path) -> WrittenPart | None:
     """Reads the record of a part; None if the part is incomplete."""
     try:
-        notes = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     episodes = [
         PartEpisode(index, digest, Origin(file, begin, end))
-        for index, digest, file, begin, end in notes["episodes"]
+        for index, digest, file, begin, end in record["episodes"]
     ]
     errors = {
-        index: SourceError(**dict(zip(_ERROR_FIELDS, each))) for index, *each in notes["left_out"]
+        index: SourceError(**dict(zip(_ERROR_FIELDS, it))) for index, *it in record["left_out"]
     }
     return WrittenPart(episodes, errors)
 
@@ -134,7 +132,7 @@ def read_part(path: Path) -> WrittenPart | None:
 def decoded_sizes(episodes: Episodes) -> np.ndarray | None:
     """Estimates the decoded bytes of each episode, int64 of shape `[episodes]`; None if unknown.
 
-    The estimate uses the lengths and the shapes of fields, or else the sizes of the files.
+    The estimate uses the lengths and the shapes of fields; without lengths, the sizes of the files.
     """
     if (lengths := episodes.lengths()) is not None:
         return lengths.num_steps * _step_bytes(episodes)
@@ -151,10 +149,10 @@ def decoded_size(source: AnySource) -> int:
 
 
 def split_into_parts(indices: Sequence[int], sizes: np.ndarray | None) -> list[list[int]]:
-    """Groups episodes into parts of about equal size, whatever the number of workers.
+    """Groups episodes into parts of about equal size, independent of the number of workers.
 
     Args:
-      indices: The episodes, in the order in which they are written.
+      indices: The episodes, in the order of writing.
       sizes: The decoded bytes of each episode, see `decoded_sizes`.
     """
     max_episodes = _MAX_UNKNOWN_EPISODES if sizes is None else _MAX_EPISODES
@@ -164,13 +162,13 @@ def split_into_parts(indices: Sequence[int], sizes: np.ndarray | None) -> list[l
     ends = np.cumsum(weights)
     total = ends[-1] if len(ends) else 0
     # Parts of about equal size keep all workers busy to the end.
-    numbers = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
-    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
+    parts = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
+    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(indices)]
     return [[*indices[begin:end]] for begin, end in itertools.pairwise(bounds) if begin < end]
 
 
 def stream_parts(episodes: Episodes) -> list[StreamPart]:
-    """Returns the parts of a source that is a stream; one part if the split is only a slice."""
+    """Returns the parts of a stream; a single part if the split is a slice."""
     source, splits = episodes.source, episodes.split.split("+")
     if not {*splits} <= {*source.splits}:
         return [StreamPart("", "")]
@@ -185,13 +183,13 @@ def _step_bytes(episodes: Episodes) -> int:
 
 
 def fingerprint(*values: Any) -> str:
-    """Returns a digest that is equal for equal values in any process.
+    """Returns a digest of values; equal values have the same digest in any process.
 
     Args:
       *values: Sources, views, options, in the types of JSON or of NumPy.
 
     Raises:
-      NotComparable: A value has no such digest, such as a function.
+      NotComparable: A value cannot be compared, such as a function.
     """
     content = json.dumps([rlds_ecosystem.version(), *map(_as_comparable, values)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
@@ -234,7 +232,7 @@ def _as_comparable(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
-        if isinstance(value, About):  # Each view has its own; its state is compared.
+        if isinstance(value, About):  # The states of the views, with their options, are compared.
             names.remove("options")
         return [kind, {name: _as_comparable(getattr(value, name)) for name in names}]
     raise NotComparable(f"{kind} is not comparable")

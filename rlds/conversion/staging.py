@@ -60,23 +60,23 @@ _MAX_OPEN_PARTS = 2
 
 
 class Staging:
-    """A conversion in two phases: workers write parts to a staging folder, then these are joined.
+    """A conversion in two phases: workers write parts to a staging folder; then parts are joined.
 
     Args:
       export: The export that writes the dataset.
-      path: The path of the dataset, with the staging folder beside it.
+      path: The path of the dataset, next to the staging folder.
       digests: The checksums of the episodes; None if not needed.
       skip_damaged: True to leave out unreadable episodes.
       in_parts: True to write parts of large data, if the format supports it.
-      even_small: True to write parts of small data, too.
+      even_small: True to write parts also of small data.
       draft: The parent of the staging folder; None for the parent of the dataset.
 
     Attributes:
-      parts: The numbers of the episodes of each part, or its place in a stream; empty if the
-        dataset is written directly.
+      parts: The indices of the episodes of each part, or the part of a stream; empty if the dataset
+        is written directly.
       folder: The staging folder.
       format: The format of the dataset.
-      is_small: True if one process is about as fast as several, which have to start.
+      is_small: True if starting processes would take longer than writing in this process.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class Staging:
             else:
                 self.parts = stream_parts(export.episodes)
                 size = decoded_size(export.episodes.source)
-            is_one = len(self.parts) <= 1
-            self.is_small = is_one or 0 < size < _SMALL_BYTES
-            if (is_one or (self.is_small and not even_small)) and not export.from_parts:
+            is_single = len(self.parts) <= 1
+            self.is_small = is_single or 0 < size < _SMALL_BYTES
+            if (is_single or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 
     @property
     def _episode_order(self) -> Sequence[int]:
-        """The numbers of all episodes, in the order of writing."""
+        """The indices of all episodes, in the order of writing."""
         return range(len(self._export.episodes)) if self._order is None else self._order
 
     def __enter__(self) -> Staging:
@@ -168,18 +168,18 @@ class Staging:
         """The number of episodes of all parts; None if unknown before reading."""
         return self.count(range(len(self.parts)))
 
-    def count(self, numbers: Sequence[int]) -> int | None:
+    def count(self, indices: Sequence[int]) -> int | None:
         """Returns the number of episodes of some parts; None if unknown before reading."""
-        parts = [self.parts[number] for number in numbers]
+        parts = [self.parts[index] for index in indices]
         return None if any(isinstance(it, StreamPart) for it in parts) else sum(map(len, parts))
 
-    def num_written(self, numbers: Sequence[int]) -> int:
+    def num_written(self, indices: Sequence[int]) -> int:
         """Returns the number of episodes in the records of written parts."""
-        parts = [read_part(self.folder / f"{number:05d}.json") for number in numbers]
+        parts = [read_part(self.folder / f"{index:05d}.json") for index in indices]
         return sum(len(part.episodes) for part in parts if part is not None)
 
     def share(self, part: tuple[int, int]) -> Sequence[int]:
-        """Returns the numbers of the parts that one of several cluster jobs writes.
+        """Returns the indices of the parts that one of several cluster jobs writes.
 
         Args:
           part: The share of the work, such as `(3, 64)`, counted from 1.
@@ -190,7 +190,7 @@ class Staging:
         if not self.parts:
             raise ValueError(
                 "part: these episodes are too few for several parts, or their fields change; write "
-                "them at once, without it"
+                "the dataset without part"
             )
         return range(job - 1, len(self.parts), jobs)
 
@@ -199,39 +199,38 @@ class Staging:
         workers: Workers,
         on_advance: Callable[[float], None],
         *,
-        numbers: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         pipeline: tuple[Any, Any] | None = None,
     ) -> None:
-        """Writes the parts, or reuses those of an earlier run (resume).
+        """Writes the parts; reuses the parts of an earlier run (resume).
 
         Args:
-          workers: The workers that write them.
+          workers: The workers that write the parts.
           on_advance: Called with the number of episodes written since the last call.
-          numbers: The parts; all if None. Other processes may write the rest at the same time.
+          indices: The parts; all if None. Other processes may write further parts at the same time.
           pipeline: A runner of Apache Beam and its options; it writes parts before the workers do.
 
         Raises:
           SourceError: An episode cannot be read.
-          ValueError: There are parts of another dataset, or the format cannot hold an episode.
+          ValueError: The folder has parts of another dataset, or the format cannot hold an episode.
           WorkerDied: A worker was killed twice, or ran out of memory.
         """
-        self._prepare_folder(is_exclusive=numbers is None)
+        self._prepare_folder(is_exclusive=indices is None)
         export = self._export
         work = _PartWriter(
             *(export, self.folder, self._name, self.parts, export.episodes),
             *(self._digests, self._skip_damaged),
         )
-        numbers = range(len(self.parts)) if numbers is None else numbers
+        indices = range(len(self.parts)) if indices is None else indices
         try:
-            collections.deque(_run_tasks(workers, pipeline, work, numbers, on_advance), 0)
+            collections.deque(_run_tasks(workers, pipeline, work, indices, on_advance), 0)
         except WorkerDied as error:
             part = self.parts[error.task]
-            where = f"the episodes {part[0]} to {part[-1]}"
-            if isinstance(part, StreamPart):
-                where = part.name
+            is_stream = isinstance(part, StreamPart)
+            location = part.name if is_stream else f"the episodes {part[0]} to {part[-1]}"
             error.add_note(
-                f"It died twice at {where}. If memory is short, pass "
-                "fewer jobs (--jobs). What is done is kept for the next run."
+                f"It died twice at {location}. If memory is short, pass "
+                "fewer jobs (--jobs). The next run resumes from the finished parts."
             )
             raise
         source = self._export.episodes.source
@@ -240,28 +239,29 @@ class Staging:
     def _fingerprint(self) -> str:
         """Returns a digest of all inputs of the job; empty if an input is not comparable."""
         export, has_digests = self._export, self._digests is not None
-        given = export.arguments, export.lineage, self.parts, has_digests
         try:
-            return fingerprint(export.format, *given)
+            return fingerprint(
+                export.format, export.arguments, export.lineage, self.parts, has_digests
+            )
         except NotComparable:
             return ""
 
     def _prepare_folder(self, *, is_exclusive: bool) -> None:
         """Creates and locks the staging folder; keeps the parts of an earlier run of the job."""
         job_file, self._job = self.folder / _JOB_FILE, self._fingerprint()
-        if is_exclusive:  # With several jobs, each one checks its input files.
+        if is_exclusive:  # Otherwise, each job checks its input files.
             with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
         if not self._job and not is_exclusive:
             raise ValueError(
-                "part: a function makes these episodes, or a source without files: nobody can know "
-                "whether another job has the same. Write them at once, without it"
+                "part: the episodes come from a function or a source without files, so jobs cannot "
+                "check that they have the same episodes. Write the dataset without part"
             )
         if not self._acquire_lock(is_exclusive=is_exclusive):
             raise FileExistsError(
-                f"{self.folder}: {holder_of(self.folder / _LOCK_FILE)} is writing parts there. "
-                "Wait for its end"
+                f"{self.folder}: {holder_of(self.folder / _LOCK_FILE)} is writing parts here. "
+                "Wait until it ends"
             )
         joined = self.folder / _JOINED_FILE
         earlier_job = json.loads(job_file.read_bytes()) if job_file.exists() else ""
@@ -270,8 +270,8 @@ class Staging:
             _clear(self.folder)
         elif earlier_job not in ("", self._job):
             raise ValueError(
-                f"{self.folder} has parts of a dataset that was begun, not finished, and made of "
-                f"other data or with other options. Go on with those, or rm -r {self.folder}"
+                f"{self.folder} has parts of an unfinished dataset, from other data or with other "
+                f"options. Continue with these, or run rm -r {self.folder}"
             )
         self._has_begun = True
         joined.unlink(missing_ok=True)
@@ -288,7 +288,7 @@ class Staging:
         *,
         pipeline: tuple[Any, Any] | None = None,
     ) -> Notes:
-        """Joins the parts to the complete dataset; writes it directly if there are no parts.
+        """Joins the parts to the complete dataset; without parts, writes it directly.
 
         Args:
           draft: The path of the draft of the dataset.
@@ -302,12 +302,12 @@ class Staging:
         if parts or export.from_parts:
             export.workers = functools.partial(_run_tasks, workers, pipeline)
             export.staged = staged = StagedParts(self.folder, self._name, parts, export)
-            every, left_out = self._episode_order, staged.left_out
-            export.order = [index for index in every if index not in left_out]
+            order, left_out = self._episode_order, staged.left_out
+            export.order = [index for index in order if index not in left_out]
             if left_out and not export.order:
                 raise next(iter(left_out.values()))
-            # Parts hold only readable episodes: an unreadable one in a part is an error.
-            skips = skips and len(staged.indices) + len(left_out) < len(every)
+            # Parts hold only readable episodes: an unreadable episode in a part is an error.
+            skips = skips and len(staged.indices) + len(left_out) < len(order)
         notes = Notes(export, self._digests, skip_damaged=skips, on_episode=lambda: on_advance(1))
         export.watch = notes
         try:
@@ -318,7 +318,7 @@ class Staging:
         return notes
 
     def finish(self) -> None:
-        """Marks the dataset as complete, before it is renamed: its parts are no longer needed.
+        """Marks a local dataset as complete before it is renamed: it no longer needs the parts.
 
         An interrupted upload to an object store still needs the parts.
         """
@@ -341,7 +341,7 @@ class Staging:
         """Removes the staging folder of a run that was killed after the dataset was complete.
 
         Returns:
-          True if it had parts of the same dataset.
+          True if the folder had parts of the same dataset.
         """
         with contextlib.suppress(OSError):  # The folder is missing, or not empty.
             self.folder.rmdir()
@@ -355,7 +355,7 @@ class Staging:
 
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
-    """Removes the staging folder that a killed process has left beside a complete dataset."""
+    """Removes the staging folder that a killed process has left next to a complete dataset."""
     folder = _folder_of(draft_of(path))
     if (folder / _JOINED_FILE).exists():
         _remove(folder)
@@ -367,7 +367,7 @@ def _folder_of(target_draft: Path) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """Removes all parts, their records first: a kill leaves no record of an incomplete part."""
+    """Removes the records, then the parts: a killed process leaves no record of a removed part."""
     for record in folder.glob("[0-9]*.json"):
         record.unlink()
     for path in filter(Path.is_dir, folder.iterdir()):
@@ -375,7 +375,7 @@ def _clear(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a staging folder; the lock and the mark of a complete dataset go last."""
+    """Removes a staging folder; finally, the lock and the mark of a complete dataset."""
     _clear(folder)
     last = folder / _LOCK_FILE, folder / _JOINED_FILE
     for path in (*({*folder.iterdir()} - {*last}), *last):
@@ -401,8 +401,8 @@ def _check_ownership(folder: Path) -> None:
         is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
         if not is_file_or_folder or (is_public and status.st_uid != os.geteuid()):
             raise StorageError(
-                f"{path!r} is a link, a special file or somebody else's, which no conversion "
-                "writes; check its origin, and remove it"
+                f"{path!r} is a link, a special file or belongs to another user; no conversion "
+                "wrote it. Check its origin, and remove it"
             )
 
 
@@ -411,20 +411,20 @@ def _run_tasks(
     pipeline: tuple[Any, Any] | None,
     work: Callable[[Any], Any],
     tasks: Sequence[Any],
-    on_advance: Callable[[float], None] = lambda number: None,
+    on_advance: Callable[[float], None] = lambda count: None,
 ) -> Iterator[tuple[Any, Any]]:
     """Runs tasks in a Beam pipeline, if requested, then in the workers, which skip done tasks."""
     if pipeline is not None:
-        each = [(task,) for task in tasks]
+        arguments = [(task,) for task in tasks]
         run_in_pipeline(
-            functools.partial(suppress_errors, work), each, *pipeline, type(work).__name__
+            functools.partial(suppress_errors, work), arguments, *pipeline, type(work).__name__
         )
     return workers.do(work, tasks, on_advance=on_advance)
 
 
 @dataclasses.dataclass(frozen=True)
 class _PartWriter:
-    """The task of a worker: writes a part of a conversion as a dataset of its own."""
+    """The task of a worker: writes a part of a conversion as a separate dataset."""
 
     export: Export
     folder: Path
@@ -434,21 +434,21 @@ class _PartWriter:
     digests: Digests | None
     skip_damaged: bool
 
-    def __call__(self, number: int) -> None:
-        """Writes a part and its record, unless the record exists."""
+    def __call__(self, index: int) -> None:
+        """Writes a part and its record; skips parts with a record."""
         check_shared_folder(self.folder, "parts", alternative=", or have the target in one")
-        record = self.folder / f"{number:05d}.json"
+        record = self.folder / f"{index:05d}.json"
         if (written_part := read_part(record)) is not None:
             advance(len(written_part.episodes) + len(written_part.left_out))
             return
-        folder = self.folder / f"{number:05d}"
-        draft = self.folder / f"{number:05d}.{uuid.uuid4().hex}"
+        folder = self.folder / f"{index:05d}"
+        draft = self.folder / f"{index:05d}.{uuid.uuid4().hex}"
         draft.mkdir()
         notes = Notes(self.export, self.digests, skip_damaged=self.skip_damaged)
-        self.export.watch, part = notes, self.parts[number]
+        self.export.watch, part = notes, self.parts[index]
         try:
             if isinstance(part, StreamPart):
-                self.export.episodes = part.episodes_of(self.episodes)
+                self.export.episodes = part.select(self.episodes)
             else:
                 self.export.order = part
             if self.export.episodes.has(0):
@@ -463,8 +463,8 @@ class _PartWriter:
             self.export.episodes = self.episodes
         no_origin = Origin("", 0, 0)
         episodes = [
-            PartEpisode(index, digest, notes.origins[index] or no_origin)
-            for index, digest in notes.written.items()
+            PartEpisode(episode, digest, notes.origins[episode] or no_origin)
+            for episode, digest in notes.written.items()
         ]
         WrittenPart(episodes, notes.left_out).write(record)
 
@@ -487,7 +487,7 @@ class StagedParts:
       export: The export that has written the parts.
 
     Attributes:
-      left_out: The errors of unreadable episodes, by their numbers.
+      left_out: The errors of unreadable episodes, by index.
     """
 
     def __init__(
@@ -497,63 +497,61 @@ class StagedParts:
         parts: Sequence[Sequence[int] | StreamPart],
         export: Export,
     ) -> None:
-        self._made_from = folder, name, parts, export
+        self._arguments = folder, name, parts, export
         self._folder, self._name, self._format = folder, name, export.format
         self._options = dict(export.read_options())
         self._part_episodes: dict[int, PartEpisode] = {}
         self._locations: dict[int, tuple[int, str, int]] = {}
         self.left_out: dict[int, SourceError] = {}
         counts: Counter[str] = Counter()
-        for n, numbers in enumerate(parts):
-            part = read_part(folder / f"{n:05d}.json")
+        for part_index, episodes in enumerate(parts):
+            part = read_part(folder / f"{part_index:05d}.json")
             assert part is not None
             offset = 0
-            if isinstance(numbers, StreamPart) and numbers.split:  # A stream part counts from zero.
+            if isinstance(episodes, StreamPart) and episodes.split:  # Its indices start at zero.
                 offset = counts.total()
-                counts[numbers.split] += len(part.episodes) + len(part.left_out)
+                counts[episodes.split] += len(part.episodes) + len(part.left_out)
                 export.episodes.set_counts(counts)
             self.left_out |= {offset + index: error for index, error in part.left_out.items()}
-            counted: Counter[str] = Counter()
+            split_sizes: Counter[str] = Counter()
             for episode in part.episodes:
                 index = offset + episode.index
                 split = export.episodes.locate(index)[0] if export.keeps_splits else ""
-                self._part_episodes[index], self._locations[index] = (
-                    episode,
-                    (n, split, counted[split]),
-                )
-                counted[split] += 1
-        # If the export reads parts in any order, all stay open.
+                self._part_episodes[index] = episode
+                self._locations[index] = part_index, split, split_sizes[split]
+                split_sizes[split] += 1
+        # An export that reads parts in any order keeps all parts open.
         self._open_cached = functools.lru_cache(None if export.from_parts else _MAX_OPEN_PARTS)(
             self._open_part
         )
 
     def __reduce__(self) -> Any:
-        return type(self), self._made_from
+        return type(self), self._arguments
 
     @property
     def indices(self) -> Set[int]:
-        """The numbers of the staged episodes in the export."""
+        """The indices of the staged episodes in the export."""
         return self._part_episodes.keys()
 
     def digest_and_origin(self, index: int) -> tuple[int, Origin | None]:
-        """Returns the checksum of an episode as read from its source, and its origin."""
+        """Returns the checksum of the values of an episode in its source, and its origin."""
         episode = self._part_episodes[index]
         return episode.digest, episode.origin if episode.origin.file else None
 
     def locate(self, index: int) -> Location:
         """Returns the location of an episode in the parts."""
-        part_index, split, at = self._locations[index]
+        part_index, split, position = self._locations[index]
         episodes = self._open_cached(part_index)
         assert isinstance(episodes.source, Source)
         if split:
-            return Location(episodes.source, split, at)
-        return Location(episodes.source, *episodes.locate(at))
+            return Location(episodes.source, split, position)
+        return Location(episodes.source, *episodes.locate(position))
 
     def sources(self) -> Iterator[AnySource]:
-        """Yields the parts that have episodes, as sources."""
-        for number in sorted({number for number, *_ in self._locations.values()}):
-            yield self._open_cached(number).source
+        """Yields the sources of the parts with episodes."""
+        for index in sorted({index for index, *_ in self._locations.values()}):
+            yield self._open_cached(index).source
 
-    def _open_part(self, number: int) -> Episodes:
-        path = self._folder / f"{number:05d}" / self._name
+    def _open_part(self, index: int) -> Episodes:
+        path = self._folder / f"{index:05d}" / self._name
         return open_episodes(path, "all", format=self._format, **self._options)

@@ -35,16 +35,17 @@ class Digests:
     export: Export
     uncompared_fields: Collection[str]
 
-    def of(self, episode: SourceEpisode | Location) -> int:
-        """Returns the checksum of an episode, or of the stored form of a copied one."""
+    def compute(self, episode: SourceEpisode | Location) -> int:
+        """Returns the checksum of an episode, or of the stored form of a copied episode."""
         if isinstance(episode, Location):
             return self.export.stored_digest(episode)
-        episode, but = self.export.compared(episode), self.uncompared_fields
-        facts = [f"{name} {getattr(episode, name)}" for name in COMPARED_FACTS if name not in but]
+        episode, skipped = self.export.compared(episode), self.uncompared_fields
+        names = [name for name in COMPARED_FACTS if name not in skipped]
+        facts = [f"{name} {getattr(episode, name)}" for name in names]
         crc = google_crc32c.value("\n".join(facts).encode())
         fields = flat(episode.steps, episode.metadata)
-        for part in hashed_content({path: fields[path] for path in fields.keys() - {*but}}):
-            crc = google_crc32c.extend(crc, bytes(part))
+        for data in hashed_content({path: fields[path] for path in fields.keys() - {*skipped}}):
+            crc = google_crc32c.extend(crc, bytes(data))
         return int(crc)
 
 
@@ -53,15 +54,15 @@ class Notes(Watch):
 
     Args:
       export: The export.
-      digests: Computes the checksums; None if they are not needed.
+      digests: Computes the checksums; None for no checksums.
       skip_damaged: True to leave out unreadable episodes.
       on_episode: Called after each episode.
 
     Attributes:
-      written: The checksums of the written episodes, by their numbers, in the order of writing.
-      origins: The locations of the written episodes in the source files, by their numbers.
-      copied: The numbers of the episodes that were copied in their stored form.
-      left_out: The errors of the damaged episodes, by their numbers.
+      written: The checksums of the written episodes, by index, in the order of writing.
+      origins: The locations of the written episodes in the source files, by index.
+      copied: The indices of the episodes that were copied in their stored form.
+      left_out: The errors of the damaged episodes, by index.
     """
 
     def __init__(
@@ -92,15 +93,15 @@ class Notes(Watch):
         elif isinstance(episode, Location):
             self.copied.add(index)
             origin = episode.source.can.origin
-            origin_of_copy = None if origin is None else origin(episode.split, episode.index)
-            self.written[index], self.origins[index] = self._digest(episode), origin_of_copy
+            self.written[index] = self._digest(episode)
+            self.origins[index] = origin and origin(episode.split, episode.index)
         elif episode is not None:
             digest = self._digest(episode) if digest is None else digest
             self.written[index], self.origins[index] = digest, episode.origin
         self._on_episode()
 
     def _digest(self, episode: SourceEpisode | Location) -> int:
-        return 0 if self._digests is None else self._digests.of(episode)
+        return 0 if self._digests is None else self._digests.compute(episode)
 
     @override
     def leave_out(self, index: int, error: SourceError) -> None:
@@ -119,20 +120,20 @@ class Notes(Watch):
             warnings.warn(f"{subject} damaged and left out{first}: {error}", stacklevel=3)
 
     def traces(self) -> dict[str, lineage.Trace]:
-        """Returns the lineage of the episodes of each split that was written."""
+        """Returns the origins of the episodes of each written split."""
         episodes, record = self._export.episodes, self._export.lineage
         by_split: dict[str, lineage.Trace] = {}
         if record is None:
             return by_split
         bases = reading.bases(episodes.source)
         for index, origin in self.origins.items():
-            source, (split, at) = episodes.source, episodes.locate(index)
+            source, (split, row) = episodes.source, episodes.locate(index)
             name = split if self._export.keeps_splits else ""
             if name not in by_split:
                 by_split[name] = lineage.Trace(record, bases)
             if isinstance(source, Source):
-                (source, split, at), _ = trace(source, split, at)
-            by_split[name].add(source, split, at, origin)
+                (source, split, row), _ = trace(source, split, row)
+            by_split[name].add(source, split, row, origin)
         return by_split
 
 
@@ -140,12 +141,12 @@ class Notes(Watch):
 class ReadBack:
     """Compares the checksums of written and source episodes, a range of episodes at a time.
 
-    An episode is read from its source again only to describe a difference.
+    Source episodes are only read again to describe a difference.
 
     Attributes:
-      digests: Computes the checksums, for the export that has written the episodes.
-      read_back: The written episodes. Another process opens them again.
-      written: For each written episode its number in the source, its checksum, and True if this is
+      digests: Computes the checksums for the export.
+      read_back: The written episodes; worker processes open them again.
+      written: For each written episode its index in the source, its checksum, and True if this is
         the checksum of its stored form.
     """
 
@@ -154,51 +155,51 @@ class ReadBack:
     written: Sequence[tuple[int, int, bool]]
 
     @classmethod
-    def of(cls, notes: Notes, read: Episodes, digests: Digests) -> ReadBack:
+    def create(cls, notes: Notes, read_back: Episodes, digests: Digests) -> ReadBack:
         """Returns the comparison of a written dataset with the records of its export."""
         stored = notes.written if digests.export.compares_stored else notes.copied
         written = [(index, crc, index in stored) for index, crc in notes.written.items()]
-        return cls(digests, read, written)
+        return cls(digests, read_back, written)
 
-    def __call__(self, numbers: range) -> int:
-        """Compares episodes; returns the number of steps of those compared by their values.
+    def __call__(self, rows: range) -> int:
+        """Compares episodes; returns the number of steps of the episodes compared by values.
 
         Raises:
           ValueError: An episode differs; the message has its location.
         """
         with (self.read_back.source.can.hold_open or contextlib.nullcontext)():
-            return self._compare(numbers)
+            return self._compare(rows)
 
-    def _compare(self, numbers: range) -> int:
+    def _compare(self, rows: range) -> int:
         num_steps, format = 0, self.digests.export.format
-        for number in numbers:
-            index, digest, is_stored = self.written[number]
-            if not self.read_back.has(number):
-                raise ValueError(f"{format}: episode {number} is missing in the written files")
+        for row in rows:
+            index, digest, is_stored = self.written[row]
+            if not self.read_back.has(row):
+                raise ValueError(f"{format}: episode {row} is missing in the written files")
             if is_stored:
-                if self._digest_of_copy(number) != digest:
+                if self._digest_of_copy(row) != digest:
                     raise ValueError(
-                        f"{format}, episode {number}: what is read back differs from what was "
-                        "written; write it again, to another disk"
+                        f"{format}, episode {row}: the data on disk differs from the written data; "
+                        "write it again, to another disk"
                     )
             else:
-                other = as_converted(self.read_back.episode(number))
-                if self.digests.of(other) != digest:
-                    self._raise_difference(number, index, other)
-                num_steps += other.num_steps
+                written = as_converted(self.read_back.episode(row))
+                if self.digests.compute(written) != digest:
+                    self._raise_difference(row, index, written)
+                num_steps += written.num_steps
             advance()
         return num_steps
 
-    def _digest_of_copy(self, number: int) -> int | None:
-        copy = stored_location(self.read_back.source, *self.read_back.locate(number))
-        return None if copy is None else self.digests.of(copy)
+    def _digest_of_copy(self, row: int) -> int | None:
+        copy = stored_location(self.read_back.source, *self.read_back.locate(row))
+        return None if copy is None else self.digests.compute(copy)
 
-    def _raise_difference(self, number: int, index: int, other: SourceEpisode) -> None:
-        """Raises an error with the differences between an episode and the written one."""
+    def _raise_difference(self, row: int, index: int, written: SourceEpisode) -> None:
+        """Raises an error about the first difference between a source and a written episode."""
         export = self.digests.export
-        episode, other = map(export.compared, (export.read_episode(index), other))
-        for difference in differences(episode, other, self.digests.uncompared_fields):
+        episode, written = map(export.compared, (export.read_episode(index), written))
+        for difference in differences(episode, written, self.digests.uncompared_fields):
             raise ValueError(
-                f"{export.format}, episode {number} ({episode.key}): the written episode "
+                f"{export.format}, episode {row} ({episode.key}): the written episode "
                 f"differs from the original: {difference}"
             )

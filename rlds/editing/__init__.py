@@ -1,4 +1,4 @@
-"""Edits of datasets in any format; unchanged episodes are copied as they are stored.
+"""Edits of datasets in any format; unchanged episodes are copied in their stored form.
 
     from rlds.editing import Delete, Set, Split
 

@@ -26,7 +26,7 @@ from rlds.sources.source import Source, SourceError
 from rlds.sources.view import RowContext
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["ActionsAs"]
+__all__ = ["ActionsView"]
 
 _ACTION, _REMAINDER = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REMAINDER}"
 _KIND_BEFORE = {"delta": "absolute", "absolute": "delta"}
@@ -36,12 +36,12 @@ _ROTATION = re.compile(
 )
 
 
-class ActionsAs(Change):
+class ActionsView(Change):
     """A view of episodes with actions of another kind.
 
     Args:
-      base: The episodes. Element names, kind and unit of their actions are declared, and so is the
-        unit of the observation elements with the same names.
+      base: The source. It declares the element names, kind and unit of the actions, and the unit of
+        the observation elements with the same names.
       kind: The new kind: "delta" or "absolute".
 
     Raises:
@@ -62,27 +62,29 @@ class ActionsAs(Change):
         if field.kind != _KIND_BEFORE[kind] or not field.names or not field.unit:
             raise ValueError(
                 f"action-as: expected an action declared as {_KIND_BEFORE[kind]}, with a unit and "
-                f"names, got {', '.join(field.facts) or 'none'}. Declare what you know, as in "
+                f"names, got {', '.join(field.facts) or 'none'}. Declare the meaning, as in "
                 f"rlds edit PATH --set-meaning action={_KIND_BEFORE[kind]},unit=rad,names=A/B/…"
             )
         self._state_elements = [*_state_elements(field, fields)]
         if not self._state_elements:
-            raise ValueError("action-as: the action has grippers only, which stay as they are")
+            raise ValueError("action-as: the action has only grippers, which are not converted")
         new_field = Field(field.dtype, field.shape, doc="The rounding remainder of the action.")
         stored = fields.get(_REMAINDER, new_field)
         if (stored.dtype, stored.shape) != (new_field.dtype, new_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
-        after = {path: it for path, it in fields.items() if path != _REMAINDER}
-        after[_ACTION] = dataclasses.replace(field, kind=kind)
+        new_fields = {path: it for path, it in fields.items() if path != _REMAINDER}
+        new_fields[_ACTION] = dataclasses.replace(field, kind=kind)
         self.changed_paths = {_ACTION} if self._restores_bits else {_ACTION, _REMAINDER}
         self.options = {"action_as": kind}
-        super().__init__(base, after if self._restores_bits else {**after, _REMAINDER: new_field})
+        if not self._restores_bits:
+            new_fields[_REMAINDER] = new_field
+        super().__init__(base, new_fields)
         episodes = Episodes(base, "+".join(base.splits))
         for conflict in contradictions_in(episodes):
             raise ValueError(f"action-as: {conflict}. Correct it with `rlds edit --set-meaning`")
         for element in vector_meanings(episodes, most=20)[0].elements:
             if element.kind == field.kind and element.lag < (kind == "delta"):
-                raise ValueError("action-as: the state of a step is what its action has led to")
+                raise ValueError("action-as: the state of a step is the result of its action")
 
     @functools.cached_property
     @override
@@ -91,11 +93,11 @@ class ActionsAs(Change):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        needed = {*fields} - {_REMAINDER}
+        paths = {*fields} - {_REMAINDER}
         if not self.makes(fields):
-            return needed
+            return paths
         remainder_paths = [_REMAINDER] if self._restores_bits else []
-        return needed | {_ACTION, *remainder_paths, *(path for _, path, _ in self._state_elements)}
+        return paths | {_ACTION, *remainder_paths, *(path for _, path, _ in self._state_elements)}
 
     @override
     def make(
@@ -123,7 +125,9 @@ def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[
         if "gripper" in name.lower():
             continue
         if _ROTATION.fullmatch(name.lower()):
-            raise ValueError(f"action-as: {name!r} is of a rotation, which is no sum of changes")
+            raise ValueError(
+                f"action-as: {name!r} is an angle of a rotation, which cannot be added"
+            )
         matches = [
             (path, field, field.names.index(name))  # type: ignore[union-attr]
             for path, field in fields.items()
@@ -147,7 +151,7 @@ def _sum_with_remainder(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns actions plus states with their rounding remainder; or adds a stored remainder.
 
-    The remainder of a negative zero is the negative zero. Values that are not finite stay.
+    The remainder of a negative zero is the negative zero. Values that are not finite are kept.
     """
     is_finite = np.isfinite(action)
     with np.errstate(all="ignore"):

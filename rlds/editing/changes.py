@@ -36,12 +36,12 @@ from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_in, root_of, suggest_fields
 
 __all__ = [
-    "Added",
+    "AddView",
     "Change",
-    "Dropped",
-    "Filled",
-    "Renamed",
-    "WithMeaning",
+    "DropView",
+    "FillView",
+    "MeaningView",
+    "RenameView",
     "as_field_value",
     "as_step_column",
     "fields_of",
@@ -83,17 +83,17 @@ class Change(View):
         return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._new_fields),))
 
 
-class Renamed(Change):
+class RenameView(Change):
     """A view of episodes with a renamed field or nest; a camera is renamed with its video.
 
     Args:
-      base: The episodes before.
+      base: The source.
       old: The old path.
       new: The new path; `steps/` is optional for a step field.
-      aliases: Other names of fields, see `About`.
+      aliases: The paths of fields by their names in the format, see `About`.
 
     Raises:
-      ValueError: There is no such field, or one at the new path.
+      ValueError: There is no such field, or the new path is used.
     """
 
     def __init__(
@@ -129,13 +129,13 @@ class Renamed(Change):
         return {_renamed_path(path, self._old, self._new): value for path, value in values.items()}
 
 
-class Dropped(Change):
+class DropView(Change):
     """A view of episodes without a field or nest; a camera is dropped with its video.
 
     Args:
-      base: The episodes before.
+      base: The source.
       path: The path of the field or nest.
-      aliases: Other names of fields, see `About`.
+      aliases: The paths of fields by their names in the format, see `About`.
 
     Raises:
       ValueError: There is no such field.
@@ -152,23 +152,23 @@ class Dropped(Change):
     ) -> dict[str, Any]:
         return self._remaining(values)
 
-    def _remaining(self, of: Mapping[str, Any]) -> dict[str, Any]:
+    def _remaining(self, items: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            path: each
-            for path, each in of.items()
-            if not any(is_in(path, dropped_path) for dropped_path in self._dropped_paths)
+            path: item
+            for path, item in items.items()
+            if not any(is_in(path, dropped) for dropped in self._dropped_paths)
         }
 
 
-class WithMeaning(Change):
-    """A view of episodes with a declared meaning of a field; all values stay.
+class MeaningView(Change):
+    """A view of episodes with a declared meaning of a field; values do not change.
 
     Args:
-      base: The episodes before.
+      base: The source.
       path: The path of a numeric field.
       meaning: The declared attributes of the field: `kind`, `unit`, `names`. Empty values mean
         unknown.
-      aliases: Other names of fields, see `About`.
+      aliases: The paths of fields by their names in the format, see `About`.
 
     Raises:
       ValueError: There is no such numeric field, or the meaning does not match it.
@@ -197,17 +197,17 @@ class WithMeaning(Change):
         super().__init__(base, {**fields, path: dataclasses.replace(field, **declared)})
 
 
-class Filled(Change):
-    """A view of episodes, some with a field set to a constant; a step field, in every step.
+class FillView(Change):
+    """A view of episodes with a field set to a constant in some of them; step fields in all steps.
 
-    Placeholders in the step of the final observation stay.
+    Placeholders in the step of the final observation do not change.
 
     Args:
-      base: The episodes before, in one split.
+      base: The source, with one split.
       path: The path; `instruction` stands for the instruction field of any name.
       value: The constant.
-      chosen: A mask of the episodes with the constant.
-      aliases: Other names of fields, see `About`.
+      mask: A mask of the episodes with the constant.
+      aliases: The paths of fields by their names in the format, see `About`.
 
     Raises:
       ValueError: There is no such field, or the value does not fit it.
@@ -218,7 +218,7 @@ class Filled(Change):
         base: Source,
         path: str,
         value: Any,
-        chosen: np.ndarray,
+        mask: np.ndarray,
         aliases: Mapping[str, str] = _NO_ALIASES,
     ) -> None:
         fields = fields_of(base)
@@ -228,28 +228,27 @@ class Filled(Change):
             path = next(filter(is_instruction, texts), path)
         self._path = path_in(settable, path, aliases)
         if self._path not in settable:
-            below = [name for name in settable if is_in(name, self._path)]
-            raise ValueError(f"set: {self._path!r} is a group of fields; set one of {below}")
+            members = [name for name in settable if is_in(name, self._path)]
+            raise ValueError(f"set: {self._path!r} is a group of fields; set one of {members}")
         self._value = as_field_value(value, settable[self._path], self._path)
-        self._chosen = chosen
+        self._mask = mask
         self._is_attribute = self._path not in fields
         if is_derived(self._path.removeprefix(STEPS), fields.get(self._path)):
             fields[self._path] = Field(np.float32)
-        is_of_steps = self._path.startswith(STEPS)
         root = root_of(self._path.removeprefix(STEPS))
-        self._is_of_transitions = is_of_steps and root in TRANSITION_FIELDS
+        self._is_of_transitions = self._path.startswith(STEPS) and root in TRANSITION_FIELDS
         super().__init__(base, fields)
 
     @property
     def columns(self) -> set[str]:
         """The columns of the episode table that hold the values of the field."""
-        own = self._path if self._is_attribute else column_of(self._path)
-        return {own, INSTRUCTION} if is_instruction(self._path) else {own}
+        column = self._path if self._is_attribute else column_of(self._path)
+        return {column, INSTRUCTION} if is_instruction(self._path) else {column}
 
-    def column_values(self, before: Sequence[Any]) -> list[Any]:
+    def column_values(self, old_values: Sequence[Any]) -> list[Any]:
         """Returns the values of one of `columns` after the change."""
         value = as_text(self._value) if isinstance(self._value, bytes) else self._value
-        return [value if chosen else old for old, chosen in zip(before, self._chosen)]
+        return [value if is_set else old for old, is_set in zip(old_values, self._mask)]
 
     @override
     def needs_all_steps(self, fields: Collection[str] | None) -> bool:
@@ -260,16 +259,12 @@ class Filled(Change):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if (
-            self._path not in values
-            or not self._chosen[
-                rows.episodes if rows.episode_index is None else rows.episode_index
-            ].any()
-        ):
+        episodes = rows.episodes if rows.episode_index is None else rows.episode_index
+        if self._path not in values or not self._mask[episodes].any():
             return values
         filled = as_step_column(self._path, self._value, values)
         if rows.episode_index is None:
-            is_kept = ~self._chosen[rows.episodes]
+            is_kept = ~self._mask[rows.episodes]
             filled[is_kept] = values[self._path][is_kept]
         if self._is_of_transitions and values[rlds.FINAL_OBSERVATION_KNOWN]:
             filled[-1] = values[self._path][-1]
@@ -277,21 +272,21 @@ class Filled(Change):
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        chosen: np.ndarray = self._chosen[episodes]
-        return chosen
+        mask: np.ndarray = self._mask[episodes]
+        return mask
 
 
-class Added(Change):
+class AddView(Change):
     """A view of episodes with an added field that a function computes.
 
     Args:
-      base: The episodes before.
+      base: The source.
       path: The path of the field; a step field if it begins with `steps/`.
-      function: A function of an episode, which returns a column for its steps, or a value.
-      like: An episode of `base`. The result for it sets the dtype and the shape of the field.
+      function: Takes an episode; returns a column for its steps, or a value.
+      example: An episode of `base`, which determines the dtype and the shape of the field.
 
     Raises:
-      ValueError: There is a field at the path.
+      ValueError: The path is used.
     """
 
     uses_all_steps = True
@@ -301,12 +296,12 @@ class Added(Change):
         base: Source,
         path: str,
         function: Callable[[SourceEpisode], Any],
-        like: SourceEpisode,
+        example: SourceEpisode,
     ) -> None:
         fields = fields_of(base)
         _check_path_is_free(fields, path, "add")
         self._path, self._function, self.changed_paths = path, function, {path}
-        value = np.asarray(self._compute(like))
+        value = np.asarray(self._compute(example))
         shape = value.shape[1:] if path.startswith(STEPS) else value.shape
         self._field = Field(str if value.dtype.kind in "USO" else value.dtype, shape)
         super().__init__(base, {**fields, path: self._field})
@@ -345,7 +340,7 @@ class Added(Change):
 
 
 def _check_path_is_free(fields: Mapping[str, Any], path: str, operation: str) -> None:
-    if any(is_in(path, other) or is_in(other, path) for other in fields):
+    if any(is_in(path, name) or is_in(name, path) for name in fields):
         raise ValueError(f"{operation}: the dataset already has a field {path!r}")
 
 
@@ -361,7 +356,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
     Args:
       fields: The paths of all fields.
       name: The path, or an alias.
-      aliases: Other names of fields, see `About`.
+      aliases: The paths of fields by their names in the format, see `About`.
 
     Raises:
       ValueError: There is no such field; the message lists the fields.
@@ -370,14 +365,14 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
     for path in (name, STEPS + name, resolve_alias(name, aliases)):
         if any(is_in(field, parent) for field in fields for parent in _paths_of(path)):
             return path
-    known_names = dict.fromkeys(map(camera_path, fields))
-    known_names |= {
+    all_names = dict.fromkeys(map(camera_path, fields))
+    all_names |= {
         alias + field.removeprefix(path): None
         for alias, path in aliases.items()
-        for field in [*known_names]
+        for field in [*all_names]
         if is_in(field, path) and path != rlds.STEPS
     }
-    raise ValueError(f"there is no field {name!r}; {suggest_fields(name, known_names)}")
+    raise ValueError(f"there is no field {name!r}; {suggest_fields(name, all_names)}")
 
 
 def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
@@ -402,7 +397,7 @@ def _clip_or_path(fields: Mapping[str, Any], path: str) -> str:
 
 
 def _paths_of(path: str) -> Sequence[str]:
-    """Returns the paths of a field; of a camera, also those of its video clip and file names."""
+    """Returns the path of a field; for a camera, also the paths of its video and file names."""
     if not path.startswith(STEPS):
         return (path,)
     name = path.removeprefix(STEPS)
@@ -410,14 +405,14 @@ def _paths_of(path: str) -> Sequence[str]:
 
 
 def _renamed_path(path: str, old: str, new: str) -> str:
-    for before, after in zip(_paths_of(old), _paths_of(new)):
-        if is_in(path, before):
-            return after + path[len(before) :]
+    for old_path, new_path in zip(_paths_of(old), _paths_of(new)):
+        if is_in(path, old_path):
+            return new_path + path[len(old_path) :]
     return path
 
 
 def as_step_column(path: str, value: Any, values: Mapping[str, Any]) -> Any:
-    """Returns a value, or a column of it if the field is one of steps."""
+    """Returns a value; for a step field, a column with the value in each row."""
     if not path.startswith(STEPS):
         return value
     column = np.empty((num_steps_of(values), *np.shape(value)), getattr(value, "dtype", object))

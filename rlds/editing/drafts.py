@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds.auditing.declared import unlike
-from rlds.editing.changes import Change, Filled, Renamed, fields_of, resolve_alias
-from rlds.editing.metadata_merging import DATASET_METADATA, Policy, merged
-from rlds.editing.trimmed import Reflagged, Trimmed
-from rlds.editing.unifying import Unified, unify
+from rlds.editing.changes import Change, FillView, RenameView, fields_of, resolve_alias
+from rlds.editing.metadata_merging import DATASET_METADATA, Policy, merge_metadata
+from rlds.editing.trimming import FlagsView, TrimView
+from rlds.editing.unifying import UnifyView, unify
 from rlds.sources import reading
 from rlds.sources.condition_errors import unknown_column
 from rlds.sources.episodes import Episodes
@@ -34,13 +34,13 @@ from rlds_ecosystem.model.fields import Field
 __all__ = ["Draft", "file_state"]
 
 
-class Part(NamedTuple):
+class InputDataset(NamedTuple):
     """One of the input datasets of an edit.
 
     Attributes:
       episodes: The episodes of the dataset.
-      changed: The episodes with the fields that all input datasets share.
-      prefix: The unique prefix of the keys of its episodes.
+      changed: The episodes with the common fields of all input datasets.
+      prefix: The unique prefix of the keys of the episodes.
     """
 
     episodes: Episodes
@@ -53,25 +53,25 @@ class Draft:
 
     Args:
       episodes: The episodes before the edit.
-      name: The name of their dataset.
+      name: The name of the dataset of the episodes.
       progress: Whether to show the progress of the table of episodes.
 
     Attributes:
-      parts: The input datasets, by their names.
-      inputs: The `file_state` of the first dataset, before anything else was read of it.
-      aliases: Other names of fields, see `About`.
-      is_kept: A mask of the episodes that stay.
+      datasets: The input datasets, by their names.
+      inputs: The `file_state` of the first dataset before its episodes were read.
+      aliases: The paths of fields by their names in the format, see `About`.
+      is_kept: A mask of the kept episodes.
       begin: The first kept step of each episode.
       end: The step after the last kept one; -1 for all.
       has_reset_flags: A mask of the episodes with recomputed step flags.
       split: The name of the new split of each episode.
-      names: The names of new splits in their order; empty if splits stay.
+      names: The names of new splits, in order; empty if splits do not change.
       metadata: The metadata of the new dataset.
       facts: Changed attributes of `About`, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
       has_queried_tables: True if the tables of episodes were queried.
-      row_digests: Digests of the episodes that each condition chose, see `digest_of_rows`.
-      recorded_digests: The digests by condition that a recipe has recorded.
+      row_digests: The `digest_of_rows` of the episodes that fulfil each condition.
+      recorded_digests: The same digests in the recipe, by condition.
       duplicates: The treatment of duplicates in merged datasets, see `Merge`.
       target: The format of the new dataset and its options, if an operation names it.
     """
@@ -79,7 +79,7 @@ class Draft:
     def __init__(self, episodes: Episodes, name: str, progress: bool | None = None) -> None:
         self._progress = progress
         with_files = _with_files(episodes)
-        self.parts: dict[str, Part] = {name: Part(with_files, with_files)}
+        self.datasets: dict[str, InputDataset] = {name: InputDataset(with_files, with_files)}
         self.inputs = file_state(episodes)
         # The episodes of all input datasets after the field changes so far, before trimming.
         self._changed_view: View = JoinedSource([with_files])
@@ -95,7 +95,6 @@ class Draft:
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.has_queried_tables = False
-        # Digests of the episodes that each condition chose, in this run and in the recipe.
         self.row_digests: dict[str, str] = {}
         self.recorded_digests: dict[str, str] = {}
         self.duplicates = "error"
@@ -112,76 +111,77 @@ class Draft:
         self._changes.append(self._changed_view)
 
     def in_split(self, split: str) -> np.ndarray:
-        """Returns a mask of the episodes in a split, or in a part such as `train[:10%]`.
+        """Returns a mask of the episodes in a split or a split expression such as `train[:10%]`.
 
         Raises:
-          KeyError: There is no such split; the message lists the existing ones.
-          ValueError: Datasets were merged, or there is no such part.
+          KeyError: There is no such split; the message lists the splits.
+          ValueError: Datasets were merged, or the split expression is not valid.
         """
-        if len(self.parts) > 1:
+        if len(self.datasets) > 1:
             raise ValueError(
-                f"split: {split!r} is unclear after a merge; choose with a condition (Keep)"
+                f"split: {split!r} is unclear after a merge; select with a condition (Keep)"
             )
-        (part,) = self.parts.values()
+        (dataset,) = self.datasets.values()
         begins: dict[str, int] = {}
         num_episodes = 0
-        for name, begin, end in part.episodes.ranges:
+        for name, begin, end in dataset.episodes.ranges:
             begins[name] = num_episodes - begin
             num_episodes += end - begin
-        chosen = np.zeros(num_episodes, np.bool_)
-        for name, begin, end in Episodes(part.episodes.source, split).ranges:
-            chosen[begins[name] + begin : begins[name] + end] = True
-        return chosen
+        mask = np.zeros(num_episodes, np.bool_)
+        for name, begin, end in Episodes(dataset.episodes.source, split).ranges:
+            mask[begins[name] + begin : begins[name] + end] = True
+        return mask
 
     def where_or_all(self, where: str | None) -> np.ndarray:
-        """Returns a mask of the episodes that a condition chooses; all without a condition."""
+        """Returns a mask of the episodes that fulfil a condition; of all without a condition."""
         return np.ones(len(self.is_kept), np.bool_) if where is None else self._matching(where)
 
-    def chosen(self, op_name: str, where: str | None, numbers: Sequence[int] | None) -> np.ndarray:
-        """Returns a mask of the episodes that a condition or numbers choose.
+    def select(self, op_name: str, where: str | None, rows: Sequence[int] | None) -> np.ndarray:
+        """Returns a mask of the episodes selected by a condition or by indices.
 
         Raises:
           ValueError: Both or neither are given, or there is no such episode.
         """
-        if (where is None) == (numbers is None):
+        if (where is None) == (rows is None):
             raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
         if where is not None:
             return self._matching(where)
-        chosen = np.zeros(len(self.is_kept), np.bool_)
-        indices = np.asarray(numbers)
-        if indices.size and indices.dtype.kind not in "iu":  # Masks are no numbers.
+        mask = np.zeros(len(self.is_kept), np.bool_)
+        indices = np.asarray(rows)
+        if indices.size and indices.dtype.kind not in "iu":  # Masks are not accepted.
             raise ValueError(f"{op_name}: got {indices.dtype}, expected the numbers of episodes")
         indices = indices.astype(np.int64)
-        if wrong := indices[(indices < 0) | (indices >= len(chosen))].tolist():
-            raise ValueError(f"{op_name}: no episode {wrong[0]}: there are {len(chosen)}")
-        chosen[indices] = True
-        return chosen
+        if wrong := indices[(indices < 0) | (indices >= len(mask))].tolist():
+            raise ValueError(f"{op_name}: no episode {wrong[0]}: there are {len(mask)}")
+        mask[indices] = True
+        return mask
 
     def _matching(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
         self.has_queried_tables = True
-        chosen, first = np.zeros(len(self.is_kept), np.bool_), 0
-        for part in self.parts.values():
-            table = part.episodes.table(progress=self._progress)
-            chosen[first + table.where(condition, first=first)] = True
-            first += len(part.episodes)
-        is_one = sum(len(part.episodes.ranges) for part in self.parts.values()) == 1
-        if re.search(r"\bindex\b", condition) and not is_one:
+        mask, first = np.zeros(len(self.is_kept), np.bool_), 0
+        for dataset in self.datasets.values():
+            table = dataset.episodes.table(progress=self._progress)
+            mask[first + table.where(condition, first=first)] = True
+            first += len(dataset.episodes)
+        num_splits = sum(len(dataset.episodes.ranges) for dataset in self.datasets.values())
+        if re.search(r"\bindex\b", condition) and num_splits != 1:
             explanation = (
-                "`index` counts anew in each split of each dataset; `number` counts all episodes"
+                "`index` starts at 0 in each split of each dataset; `number` counts all episodes"
             )
             self.notes.append(f"where: {condition!r}: {explanation}")
-        self.row_digests[condition] = digest_of_rows(np.flatnonzero(chosen), len(chosen))
-        return chosen
+        self.row_digests[condition] = digest_of_rows(np.flatnonzero(mask), len(mask))
+        return mask
 
     def num_steps(self) -> np.ndarray:
         """Returns the number of steps of each episode before the edit."""
-        lengths = []
-        for part in self.parts.values():
-            counts = part.episodes.lengths()
-            each = part.episodes.outlines() if counts is None else ()
-            lengths.append([one.num_steps for one in each] if counts is None else counts.num_steps)
-        return np.concatenate(lengths)
+        counts: list[Any] = []
+        for dataset in self.datasets.values():
+            if (lengths := dataset.episodes.lengths()) is None:
+                counts.append([outline.num_steps for outline in dataset.episodes.outlines()])
+            else:
+                counts.append(lengths.num_steps)
+        return np.concatenate(counts)
 
     def column(self, name: str) -> list[Any]:
         """Returns a column of the episode table, with the values that earlier operations set.
@@ -190,34 +190,35 @@ class Draft:
           name: The name of the column, or an alias.
 
         Raises:
-          ValueError: There is no such column; the message lists the existing ones.
+          ValueError: There is no such column; the message lists the columns.
         """
         values: list[Any] = []
         names: set[str] = set()
         self.has_queried_tables = True
-        for part in self.parts.values():
-            table = part.episodes.table(progress=self._progress)
+        for dataset in self.datasets.values():
+            table = dataset.episodes.table(progress=self._progress)
             column = table.aliases.get(name, name)
             if column not in table.columns:
                 raise ValueError(unknown_column(name, {**table.columns, **table.aliases}))
             values += table.arrow([column])[column].to_pylist()
             names.add(column)
         if values and isinstance(values[0], dict | list):
-            raise ValueError(f"the column {name!r} has several values an episode, expected one")
+            raise ValueError(f"the column {name!r} has several values per episode, expected one")
         for change in self._changes:
-            if isinstance(change, Filled) and names & change.columns:
+            if isinstance(change, FillView) and names & change.columns:
                 values = change.column_values(values)
         return values
 
     def resolve_duplicates(self) -> None:
-        """Finds duplicate episodes across merged datasets, and treats them as `duplicates` says.
+        """Searches for duplicate episodes across merged datasets; applies `duplicates` to them.
 
         Raises:
           ValueError: Duplicates are in different splits, which leaks training data.
         """
-        if len(self.parts) == 1:
+        if len(self.datasets) == 1:
             return
-        names = np.repeat([*self.parts], [len(part.episodes) for part in self.parts.values()])
+        sizes = [len(dataset.episodes) for dataset in self.datasets.values()]
+        names = np.repeat([*self.datasets], sizes)
         seen: dict[bytes, int] = {}
         pairs: dict[tuple[str, str], list[int]] = {}
         for row, digest in enumerate(self.column("digest")):
@@ -227,20 +228,20 @@ class Draft:
             if names[first] != names[row]:
                 pairs.setdefault((self.split[first], self.split[row]), []).append(row)
         for (split, other_split), rows in pairs.items():
-            where = split if split == other_split else f"{split} and {other_split}"
-            note = f"duplicate episodes in {where}: {len(rows)}"
+            splits = split if split == other_split else f"{split} and {other_split}"
+            note = f"duplicate episodes in {splits}: {len(rows)}"
             if self.duplicates == "drop":
                 self.is_kept[rows] = False
-                note += "; the later ones are left out"
+                note += "; the later duplicates are left out"
             elif split != other_split and self.duplicates == "error":
                 first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
                 raise ValueError(
                     f"merge: {note}, the first is episode {first} of {names[rows[0]]}: a policy "
-                    "would be tested with episodes of its training. Leave out the later ones "
+                    "would be tested with episodes of its training. Leave out the later duplicates "
                     "(duplicates='drop', --duplicates drop), or keep them ('keep')"
                 )
             elif self.duplicates == "error":
-                note += "; all are kept: --duplicates drop leaves out the later ones"
+                note += "; all are kept: --duplicates drop leaves out the later duplicates"
             self.notes.append(note)
 
     def example(self) -> SourceEpisode:
@@ -260,53 +261,54 @@ class Draft:
         metadata: Policy,
     ) -> None:
         """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
-        if self._changes or self.names or len(self.parts) > 1:
+        if self._changes or self.names or len(self.datasets) > 1:
             raise ValueError("merge: expected one merge with all datasets, before other operations")
-        ((first, part),) = self.parts.items()
-        datasets = {first: part.episodes}
+        ((first, first_dataset),) = self.datasets.items()
+        datasets = {first: first_dataset.episodes}
         for path in paths:
             name = os.fspath(path)
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
-        all_metadata = {name: each.metadata for name, each in datasets.items()}
-        merged_metadata, own, notes = merged({**all_metadata, first: self.metadata}, metadata)
+        all_metadata = {name: episodes.metadata for name, episodes in datasets.items()}
+        all_metadata[first] = self.metadata
+        merged_metadata, by_dataset, notes = merge_metadata(all_metadata, metadata)
         self.metadata, self.notes = _without_counts(merged_metadata), [*self.notes, *notes]
         self.facts = {**_combined_attributes(datasets), **self.facts}
-        before: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
             for old, new in names.items() if name != first else ():
-                ours = resolve_alias(new, self.aliases)
-                source = Renamed(source, old, ours, episodes.source.about.aliases)
-            before[name] = source
-        renamed = {n: Episodes(before[n], it.split) for n, it in datasets.items()}
+                path = resolve_alias(new, self.aliases)
+                source = RenameView(source, old, path, episodes.source.about.aliases)
+            sources[name] = source
+        renamed = {n: Episodes(sources[n], it.split) for n, it in datasets.items()}
         self.notes += [f"warning: {difference}" for difference in unlike(renamed)]
         fills = {resolve_alias(name, self.aliases): value for name, value in fills.items()}
-        unified = unify(before, fills, drops_missing=drops_missing, policy=metadata)
-        metadata_of = [episodes.metadata for episodes in datasets.values()]
+        unified = unify(sources, fills, drops_missing=drops_missing, policy=metadata)
+        dataset_metadata = [episodes.metadata for episodes in datasets.values()]
         common = fields_of(unified[0]).items()
         tables = {p: it.table for p, it in common if isinstance(it, Field) and it.table}
-        columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in before.values()]
-        self.metadata, numbers = join_tables(self.metadata, metadata_of, columns)
+        columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in sources.values()]
+        self.metadata, indices = join_tables(self.metadata, dataset_metadata, columns)
         prefixes = _prefixes(datasets)
         self.notes += [
             f"keys of the episodes of {name} get the prefix {p!r}"
             for name, p in prefixes.items()
             if p
         ]
-        for index, (name, episodes) in enumerate(datasets.items()):
-            change: View = unified[index]
-            self.notes += [f"{name}: {note}" for note in unified[index].notes]
-            if numbers[index]:
-                change = RenumberedSource(change, numbers[index])
+        for position, (name, episodes) in enumerate(datasets.items()):
+            change: View = unified[position]
+            self.notes += [f"{name}: {note}" for note in unified[position].notes]
+            if indices[position]:
+                change = RenumberedSource(change, indices[position])
                 self._renumbered.append(change)
-            if own:
-                after = fields_of(change)
-                path = free_name(DATASET_METADATA, after, "{}_{}")
-                after[path] = Field(str, doc="The metadata of its dataset, in JSON.")
-                change = Unified(change, after, {path: json.dumps(own[index])})
+            if by_dataset:
+                fields = fields_of(change)
+                path = free_name(DATASET_METADATA, fields, "{}_{}")
+                fields[path] = Field(str, doc="The metadata of its dataset, in JSON.")
+                change = UnifyView(change, fields, {path: json.dumps(by_dataset[position])})
             changed = Episodes(change, episodes.split, format=episodes.format)
-            self.parts[name] = Part(episodes, changed, prefixes[name])
+            self.datasets[name] = InputDataset(episodes, changed, prefixes[name])
         self._changed_view = self._joined_datasets()
         self._add_episodes([episodes for name, episodes in datasets.items() if name != first])
 
@@ -330,7 +332,7 @@ class Draft:
         if not self.is_kept.any():
             raise ValueError(
                 "no episode is left, so nothing was changed. `rlds list PATH --where CONDITION` "
-                "shows the episodes for which a condition holds"
+                "shows the episodes that fulfil a condition"
             )
         remaining = dict.fromkeys(self.split[self.is_kept].tolist())
         self.notes += [f"split: {n!r} has no episode" for n in self.names if n not in remaining]
@@ -340,11 +342,11 @@ class Draft:
         return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
     def _joined_datasets(self, about: About | None = None) -> JoinedSource:
-        changed, prefixes = zip(*((part.changed, part.prefix) for part in self.parts.values()))
+        changed, prefixes = zip(*((it.changed, it.prefix) for it in self.datasets.values()))
         return JoinedSource(changed, prefixes, about)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
-        first = next(iter(self.parts.values())).episodes.source.about
+        first = next(iter(self.datasets.values())).episodes.source.about
         view: View = self._joined_datasets(
             About(
                 **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
@@ -356,11 +358,11 @@ class Draft:
             )
         )
         if (self.begin > 0).any() or (self.end >= 0).any():
-            view = Trimmed(view, self.begin, self.end)
+            view = TrimView(view, self.begin, self.end)
         for change in self._changes:
             view = change.with_bases(view)
         if self.has_reset_flags.any():
-            view = Reflagged(view, self.has_reset_flags)
+            view = FlagsView(view, self.has_reset_flags)
         return SelectedSource(view, splits, base_split=ALL)
 
 
@@ -384,7 +386,7 @@ def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_files(episodes: Episodes) -> Episodes:
-    """Returns the episodes with image files in place of pixels; the files are copied."""
+    """Returns the episodes with image files instead of pixels; the files are copied."""
     source = reading.with_image_files(with_random_access(episodes.source))
     return Episodes(source, episodes.split, format=episodes.format)
 
@@ -396,10 +398,10 @@ def _split_of_each(episodes: Episodes) -> np.ndarray:
 
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
-    known_rates = {name: rate for name, rate in rates.items() if rate is not None}
-    if len(set(known_rates.values())) > 1:
-        listed = ", ".join(f"{rate:g} in {name}" for name, rate in known_rates.items())
-        raise ValueError(f"merge: the frame rates differ: {listed}")
+    declared = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(set(declared.values())) > 1:
+        texts = ", ".join(f"{rate:g} in {name}" for name, rate in declared.items())
+        raise ValueError(f"merge: the frame rates differ: {texts}")
 
 
 def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
@@ -414,7 +416,7 @@ def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
 
 def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """Returns a key prefix for each dataset, so that the keys of all episodes are unique."""
-    taken: set[str] = set()
+    used_keys: set[str] = set()
     prefixes = {}
     for name, episodes in datasets.items():
         source = with_random_access(episodes.source)
@@ -422,13 +424,13 @@ def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.locate(index)) for index in range(len(episodes))}
-        above, last = os.path.split(os.path.normpath(name))
+        parent, last = os.path.split(os.path.normpath(name))
         if re.match(r"\d+(\.\d+)+( |$)", last):  # Versions of TFDS repeat.
-            last = os.path.basename(above) or last
-        numbered = (f"{last} ({number})/" for number in itertools.count(2))
+            last = os.path.basename(parent) or last
+        numbered = (f"{last} ({count})/" for count in itertools.count(2))
         for prefix in itertools.chain(["", f"{last}/"], numbered):
-            if taken.isdisjoint(new := {prefix + key for key in keys}):
+            if used_keys.isdisjoint(new := {prefix + key for key in keys}):
                 break
         prefixes[name] = prefix
-        taken |= new
+        used_keys |= new
     return prefixes

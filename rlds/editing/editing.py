@@ -1,4 +1,4 @@
-"""Edits a dataset of any format: writes a new dataset, and replaces the old one by it."""
+"""Edits of a dataset of any format: a new dataset is written, and replaces the old one."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Edited:
     Attributes:
       datasets: The new datasets.
       num_episodes: The number of episodes in the new datasets.
-      of: The number of episodes before the edit.
+      num_original: The number of episodes before the edit.
       plan: The description of the edit.
     """
 
     datasets: tuple[Exported, ...]
     num_episodes: int
-    of: int
+    num_original: int
     plan: str
 
 
@@ -61,22 +61,22 @@ class Edit:
       draft: The state of the edit.
       operations: The operations of the edit.
       format: The format of the new dataset.
-      target_options: Options of that format.
+      target_options: Options of the format.
 
     Attributes:
-      episodes: The episodes of the dataset; of the first one, if several are merged.
+      episodes: The episodes of the dataset; in a merge, of the first dataset.
       source: The source of `episodes`.
       inputs: The `file_state` of the dataset when it was opened.
       view: The episodes after the edit.
-      described: The metadata that `Describe` operations set.
+      description_changes: The metadata that `Describe` operations set.
       keeps_splits: Whether the format has splits.
-      is_split: Whether an operation makes splits.
+      is_split: Whether an operation creates splits.
       format: The format of the new dataset.
       num_episodes: The number of episodes after the edit, by split.
-      of: The number of episodes before the edit.
-      copied: The number of episodes that are copied unchanged.
+      num_original: The number of episodes before the edit.
+      num_copied: The number of episodes that are copied unchanged.
       placements: The placement of each field.
-      stale: Statistics files of other tools that describe the old episodes; they are left out.
+      stale_files: Statistics files of other tools about the old episodes; they are left out.
       notes: Warnings, and changes that follow from the operations, in sentences.
       lineage: The lineage of the new dataset, see `rlds.sources.lineage`.
     """
@@ -89,7 +89,7 @@ class Edit:
         target_options: Mapping[str, Any],
     ) -> None:
         self.format, self._options = format, target_options
-        first = next(iter(draft.parts.values()))
+        first = next(iter(draft.datasets.values()))
         self.episodes, self.inputs = first.episodes, draft.inputs
         self.source = with_random_access(self.episodes.source)
         draft.resolve_duplicates()
@@ -97,42 +97,50 @@ class Edit:
         if draft.target is None and format != self.episodes.format:
             options = {"options": lineage.as_json(target_options)} if target_options else {}
             self._recipe.append({"do": lineage.CONVERT, "format": format, **options})
-        self.of = len(draft.is_kept)
+        self.num_original = len(draft.is_kept)
         num_kept = int(draft.is_kept.sum())
+        datasets = {name: dataset.episodes for name, dataset in draft.datasets.items()}
         digests = {}
         if draft.has_queried_tables:
-            digests = {n: lineage.digest_of_episodes(p.episodes) for n, p in draft.parts.items()}
-        datasets = {name: part.episodes for name, part in draft.parts.items()}
+            digests = {n: lineage.digest_of_episodes(it) for n, it in datasets.items()}
         license = draft.facts.get("license", self.source.about.license)
         self.lineage = lineage.new_lineage(
             self._recipe,
             datasets,
             num_kept=num_kept,
-            num_all=self.of,
+            num_all=self.num_original,
             license=license,
             digests=digests,
         )
-        names = [each.name for each in operations if isinstance(each, Describe)]
+        names = [operation.name for operation in operations if isinstance(operation, Describe)]
         facts = {**draft.metadata, **draft.facts}
-        self.described = {name: facts[name] for name in names}
+        self.description_changes = {name: facts[name] for name in names}
         self.view = draft.view(renumbers_copies=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
-        licenses = {name: part.episodes.source.about.license for name, part in draft.parts.items()}
-        own = [part.episodes.format == format for part in draft.parts.values()]
-        is_own = np.repeat(own, [len(part.episodes) for part in draft.parts.values()])
-        self.copied = sum(
-            int((is_own[rows] & ~changed_episodes(self.view, split, np.arange(len(rows)))).sum())
+        licenses = {name: episodes.source.about.license for name, episodes in datasets.items()}
+        has_format = [episodes.format == format for episodes in datasets.values()]
+        is_copyable = np.repeat(has_format, [*map(len, datasets.values())])
+        self.num_copied = sum(
+            int(
+                (
+                    is_copyable[rows] & ~changed_episodes(self.view, split, np.arange(len(rows)))
+                ).sum()
+            )
             for split, rows in self.view.indices.items()
         )
-        self.stale: list[str] = []
-        if format == self.episodes.format and (self.copied < self.of or len(draft.parts) > 1):
-            folder = Path(_opened_path(self.source, next(iter(draft.parts))))
+        self.stale_files: list[str] = []
+        if format == self.episodes.format and (
+            self.num_copied < self.num_original or len(draft.datasets) > 1
+        ):
+            folder = Path(_opened_path(self.source, next(iter(draft.datasets))))
             matches = (folder.glob(name) for name in export_class(format).statistics)
-            self.stale = sorted(str(file) for files in matches for file in files)
+            self.stale_files = sorted(str(file) for files in matches for file in files)
         self.notes = [*draft.notes, *self._license_notes(licenses)]
-        self.notes += [f"{file} is left out: it describes the old episodes" for file in self.stale]
         self.notes += [
-            f"{where!r} chose {rows} when the recipe was made, but {draft.row_digests[where]} now"
+            f"{file} is left out: it describes the old episodes" for file in self.stale_files
+        ]
+        self.notes += [
+            f"{where!r} selected {rows} in the recipe, but {draft.row_digests[where]} now"
             for where, rows in draft.recorded_digests.items()
             if draft.row_digests.get(where, rows) != rows
         ]
@@ -144,8 +152,8 @@ class Edit:
         yield from (f"license: {conflict}" for conflict in self.lineage.get("conflicts", ()))
         all_terms = set(licenses.values())
         if len(licenses) > 1 and all_terms != {""}:
-            listed = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
-            yield f"licenses{' differ' if len(all_terms) > 1 else ''}: {listed}"
+            texts = ", ".join(f"{name}: {terms or 'unknown'}" for name, terms in licenses.items())
+            yield f"licenses{' differ' if len(all_terms) > 1 else ''}: {texts}"
 
     def _export(self, split: str) -> Export:
         episodes = Episodes(self.view, split)
@@ -156,8 +164,8 @@ class Edit:
         names = list(self.view.splits)
         if not self.is_split or self.keeps_splits:
             return {os.fspath(to): names}
-        named = export_class(self.format).part_name
-        return {os.path.join(os.fspath(to), named(name)): [name] for name in names}
+        file_name = export_class(self.format).part_name
+        return {os.path.join(os.fspath(to), file_name(name)): [name] for name in names}
 
     def draft(
         self, path: str | os.PathLike[str], splits: Sequence[str], **settings: Any
@@ -166,18 +174,18 @@ class Edit:
 
         Args:
           path: The path of the new dataset.
-          splits: The names of its splits in the `view`.
+          splits: The splits of the new dataset, by their names in the `view`.
           **settings: Other arguments of `draft_export`.
         """
         writer = self._export("+".join(splits))
-        return draft_export(writer, path, description_changes=self.described, **settings)
+        return draft_export(writer, path, description_changes=self.description_changes, **settings)
 
     def __str__(self) -> str:
         num_kept = sum(self.num_episodes.values())
-        lines = [f"{self.format}: {num_kept} of {self.of} episodes stay"]
+        lines = [f"{self.format}: {num_kept} of {self.num_original} episodes stay"]
         if len(self.num_episodes) > 1:
-            lines += [f"  {name}: {number}" for name, number in self.num_episodes.items()]
-        lines.append(f"{self.copied} are copied unchanged, {num_kept - self.copied} change")
+            lines += [f"  {name}: {count}" for name, count in self.num_episodes.items()]
+        lines.append(f"{self.num_copied} are copied unchanged, {num_kept - self.num_copied} change")
         lines += [str(each) for each in self.placements if each.how != "exact" or each.why]
         return "\n".join([*lines, *self.notes])
 
@@ -193,19 +201,21 @@ def prepare_edit(
     target_options: Mapping[str, Any] | None = None,
 ) -> Edit:
     """Plans an edit (a dry run); see `edit`."""
-    given = options or {}
     if isinstance(path, Episodes):
         name, episodes = "the episodes", path
     else:
-        name, episodes = os.fspath(path), open_episodes(path, "all", format=format, **given)
+        name, episodes = (
+            os.fspath(path),
+            open_episodes(path, "all", format=format, **(options or {})),
+        )
     draft = Draft(episodes, name, progress)
     for operation in operations:
         operation.apply(draft)
         draft.recorded_digests |= operation.rows or {}
-    target, stated_options = draft.target or (episodes.format, {})
+    target, recipe_options = draft.target or (episodes.format, {})
     if to_format is not None and to_format != target:
-        target, stated_options, draft.target = to_format, {}, None
-    return Edit(draft, operations, target, {**stated_options, **(target_options or {})})
+        target, recipe_options, draft.target = to_format, {}, None
+    return Edit(draft, operations, target, {**recipe_options, **(target_options or {})})
 
 
 def edit(
@@ -226,34 +236,33 @@ def edit(
 ) -> Edited:
     """Edits a dataset of any format that can be written.
 
-    All operations are done in one pass. Unchanged episodes are copied as they are stored; tables
-    and statistics are computed again. The new dataset replaces the old one after it is complete and
-    verified; until then, and if anything fails, the old one stays.
+    All operations are done in one pass. Unchanged episodes are copied in their stored form; tables
+    and statistics are recomputed. The complete and verified new dataset replaces the old one; after
+    an error, the old dataset is unchanged.
 
     Args:
       path: The dataset.
       *operations: The operations, in this order; see `rlds.editing`.
       to: The path of the new dataset, if it does not replace the old one.
       format: The format of the data, if it cannot be recognized.
-      to_format: The format of the new dataset; that of the old one by default.
-      keep_old: Whether the old dataset stays beside the new one, as `<name>.old`. Rename
-        a file to open it.
+      to_format: The format of the new dataset; by default, of the old dataset.
+      keep_old: Whether to keep the old dataset next to the new one, as `<name>.old`. Rename a file
+        to open it.
       allow_loss: Whether fields may change that the format cannot hold, or splits become one.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
-      verify: Whether to read back what was written, and to compare it.
+      verify: Whether to read back and compare the written data.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: The number of processes that write, if much changes; see `rlds.sources.export`.
-      draft: The folder for unfinished parts; see there.
+      jobs: The number of processes that write large changes; see `rlds.sources.export`.
+      draft: The folder for unfinished parts; see `rlds.sources.export`.
       options: Options of the format of the data.
       target_options: Options of the format of the new dataset.
 
     Raises:
       FileExistsError: The path `to` exists.
       SourceError: An episode is damaged; the message has its location. Nothing has changed.
-      StorageError: Another process has changed the dataset in the meantime; it stays as it is.
+      StorageError: Another process has changed the dataset in the meantime; it is not edited.
       ValueError: An operation is wrong, no episode is left, or the format cannot hold the result.
         Nothing has changed.
-
     """
     with _unchanged_files(path):
         plan = prepare_edit(
@@ -277,8 +286,8 @@ def edit(
         if len(plan.view.splits) > 1 and not (plan.keeps_splits or plan.is_split or allow_loss):
             raise ValueError(
                 f"{plan.format} cannot store splits, and the data has {list(plan.view.splits)}. "
-                "Write a dataset for each (a split operation), or join them (allow_loss=True, "
-                "--allow-loss)"
+                "Write a dataset for each split (a split operation), or join them "
+                "(allow_loss=True, --allow-loss)"
             )
         if to is None:
             target_path = _target_of(plan, path)
@@ -288,7 +297,7 @@ def edit(
             targets = plan.targets(to)
             for target in targets:
                 check_is_free(target)
-            # All datasets are renamed into place after the last one is complete.
+            # All datasets are renamed to their paths after the last one is complete.
             with (
                 advice(skip_damaged, to),
                 Workers(jobs or default_jobs()) as workers,
@@ -298,8 +307,8 @@ def edit(
                     drafts.enter_context(write(target, splits, workers=workers))
                     for target, splits in targets.items()
                 ]
-    num_kept = sum(each.num_episodes for each in written)
-    return Edited(tuple(written), num_kept, plan.of, str(plan))
+    num_kept = sum(dataset.num_episodes for dataset in written)
+    return Edited(tuple(written), num_kept, plan.num_original, str(plan))
 
 
 def _edit_in_place(
@@ -323,12 +332,14 @@ def _edit_in_place(
     with new as draft:
         if file_state(plan.episodes) != plan.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")
-        # The name of a link may not tell the format, as that of its dataset does.
-        at = target if target.name == draft.name else os.path.realpath(target)
-        with write(draft, list(plan.view.splits), at=at) as written:
+        # The name of a link may lack the suffix of the format.
+        final_path = target if target.name == draft.name else os.path.realpath(target)
+        with write(draft, list(plan.view.splits), final_path=final_path) as written:
             pass
         if target.is_dir():
-            dataset_files = {os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale)}
+            dataset_files = {
+                os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale_files)
+            }
             _copy_foreign_files(target, draft, dataset_files)
     return dataclasses.replace(written, path=os.fspath(target))
 
@@ -372,32 +383,31 @@ def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
 
 
 def _opened_path(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Returns the path of a dataset that was opened by its path or by a folder above it."""
+    """Returns the path of a dataset that was opened by its path or by a parent folder."""
     return path if source.can.examples is None else source.can.examples.directory
 
 
 def _with_digests(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Returns a recipe with the digests of the episodes that its conditions chose in this run."""
-    ops = []
+    """Adds the digests of the episodes that fulfil the conditions of a recipe."""
+    operations = []
     for operation in recipe:
-        parts = operation.get("parts", {}).values()
-        where = [text for text in (operation.get("where"), *parts) if text in digests]
+        conditions = (operation.get("where"), *operation.get("parts", {}).values())
+        used_digests = {text: digests[text] for text in conditions if text in digests}
         entry = {name: value for name, value in operation.items() if name != "rows"}
-        chosen = {"rows": {text: digests[text] for text in where}} if where else {}
-        ops.append({**entry, **chosen})
-    return ops
+        operations.append({**entry, **({"rows": used_digests} if used_digests else {})})
+    return operations
 
 
 def _copy_foreign_files(old: Path, new: Path, inputs: Collection[str]) -> None:
     """Copies the foreign files of a dataset folder, which the format does not read."""
-    for folder, below, names in os.walk(old):
-        own = FOLDER if folder == os.fspath(old) else ""  # Sidecars are written separately.
-        names += [name for name in below if os.path.islink(os.path.join(folder, name))]
-        below[:] = [name for name in below if name not in (_CACHE_FOLDER, own)]
-        there = new / os.path.relpath(folder, old)
+    for folder, subfolders, names in os.walk(old):
+        skipped = FOLDER if folder == os.fspath(old) else ""  # Sidecars are written separately.
+        names += [name for name in subfolders if os.path.islink(os.path.join(folder, name))]
+        subfolders[:] = [name for name in subfolders if name not in (_CACHE_FOLDER, skipped)]
+        target = new / os.path.relpath(folder, old)
         for name in names:
             file = os.path.abspath(os.path.join(folder, name))
             is_input = file in inputs or any(path.startswith(file + os.sep) for path in inputs)
-            if not is_input and not os.path.lexists(there / name):
-                there.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, there / name, follow_symlinks=False)
+            if not is_input and not os.path.lexists(target / name):
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, target / name, follow_symlinks=False)

@@ -13,10 +13,10 @@ from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import Paths, put
 from rlds_ecosystem.model.texts import shorten
 
-__all__ = ["DATASET_METADATA", "Policy", "merged"]
+__all__ = ["DATASET_METADATA", "Policy", "merge_metadata"]
 
 DATASET_METADATA = "dataset_metadata"
-"""The field of episodes that keeps, in JSON, the metadata in which merged datasets differ."""
+"""The field of episodes with the differing metadata of merged datasets, in JSON."""
 
 Policy: TypeAlias = Literal["error", "first", "episodes"]
 
@@ -24,19 +24,19 @@ Policy: TypeAlias = Literal["error", "first", "episodes"]
 _Keys: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = tuple[str, _Keys, Any]
 
-# Conversions and edits write these entries again, so they cannot conflict.
+# Conversions and edits rewrite these entries, so they cannot conflict.
 _REGENERATED = ("conversion/*", "lineage/*")
 _MAX_CHARS = 60
 
 
-def merged(
+def merge_metadata(
     datasets: Mapping[str, Mapping[str, Any]], policy: Policy
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
     """Merges the metadata of several datasets.
 
-    Counts and other facts about files are taken from the first dataset, as exports compute them
-    again. Provenance, such as authors, is left out if it differs. All other metadata gives the rows
-    their meaning, such as the arguments of an environment, and must be equal.
+    Counts and other facts about files come from the first dataset, because exports recompute them.
+    Provenance, such as authors, is left out if it differs. All other metadata, such as the
+    arguments of an environment, determines the meaning of the rows, and must be equal.
 
     Args:
       datasets: The metadata of each dataset, by the name of the dataset.
@@ -72,12 +72,12 @@ def merged(
         elif diff:
             raise ValueError(
                 f"merge: the metadata differs in {diff}. Keep the value of each dataset with its "
-                "episodes (metadata='episodes', --metadata episodes), or use that of the first "
-                "dataset for all (metadata='first', --metadata first)"
+                "episodes (metadata='episodes', --metadata episodes), or use the value of the "
+                "first dataset for all (metadata='first', --metadata first)"
             )
         elif rules.is_counted(path):
             kept = first_values if _is_split(path, comparable) else values
-        elif missing := [name for name in datasets if name not in {each for each, *_ in values}]:
+        elif missing := [name for name in datasets if name not in {value[0] for value in values}]:
             notes.append(f"{path}: missing in {', '.join(missing)}; used for all")
         for _, keys, value in reversed(kept):
             put(common_metadata, keys, value)
@@ -115,26 +115,26 @@ class _Rules:
 
     def difference(self, path: str, values: Sequence[_Value], comparable: Paths[Any]) -> str:
         """Describes the first difference of metadata values; empty if only counts differ."""
-        (first, _, value), *others = values
+        (first, _, value), *other_values = values
         if self.is_counted(path):
             return ""
         if _is_split(path, comparable):
             return f"{path}: a value in one dataset, a group in another"
-        for name, _, other in others:
+        for name, _, other in other_values:
             pair = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**pair[0], **pair[1]} if value != other else ():
-                where, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
+                key, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
                 one, two = map(json.dumps, both)  # As texts, two NaN are equal.
-                if both[0] != both[1] and one != two and not self.is_counted(where):
+                if both[0] != both[1] and one != two and not self.is_counted(key):
                     one, two = (shorten(text, _MAX_CHARS) for text in (one, two))
-                    return f"{where}: {one} in {first}, {two} in {name}"
+                    return f"{key}: {one} in {first}, {two} in {name}"
         return ""
 
 
 def _is_split(key: str, comparable: Paths[Any]) -> bool:
     """True if a metadata path has a value in one dataset, and a group of values in another."""
-    parts = key.split("/")
-    parents = ("/".join(parts[:n]) for n in range(1, len(parts)))
+    names = key.split("/")
+    parents = ("/".join(names[:n]) for n in range(1, len(names)))
     return key in comparable.parents or any(path in comparable for path in parents)
 
 

@@ -1,6 +1,6 @@
-"""The operations of a dataset edit: delete, keep, trim, set, split, merge, convert and others.
+"""The operations of a dataset edit, such as delete, keep, trim, set, split, merge and convert.
 
-Conditions, and numbers of episodes and steps, refer to the dataset before the edit. A recipe is a
+Conditions and the indices of episodes and steps refer to the dataset before the edit. A recipe is a
 list of operations as JSON: `{"do": "delete", "where": "not success"}`.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.editing.action_kinds import ActionsAs
-from rlds.editing.changes import Added, Dropped, Filled, Renamed, WithMeaning, resolve_alias
+from rlds.editing.action_kinds import ActionsView
+from rlds.editing.changes import AddView, DropView, FillView, MeaningView, RenameView, resolve_alias
 from rlds.editing.drafts import Draft
 from rlds.editing.metadata_merging import Policy
 from rlds.sources import lineage
@@ -56,7 +56,7 @@ class Operation(abc.ABC):
 
     Attributes:
       do: The name of the operation in a recipe.
-      rows: In a recipe, digests of the episodes that each condition chose when it was recorded.
+      rows: In a recipe, digests of the episodes that fulfilled each condition on recording.
     """
 
     do: ClassVar[str]
@@ -77,7 +77,7 @@ class Delete(Operation):
 
     Attributes:
       where: The episodes to leave out, as a condition over the table of episodes.
-      episodes: The episodes to leave out, by their numbers.
+      episodes: The indices of the episodes to leave out.
     """
 
     do = "delete"
@@ -86,16 +86,16 @@ class Delete(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.is_kept &= ~draft.chosen(self.do, self.where, self.episodes)
+        draft.is_kept &= ~draft.select(self.do, self.where, self.episodes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Keep(Operation):
-    """Keeps the chosen episodes and leaves out the others.
+    """Keeps some episodes and leaves out the rest.
 
     Attributes:
       where: The episodes to keep, as a condition over the table of episodes.
-      episodes: The episodes to keep, by their numbers.
+      episodes: The indices of the episodes to keep.
     """
 
     do = "keep"
@@ -104,12 +104,12 @@ class Keep(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.is_kept &= draft.chosen(self.do, self.where, self.episodes)
+        draft.is_kept &= draft.select(self.do, self.where, self.episodes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trim(Operation):
-    """Trims episodes to a range of steps; they end truncated. Video is not encoded again.
+    """Trims episodes to a range of steps; they are then truncated. Video is not re-encoded.
 
     Negative numbers count from the end of each episode, as in slices: `end=-2` leaves out the last
     two steps.
@@ -130,20 +130,20 @@ class Trim(Operation):
         begin, end = self.begin, self.end
         if end is not None and (end == 0 or ((begin < 0) == (end < 0) and end <= begin)):
             raise ValueError(f"trim: got {begin}:{end}, which has no step")
-        chosen = draft.where_or_all(self.where)
-        lengths = draft.num_steps()[chosen] if min(begin, end or 0) < 0 else np.int64(0)
+        mask = draft.where_or_all(self.where)
+        lengths = draft.num_steps()[mask] if min(begin, end or 0) < 0 else np.int64(0)
         first, last = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
-        draft.begin[chosen] = np.maximum(draft.begin[chosen], first)
+        draft.begin[mask] = np.maximum(draft.begin[mask], first)
         if end is not None:
-            before = draft.end[chosen]
-            draft.end[chosen] = np.where(before < 0, last, np.minimum(before, last))
+            old_end = draft.end[mask]
+            draft.end[mask] = np.where(old_end < 0, last, np.minimum(old_end, last))
 
 
 @dataclasses.dataclass(frozen=True)
 class Set(Operation):
-    """Gives a field of episodes, or of all of their steps, a value.
+    """Sets a field of episodes, or of all of their steps, to a value.
 
-    The step of the final observation has no action, no reward and no discount: placeholders stay.
+    The placeholders for action, reward and discount in the step of the final observation are kept.
 
     Attributes:
       field: The path of the field: `success`, `steps/reward`, `truncated`, `complete`;
@@ -159,8 +159,8 @@ class Set(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        chosen = draft.where_or_all(self.where)
-        draft.change(Filled, self.field, self.value, chosen, draft.aliases)
+        mask = draft.where_or_all(self.where)
+        draft.change(FillView, self.field, self.value, mask, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Describe(Operation):
 
 @dataclasses.dataclass(frozen=True)
 class SetMeaning(Operation):
-    """Declares the meaning of the numbers of a field; the numbers stay as they are.
+    """Declares the meaning of the numbers of a field; the numbers do not change.
 
     Audits, `rlds validate`, merges and `rlds convert --action-as` use it.
 
@@ -194,8 +194,8 @@ class SetMeaning(Operation):
       field: The path of the field.
       kind: The kind of an action, one of `KINDS` of a `Field`: "absolute", "delta", "velocity",
         "scaled"; "" for unknown. None keeps the declared kind.
-      unit: The unit; "" and None likewise.
-      names: The names of the elements; () and None likewise.
+      unit: The unit; "" for unknown, None to keep the declared unit.
+      names: The names of the elements; () for unknown, None to keep the declared names.
     """
 
     do = "set_meaning"
@@ -206,11 +206,11 @@ class SetMeaning(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        given = {"kind": self.kind, "unit": self.unit, "names": self.names}
-        meaning = {name: it for name, it in given.items() if it is not None}
+        arguments = {"kind": self.kind, "unit": self.unit, "names": self.names}
+        meaning = {name: it for name, it in arguments.items() if it is not None}
         if not meaning or isinstance(self.names, str):
             raise ValueError("set_meaning: expected a kind, a unit or names (a list)")
-        draft.change(WithMeaning, self.field, meaning, draft.aliases)
+        draft.change(MeaningView, self.field, meaning, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +226,7 @@ class ActionAs(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(ActionsAs, self.kind)
+        draft.change(ActionsView, self.kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Rename(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Renamed, self.old, self.new, draft.aliases)
+        draft.change(RenameView, self.old, self.new, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Drop(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        draft.change(Dropped, self.field, draft.aliases)
+        draft.change(DropView, self.field, draft.aliases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,8 +269,8 @@ class Add(Operation):
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
-      function: A function that takes a `SourceEpisode`, and returns a value, or a column with a row
-        for each step; or its name, as `module:function`.
+      function: A function, or its name as `module:function`. It takes a `SourceEpisode`, and returns
+        a value, or a column with a row for each step.
     """
 
     do = "add"
@@ -279,14 +279,16 @@ class Add(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        function = _imported(self.function) if isinstance(self.function, str) else self.function
+        function = (
+            _import_function(self.function) if isinstance(self.function, str) else self.function
+        )
         path = resolve_alias(self.field, draft.aliases)
-        draft.change(Added, path, function, draft.example())
+        draft.change(AddView, path, function, draft.example())
 
 
 @dataclasses.dataclass(frozen=True)
 class Fix(Operation):
-    """Recomputes the step flags from step positions; a terminal flag stays in the last step only.
+    """Recomputes the step flags from step positions; only the last step keeps a terminal flag.
 
     Attributes:
       where: A condition on the episodes; all if None.
@@ -298,8 +300,8 @@ class Fix(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         added = f"{rlds.STEPS}/{rlds.IS_TERMINAL}" in draft.fields
-        for part in draft.parts.values() if not added else ():
-            check_flags(part.episodes.source, [rlds.IS_TERMINAL], self.do)
+        for dataset in draft.datasets.values() if not added else ():
+            check_flags(dataset.episodes.source, [rlds.IS_TERMINAL], self.do)
         draft.has_reset_flags |= draft.where_or_all(self.where)
 
 
@@ -308,9 +310,9 @@ class Split(Operation):
     """Splits a dataset into several datasets, or into splits if the format has splits.
 
     Attributes:
-      parts: For each part a condition over the table, or a fraction of the episodes; None for the
-        remaining episodes. The first condition that holds assigns an episode.
-      by: The column whose values name the parts, in place of `parts`.
+      parts: For each new split a condition over the table, or a fraction of the episodes; None for
+        the remaining episodes. An episode is in the first split whose condition it fulfils.
+      by: The column whose values name the splits, instead of `parts`.
       groups: The column of the table whose equal values stay together, for fractions.
       seed: The seed of the random split.
     """
@@ -329,7 +331,7 @@ class Split(Operation):
             )
         if self.by is not None:
             names: list[str | None] = _as_split_names(draft.column(self.by))
-        elif any(isinstance(part, int | float) for part in self.parts.values()):
+        elif any(isinstance(rule, int | float) for rule in self.parts.values()):
             names = self._by_fraction(draft)
         else:
             names = self._by_condition(draft)
@@ -337,35 +339,35 @@ class Split(Operation):
         draft.names = list(self.parts) or sorted({name for name in names if name})
         if wrong := [name for name in draft.names if not _SPLIT_NAME.fullmatch(name)]:
             raise ValueError(
-                f"split: {wrong[0]!r} cannot name a part: use letters, digits, _ and -"
+                f"split: {wrong[0]!r} cannot name a split: use letters, digits, _ and -"
             )
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
-        default_parts = [part for part, name in enumerate(self.parts) if self.parts[name] is None]
-        parts = np.full(len(draft.is_kept), -1)
-        for part, condition in enumerate(self.parts.values()):
+        defaults = [split for split, name in enumerate(self.parts) if self.parts[name] is None]
+        splits = np.full(len(draft.is_kept), -1)
+        for split, condition in enumerate(self.parts.values()):
             if condition is not None:
-                parts[(parts < 0) & draft.chosen(self.do, str(condition), None)] = part
-        is_unassigned = (parts < 0) & draft.is_kept
-        if is_unassigned.any() and len(default_parts) != 1:
+                splits[(splits < 0) & draft.select(self.do, str(condition), None)] = split
+        is_unassigned = (splits < 0) & draft.is_kept
+        if is_unassigned.any() and len(defaults) != 1:
             raise ValueError(
-                f"split: {is_unassigned.sum()} episodes are in no part: name one more part, "
-                "without a condition, for the rest (None, --split NAME)"
+                f"split: {is_unassigned.sum()} episodes are in no split: name one more split, "
+                "without a condition, for the remaining episodes (None, --split NAME)"
             )
-        parts[is_unassigned] = default_parts[0] if default_parts else -1
-        return [names[part] for part in parts.tolist()]
+        splits[is_unassigned] = defaults[0] if defaults else -1
+        return [names[split] for split in splits.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
-        given = [part for part in self.parts.values() if part is not None]
-        if wrong := [part for part in given if isinstance(part, str)]:
-            raise ValueError(f"split: got {wrong[0]!r} beside fractions; use two splits")
-        default = max(1 - sum(map(float, given)), 0)
-        fractions = np.array([default if part is None else part for part in self.parts.values()])
+        shares = [share for share in self.parts.values() if share is not None]
+        if wrong := [share for share in shares if isinstance(share, str)]:
+            raise ValueError(f"split: got {wrong[0]!r} and fractions; use two split operations")
+        default = max(1 - sum(map(float, shares)), 0)
+        fractions = np.array([default if it is None else it for it in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(
-                f"split: the fractions {dict(self.parts)} do not add up to 1: name one more part, "
-                "without a fraction, for the rest (None, --split NAME)"
+                f"split: the fractions {dict(self.parts)} do not add up to 1: name one more split, "
+                "without a fraction, for the remaining episodes (None, --split NAME)"
             )
         rows = np.flatnonzero(draft.is_kept)
         values = draft.column(self.groups) if self.groups else None
@@ -375,16 +377,16 @@ class Split(Operation):
         members = list(groups.values())
         order = np.random.default_rng(self.seed).permutation(len(members))
         ends = np.rint(np.cumsum(fractions) * len(rows))
-        names, done = list(self.parts), 0
-        part_of: list[str | None] = [None] * len(draft.is_kept)
+        names, num_assigned = list(self.parts), 0
+        splits: list[str | None] = [None] * len(draft.is_kept)
         for group in order.tolist():
-            # The whole group goes to the part of its middle episode.
-            middle = done + len(members[group]) / 2
-            part = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
+            # A group is in the split of its middle episode.
+            middle = num_assigned + len(members[group]) / 2
+            split = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
             for row in members[group]:
-                part_of[row] = names[part]
-            done += len(members[group])
-        return part_of
+                splits[row] = names[split]
+            num_assigned += len(members[group])
+        return splits
 
 
 _ARGUMENT_VALUES: Mapping[str, tuple[str, ...]] = {
@@ -396,20 +398,19 @@ _ARGUMENT_VALUES: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Merge(Operation):
-    """Appends the episodes of other datasets, of the same or of other formats.
+    """Appends the episodes of further datasets of any format.
 
     Numbers are widened to a common dtype, texts become `str`, images of different encodings are
     decoded.
 
     Attributes:
       paths: The datasets.
-      fields: The renamed fields: paths in the first dataset, by their paths in the others.
+      fields: The renamed fields: paths in the first dataset, by the paths in the further datasets.
       fills: The values of fields that some datasets lack.
-      missing: The treatment of other fields that some datasets lack: "error", or "drop".
-      duplicates: The treatment of episodes with the same steps as one of another dataset:
-        "drop" leaves the later one out, "keep" keeps both. So does "error", unless the two are in
-        different splits.
-      metadata: The treatment of different metadata that gives the rows their meaning, such as the
+      missing: The treatment of missing fields without a value in `fills`: "error", or "drop".
+      duplicates: The treatment of episodes with equal steps in two datasets: "drop" leaves out the
+        later one, "keep" keeps both, "error" keeps both in the same split only.
+      metadata: The treatment of different metadata about the meaning of the rows, such as the
         arguments of an environment: "error"; "first" uses the metadata of the first dataset;
         "episodes" keeps it by episode, in the field `dataset_metadata`, as JSON.
     """
@@ -427,8 +428,8 @@ class Merge(Operation):
         if isinstance(self.paths, str | os.PathLike):
             raise ValueError(f"merge: got {os.fspath(self.paths)!r}, expected a list of datasets")
         for name, choices in _ARGUMENT_VALUES.items():
-            if (given := getattr(self, name)) not in choices:
-                raise ValueError(f"merge: {name}: got {given!r}, expected one of {choices}")
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"merge: {name}: got {value!r}, expected one of {choices}")
         draft.duplicates = self.duplicates
         drops = self.missing == "drop"
         draft.merge(
@@ -442,7 +443,7 @@ class Convert(Operation):
 
     Attributes:
       format: The format.
-      split: The split, or a part of it, such as `train[:10%]`; all if None.
+      split: The split, or a split expression such as `train[:10%]`; all if None.
       options: Options of the format.
     """
 
@@ -468,7 +469,7 @@ _OPERATIONS: Mapping[str, type[Operation]] = {
 
 
 def as_recipe(operations: Sequence[Operation]) -> list[dict[str, Any]]:
-    """Returns operations in the types of JSON, without arguments that have their defaults.
+    """Returns operations in the types of JSON, without default arguments.
 
     >>> as_recipe([Delete(where="not success"), Drop("steps/info")])
     [{'do': 'delete', 'where': 'not success'}, {'do': 'drop', 'field': 'steps/info'}]
@@ -480,7 +481,7 @@ def from_recipe(recipe: Any) -> list[Operation]:
     """Returns the operations of a recipe.
 
     Args:
-      recipe: The result of `as_recipe`; or the lineage of a dataset, which has one.
+      recipe: The result of `as_recipe`; or the lineage of a dataset, which contains a recipe.
 
     Raises:
       ValueError: The recipe is invalid; the message has the operation.
@@ -489,18 +490,18 @@ def from_recipe(recipe: Any) -> list[Operation]:
         recipe = recipe.get("operations")
     if not isinstance(recipe, list):
         raise ValueError("recipe: expected a list of operations, such as {do: delete, where: …}")
-    return [_operation(number, each) for number, each in enumerate(recipe)]
+    return [_operation(position, entry) for position, entry in enumerate(recipe)]
 
 
 # Types of recipe arguments by annotation, as JSON may have other types.
 _ARGUMENT_TYPES: Mapping[str, type] = {"str": str, "int": int}
 
 
-def _operation(number: int, entry: Any) -> Operation:
+def _operation(position: int, entry: Any) -> Operation:
     if not isinstance(entry, Mapping) or entry.get("do") not in _OPERATIONS:
         name = str(entry.get("do")) if isinstance(entry, Mapping) else repr(entry)
         available = suggest_names(name, _OPERATIONS)
-        raise ValueError(f"recipe: operation {number}: no operation {name}; {available}")
+        raise ValueError(f"recipe: operation {position}: no operation {name}; {available}")
     arguments = {name: value for name, value in entry.items() if name != "do"}
     kind = _OPERATIONS[entry["do"]]
     names = [field.name for field in dataclasses.fields(kind)]
@@ -514,7 +515,7 @@ def _operation(number: int, entry: Any) -> Operation:
                 raise TypeError(f"{field.name}: got {value!r}, expected {expected.__name__}")
         return kind(**arguments)
     except TypeError as error:
-        raise ValueError(f"recipe: operation {number}, {entry['do']}: {error}") from None
+        raise ValueError(f"recipe: operation {position}, {entry['do']}: {error}") from None
 
 
 def _arguments(operation: Operation) -> dict[str, Any]:
@@ -529,7 +530,7 @@ def _arguments(operation: Operation) -> dict[str, Any]:
     return arguments
 
 
-def _imported(name: str) -> Callable[[SourceEpisode], Any]:
+def _import_function(name: str) -> Callable[[SourceEpisode], Any]:
     module, _, function = name.partition(":")
     try:
         add: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
@@ -545,9 +546,9 @@ def _as_split_names(values: Sequence[Any]) -> list[str | None]:
     names: dict[Any, str] = {}
     for value in values:
         if value not in names:
-            is_whole = isinstance(value, float) and value.is_integer()
-            text = str(int(value) if is_whole else value).lower()
-            words = "".join(sign if sign.isalnum() else "_" for sign in text)
+            is_integer = isinstance(value, float) and value.is_integer()
+            text = str(int(value) if is_integer else value).lower()
+            words = "".join(letter if letter.isalnum() else "_" for letter in text)
             name = "_".join(word for word in words.split("_") if word)[:80] or "none"
             names[value] = lineage.free_name(name, names.values(), "{}_{}")
     return [names[value] for value in values]

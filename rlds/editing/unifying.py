@@ -1,4 +1,4 @@
-"""Common fields of merged datasets, which hold the values of each dataset without loss."""
+"""Common fields of merged datasets for the values of each dataset without loss."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import RowContext
 from rlds_ecosystem.model.fields import MEANING, Field
 
-__all__ = ["Unified", "unify"]
+__all__ = ["UnifyView", "unify"]
 
 
-class Unified(Change):
-    """A view of one of several merged datasets, with the fields that all of them share.
+class UnifyView(Change):
+    """A view of one of several merged datasets, with their common fields.
 
     Args:
       base: The dataset.
-      after: The common fields.
+      fields: The common fields.
       fills: The values of the fields that the dataset lacks.
     """
 
-    def __init__(self, base: Source, after: Mapping[str, Any], fills: Mapping[str, Any]) -> None:
-        super().__init__(base, after)
-        before = fields_of(base)
+    def __init__(self, base: Source, fields: Mapping[str, Any], fills: Mapping[str, Any]) -> None:
+        super().__init__(base, fields)
+        old_fields = fields_of(base)
         self._fills = {
             path: as_field_value(fills[path], field, path)
-            for path, field in after.items()
-            if path not in before
+            for path, field in fields.items()
+            if path not in old_fields
         }
         self._changed = {
             path: field
-            for path, field in before.items()
-            if path in after and _kind(field) != _kind(after[path])
+            for path, field in old_fields.items()
+            if path in fields and _storage_type(field) != _storage_type(fields[path])
         }
-        self._dropped = before.keys() - after.keys()
+        self._dropped = old_fields.keys() - fields.keys()
         self._assumptions = [
             f"{path}: {fact} is assumed to be {value}, as in the other datasets"
-            for path, field in before.items()
-            for fact, value in getattr(after.get(path), "meaning", {}).items()
+            for path, field in old_fields.items()
+            for fact, value in getattr(fields.get(path), "meaning", {}).items()
             if isinstance(field, Field) and not getattr(field, fact)
         ]
 
@@ -65,7 +65,7 @@ class Unified(Change):
         unified = {path: value for path, value in values.items() if path not in self._dropped}
         for path, field in self._changed.items():
             if path in values:
-                unified[path] = _converted(values[path], field, self._new_fields[path])
+                unified[path] = _convert(values[path], field, self._new_fields[path])
         for path, value in self._fills.items():
             unified[path] = as_step_column(path, value, values)
         return unified
@@ -81,16 +81,16 @@ def unify(
     *,
     drops_missing: bool,
     policy: Policy = "error",
-) -> list[Unified]:
+) -> list[UnifyView]:
     """Returns views of several datasets with common fields.
 
-    Numbers become wider, texts become `str`, images of unlike files become pixels.
+    Numbers become wider, texts become `str`, images of different encodings become pixels.
 
     Args:
       datasets: The datasets, by their names.
       fills: The values of fields that some datasets lack.
-      drops_missing: Whether other fields that some datasets lack are left out.
-      policy: The treatment of action kinds that differ, as of metadata, see `Merge`.
+      drops_missing: Whether missing fields without a value in `fills` are left out.
+      policy: The treatment of different action kinds, see `metadata` of `Merge`.
 
     Raises:
       ValueError: A field is missing in a dataset, or types do not match; the message has the
@@ -99,26 +99,26 @@ def unify(
     all_fields = {name: fields_of(source) for name, source in datasets.items()}
     paths = dict.fromkeys(path for fields in all_fields.values() for path in fields)
     fills = {path_in(paths, name): value for name, value in fills.items()}
-    after: dict[str, Any] = {}
+    common_fields: dict[str, Any] = {}
     for path in paths:
         without = [name for name, fields in all_fields.items() if path not in fields]
         if without and path not in fills:
             if drops_missing:
                 continue
             raise ValueError(
-                f"merge: {' and '.join(without)} has no field {path!r}: map another one to it "
+                f"merge: {' and '.join(without)} has no field {path!r}: map another field to it "
                 f"(fields, --map THEIRS={path}), fill it with a value (fills, --fill "
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
-        found = {name: fields[path] for name, fields in all_fields.items() if path in fields}
-        after[path] = _common_field(path, found, policy)
+        variants = {name: fields[path] for name, fields in all_fields.items() if path in fields}
+        common_fields[path] = _common_field(path, variants, policy)
     if unknown := fills.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
-    return [Unified(source, after, fills) for source in datasets.values()]
+    return [UnifyView(source, common_fields, fills) for source in datasets.values()]
 
 
-def _kind(field: Any) -> Any:
+def _storage_type(field: Any) -> Any:
     """Returns the dtype, shape and encoding of a field, without its meaning."""
     if not isinstance(field, Field):
         return field
@@ -126,7 +126,7 @@ def _kind(field: Any) -> Any:
 
 
 def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
-    """Returns a field that can hold the values of one field of all merged datasets."""
+    """Returns a field that can hold the values of a field of all merged datasets."""
     (name, first), *other_fields = fields.items()
     for other, field in other_fields:
         diff = f"merge: {path!r} is {first} in {name}, and {field} in {other}"
@@ -153,7 +153,7 @@ def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             **{**field.meaning, **first.meaning},
         )
     kinds = {field.kind for field in fields.values() if isinstance(field, Field)} - {""}
-    if len(kinds) > 1:  # The merged field has none of them, unless the policy is "first".
+    if len(kinds) > 1:  # The merged field has a kind only with the policy "first".
         kind = fields[name].kind if policy == "first" else ""
         first = dataclasses.replace(first, kind=kind)
     return first
@@ -171,9 +171,9 @@ def _common_dtype(one: Field, two: Field, diff: str) -> Any:
     return dtype
 
 
-def _converted(value: Any, before: Field, after: Field) -> Any:
-    if before.encoding and not after.encoding:
-        value = as_values(value, before)
-    if after.is_text:
+def _convert(value: Any, old: Field, new: Field) -> Any:
+    if old.encoding and not new.encoding:
+        value = as_values(value, old)
+    if new.is_text:
         return as_texts(value) if isinstance(value, np.ndarray) else as_text(value)
-    return np.asarray(value).astype(after.column_dtype)[()]
+    return np.asarray(value).astype(new.column_dtype)[()]

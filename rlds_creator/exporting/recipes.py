@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.editing.trimmed import Trimmed
+from rlds.editing.trimming import TrimView
 from rlds.sources import Episodes, formats
 from rlds.sources.episode_fields import COMPLETE
 from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
@@ -123,7 +123,7 @@ class Recipe:
         recorded, ends = [one.num_steps for one in self.recordings], np.array(self.lengths)
         if self.num_cut:
             ends = np.where(ends < recorded, ends, -1)
-            source = Trimmed(source, np.zeros_like(ends), ends)
+            source = TrimView(source, np.zeros_like(ends), ends)
         return Episodes(source, "all", format="envlogger")
 
 

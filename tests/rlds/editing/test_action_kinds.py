@@ -7,7 +7,7 @@ import pytest
 
 import rlds
 from rlds.editing import ActionAs, SetMeaning, lineage_of
-from rlds.editing.action_kinds import ActionsAs
+from rlds.editing.action_kinds import ActionsView
 from rlds.sources import Fields, Origin, Source, SourceEpisode, SourceError
 from rlds.sources.testing import differences
 from rlds_ecosystem.model.fields import Field
@@ -62,8 +62,8 @@ def bits(column):
 )
 def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
     arm = Arm(dtype, kind)
-    there = ActionsAs(arm, other)
-    back = ActionsAs(there, kind)
+    there = ActionsView(arm, other)
+    back = ActionsView(there, kind)
     assert back.fields == arm.fields
     for index in range(3):
         action = there.read("train", index).steps["action"]
@@ -101,18 +101,18 @@ def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
             "delta",
             "'left_roll' is of a rotation",
         ),
-        (Arm(np.float32, names=["gripper"] * 4), "delta", "has grippers only"),
+        (Arm(np.float32, names=["gripper"] * 4), "delta", "has only grippers"),
     ],
 )
 def test_what_is_not_known_is_refused(arm, kind, why):
     with pytest.raises(ValueError, match=why):
-        ActionsAs(arm, kind)
+        ActionsView(arm, kind)
 
 
 def test_a_state_that_is_not_finite_is_refused():
     arm = Arm(np.float32)
     arm.states[1, 5, 4] = np.nan
-    there = ActionsAs(arm, "delta")
+    there = ActionsView(arm, "delta")
     with pytest.raises(SourceError, match="the state of a step with an action is not finite"):
         there.read("train", 1)
 
@@ -121,7 +121,7 @@ def test_a_state_that_is_not_finite_is_refused():
     ("kind", "late", "why"),
     [
         ("delta", 0, r"\[0:6\]: declared as delta, but the numbers are absolute"),
-        ("absolute", 1, "the state of a step is what its action has led to"),
+        ("absolute", 1, "the state of a step is the result of its action"),
         ("absolute", 0, None),
     ],
 )

@@ -140,7 +140,7 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
         Add("length", len),
         Fix(),
     )
-    assert (made.num_episodes, made.of) == (4, 5)
+    assert (made.num_episodes, made.num_original) == (4, 5)
     after = opened(robot)
     assert [len(episode) for episode in after] == [4, 6, 3, 5]
     assert [episode.metadata["instruction"] for episode in after] == [
@@ -213,11 +213,11 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
         (Add("steps/half", halves), r"episode 'episode 1': steps/half: .*, expected int64"),
         (Merge("other"), "merge: got 'other', expected a list of datasets"),
         (Split({"a": 0.5, "b": 0.5}), r"pass the path of the new dataset"),
-        (Split({"a": 0.5}), r"do not add up to 1: name one more part, .*--split NAME"),
-        (Split({"a": 0.5, "b": "success"}), "split: got 'success' beside fractions"),
-        (Split({"a/b": 0.5, "b": None}), "split: 'a/b' cannot name a part"),
+        (Split({"a": 0.5}), r"do not add up to 1: name one more split, .*--split NAME"),
+        (Split({"a": 0.5, "b": "success"}), "split: got 'success' and fractions"),
+        (Split({"a/b": 0.5, "b": None}), "split: 'a/b' cannot name a split"),
         (Split(by="reward"), "column 'reward' has several values"),
-        (Split({"a": "success"}), "2 episodes are in no part"),
+        (Split({"a": "success"}), "2 episodes are in no split"),
         (Split(by="colour"), "no column 'colour'; there are: split, index"),
     ],
 )
@@ -268,7 +268,7 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
     for condition, number in (("index = 0", 5), ("number = 3", 7), ("number in (3, 4)", 6)):
         edit = editing.prepare_edit(tmp_path / "two", [merge, Delete(where=condition)])
         assert sum(edit.num_episodes.values()) == number
-        assert ("`index` counts anew in each split" in str(edit)) == ("index" in condition)
+        assert ("`index` starts at 0 in each split" in str(edit)) == ("index" in condition)
         assert sum(edit.num_episodes.values()) == number
 
 
@@ -562,7 +562,7 @@ def check_duplicates(robot, tmp_path):
     drop = dataclasses.replace(leak, duplicates="drop")
     edit = editing.prepare_edit(tmp_path / "first", [drop])
     assert edit.num_episodes == {"test": 5}
-    assert "in test and train: 5; the later ones are left out" in str(edit)
+    assert "in test and train: 5; the later duplicates are left out" in str(edit)
 
 
 def test_licenses_of_what_is_merged(robot, tmp_path):
@@ -703,7 +703,7 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     rlds.edit(robot, Keep(episodes=[0, 1]))
     said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
     assert "'steps > 5' chose 2 of 5, sha256:" in said
-    assert " when the recipe was made, but 1 of 2, sha256:" in said
+    assert " in the recipe, but 1 of 2, sha256:" in said
     for condition in (
         "steps > random()",
         "make_date(2020, 1, 1) < today()",
@@ -788,7 +788,7 @@ def test_statistics_of_others_are_not_kept_once_they_are_wrong(name, file, tmp_p
     for other in (file, "README.md"):
         (tmp_path / other).write_text("Mine.")
     edit = editing.prepare_edit(tmp_path, [Describe("license", "MIT")])
-    assert edit.stale == []
+    assert edit.stale_files == []
     rlds.edit(tmp_path, Describe("license", "MIT"))
     assert (tmp_path / file).exists()
     plan = str(editing.prepare_edit(tmp_path, [Delete(episodes=[0])]))

@@ -14,7 +14,7 @@ from minari.data_collector import EpisodeBuffer
 import rlds.sources
 from rlds import editing
 from rlds.editing import Add, Drop, Merge, Rename
-from rlds.editing.metadata_merging import merged
+from rlds.editing.metadata_merging import merge_metadata
 from rlds.sources.episode_fields import as_converted
 from rlds_ecosystem.model.nests import leaves_at, nest
 
@@ -89,8 +89,8 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
 )
 def test_two_ordinary_datasets_of_a_format_are_merged(place, values):
     a, b = (nest({place.format(name): value}) for name, value in zip("ab", values))
-    merged({"a": a, "b": b}, "error")
-    merged({"b": b, "a": a}, "error")
+    merge_metadata({"a": a, "b": b}, "error")
+    merge_metadata({"b": b, "a": a}, "error")
 
 
 def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):

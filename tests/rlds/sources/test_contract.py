@@ -11,10 +11,18 @@ from clip_source import TOP, ClipSource
 
 import rlds
 import rlds.feeds
-from rlds.editing.action_kinds import ActionsAs
-from rlds.editing.changes import Added, Change, Dropped, Filled, Renamed, WithMeaning, fields_of
-from rlds.editing.trimmed import Reflagged, Trimmed
-from rlds.editing.unifying import Unified
+from rlds.editing.action_kinds import ActionsView
+from rlds.editing.changes import (
+    AddView,
+    Change,
+    DropView,
+    FillView,
+    MeaningView,
+    RenameView,
+    fields_of,
+)
+from rlds.editing.trimming import FlagsView, TrimView
+from rlds.editing.unifying import UnifyView
 from rlds.feeds.materialising import Materialised
 from rlds.feeds.storage import CachedStorage, Storage
 from rlds.feeds.unified import UniformFields
@@ -145,12 +153,12 @@ def _restored(source):
 
 
 def _changes_of(source):
-    source = Dropped(source, "steps/action")
+    source = DropView(source, "steps/action")
     joints = lambda episode: episode.steps["observation"]["joints"]  # noqa: E731
-    source = Added(source, "steps/action", joints, source.read("train", 0))
+    source = AddView(source, "steps/action", joints, source.read("train", 0))
     for path, kind in (("observation/joints", ""), ("action", "absolute")):
-        source = WithMeaning(source, path, {"kind": kind, "unit": "rad", "names": ("x", "y")})
-    return ActionsAs(source, "delta")
+        source = MeaningView(source, path, {"kind": kind, "unit": "rad", "names": ("x", "y")})
+    return ActionsView(source, "delta")
 
 
 def _described(source):
@@ -191,16 +199,16 @@ VIEWS = {
     EncodedFrames: lambda source: EncodedFrames(FramesSource(source, [TOP]), "png", 90),
     ClipsSource: lambda source: ClipsSource(source, Video("h264", 30, fps=10), [TOP]),
     Change: lambda source: Change(source, fields_of(source)),
-    Renamed: lambda source: Renamed(source, "steps/action", "steps/grip"),
-    Dropped: lambda source: Dropped(source, "steps/action"),
-    WithMeaning: lambda source: WithMeaning(source, "steps/action", {"kind": "delta"}),
-    ActionsAs: _changes_of,
-    Filled: lambda source: Filled(source, "steps/action", 1, _ALL),
-    Added: lambda source: Added(source, "length", len, source.read("train", 0)),
-    Unified: lambda source: Unified(source, fields_of(source), {}),
+    RenameView: lambda source: RenameView(source, "steps/action", "steps/grip"),
+    DropView: lambda source: DropView(source, "steps/action"),
+    MeaningView: lambda source: MeaningView(source, "steps/action", {"kind": "delta"}),
+    ActionsView: _changes_of,
+    FillView: lambda source: FillView(source, "steps/action", 1, _ALL),
+    AddView: lambda source: AddView(source, "length", len, source.read("train", 0)),
+    UnifyView: lambda source: UnifyView(source, fields_of(source), {}),
     RenumberedSource: lambda source: RenumberedSource(source, {}),
-    Trimmed: lambda source: Trimmed(source, _NONE, _NONE - 1),
-    Reflagged: lambda source: Reflagged(source, _ALL),
+    TrimView: lambda source: TrimView(source, _NONE, _NONE - 1),
+    FlagsView: lambda source: FlagsView(source, _ALL),
     UniformFields: _uniform,
     WithColumn: lambda source: WithColumn(source, "more", np.zeros(40), np.array([0, 7, 21])),
 }
@@ -232,7 +240,7 @@ ANSWERS = {
         "images_as_png": "it is of the format, not of what was exported to it",
     },
     LabelledSource: {"options": "which labels there are"},
-    ActionsAs: {"options": "the kind of actions", "finite": "the action of before is dropped"},
+    ActionsView: {"options": "the kind of actions", "finite": "the action of before is dropped"},
     StandardizedSource: {
         **dict.fromkeys(("metadata", "options"), "how the standard is made"),
     },
@@ -244,14 +252,14 @@ ANSWERS = {
         "image_files": _FILES,
         "reads_rows": "a clip is encoded of all frames",
     },
-    Renamed: {"finite": "the field has another name"},
-    Dropped: {"finite": "a field that is gone is not checked"},
-    Trimmed: {"origin": "a trimmed episode has other rows, which reading it tells"},
+    RenameView: {"finite": "the field has another name"},
+    DropView: {"finite": "a field that is gone is not checked"},
+    TrimView: {"origin": "a trimmed episode has other rows, which reading it tells"},
     UniformFields: {"origin": "a step has values of several rows"},
 }
 
 
-_OTHER_FLAGS = JoinedSource, Reflagged, UniformFields
+_OTHER_FLAGS = JoinedSource, FlagsView, UniformFields
 
 
 def _asked_of(view, name, split):

@@ -9,8 +9,8 @@ from robot_source import RobotSource
 from toy_source import ToySource
 
 import rlds.sources
-from rlds.editing.changes import Added, Dropped, Filled, Renamed, fields_of
-from rlds.editing.trimmed import Reflagged, Trimmed
+from rlds.editing.changes import AddView, DropView, FillView, RenameView, fields_of
+from rlds.editing.trimming import FlagsView, TrimView
 from rlds.sources import About, Can, Episodes, Lengths, View
 from rlds.sources.joined_source import JoinedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
@@ -136,7 +136,7 @@ def test_differences_name_facts_and_fields(tmp_path):
     episodes = Episodes(ToySource(tmp_path, 3))
     one, two = episodes[0], dataclasses.replace(episodes[2], key="b", metadata={})
     steps = dict(two.steps, reward=two.steps["reward"].astype("f8"))
-    actual = list(differences(one, dataclasses.replace(two, steps=steps), but=["steps/action"]))
+    actual = list(differences(one, dataclasses.replace(two, steps=steps), skipped=["steps/action"]))
     assert f"key: {one.key!r} became 'b'" in actual
     assert "seed: missing" in actual
     assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in actual
@@ -150,12 +150,12 @@ def _halves(episode):
 VIEWS = {
     "selected": lambda source: SelectedSource(source, {"train": [2, 0, 1]}),
     "joined": lambda source: JoinedSource([Episodes(source), Episodes(source)], ["", "b/"]),
-    "renamed": lambda source: Renamed(source, "steps/action", "steps/command"),
-    "dropped": lambda source: Dropped(source, "steps/observation/state"),
-    "filled": lambda source: Filled(source, "steps/reward", 7, np.array([True, False, True])),
-    "added": lambda source: Added(source, "steps/halves", _halves, source.read("train", 0)),
-    "trimmed": lambda source: Trimmed(source, np.array([1, 0, 0]), np.array([4, -1, 5])),
-    "flagged": lambda source: Reflagged(source, np.array([True, False, False])),
+    "renamed": lambda source: RenameView(source, "steps/action", "steps/command"),
+    "dropped": lambda source: DropView(source, "steps/observation/state"),
+    "filled": lambda source: FillView(source, "steps/reward", 7, np.array([True, False, True])),
+    "added": lambda source: AddView(source, "steps/halves", _halves, source.read("train", 0)),
+    "trimmed": lambda source: TrimView(source, np.array([1, 0, 0]), np.array([4, -1, 5])),
+    "flagged": lambda source: FlagsView(source, np.array([True, False, False])),
 }
 
 
@@ -173,12 +173,12 @@ def _more(source, rng):
     views = [
         lambda: SelectedSource(source, {"some": rng.permutation(number)[:4]}, base_split=split),
         lambda: JoinedSource([Episodes(source, split)] * 2, ["", f"{rng.random()}/"]),
-        lambda: Filled(source, "steps/reward", float(rng.integers(9)), some),
-        lambda: Trimmed(source, np.zeros(number, int), np.where(some, 1, -1)),
-        lambda: Reflagged(source, some),
+        lambda: FillView(source, "steps/reward", float(rng.integers(9)), some),
+        lambda: TrimView(source, np.zeros(number, int), np.where(some, 1, -1)),
+        lambda: FlagsView(source, some),
     ]
     if not is_named:
-        views.append(lambda: Renamed(source, "steps/action", "steps/command"))
+        views.append(lambda: RenameView(source, "steps/action", "steps/command"))
     return views[rng.integers(len(views))]()
 
 

@@ -391,7 +391,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
             file.write_bytes(data)
 
     monkeypatch.setattr(DatasetFiles, "finish", damage)
-    with pytest.raises(ValueError, match=r"episode 0: what is read back differs"):
+    with pytest.raises(ValueError, match=r"episode 0: the data on disk differs"):
         export(path, "lerobot", tmp_path / "made")
     message = r"episode 0 \(.*: video/observation/images/top/clip: "
     with pytest.raises(ValueError, match=message):  # It is made of the values, not copied.

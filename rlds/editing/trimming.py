@@ -27,21 +27,21 @@ from rlds_ecosystem.model.columns import zeros_like
 from rlds_ecosystem.model.nests import root_of
 from tfds_files.columns import stack
 
-__all__ = ["Reflagged", "Trimmed"]
+__all__ = ["FlagsView", "TrimView"]
 
 _STEPS = f"{rlds.STEPS}/"
 _FLAGS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
 
 
-class Trimmed(View):
-    """A view of the episodes of one split, some of them trimmed to a range of steps.
+class TrimView(View):
+    """A view of the episodes of one split, with some of them trimmed to a range of steps.
 
-    Video clips stay as they are; the numbers of their first frames move.
+    Video clips do not change; only the index of their first frame does.
 
     Args:
       base: The source.
       begin: The first kept step of each episode, int64 of shape `[episodes]`.
-      end: The step after the last kept one; negative if no step is cut at the end.
+      end: The step after the last kept one; negative to keep the end.
     """
 
     def __init__(self, base: Source, begin: np.ndarray, end: np.ndarray) -> None:
@@ -66,18 +66,18 @@ class Trimmed(View):
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        touched: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
-        return touched
+        mask: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
+        return mask
 
     @override
     def values(
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
         begin, end = int(self._begin[index]), int(self._end[index])
-        at = self.locate(split, index)
+        location = self.locate(split, index)
         if begin <= 0 and end < 0:
-            return read_values(at, fields, rows)
-        episode, values = read_values(at, None if fields is None else {*fields, *_FLAGS})
+            return read_values(location, fields, rows)
+        episode, values = read_values(location, None if fields is None else {*fields, *_FLAGS})
         num_steps = num_steps_of(values)
         end = num_steps if end < 0 else min(end, num_steps)
         if begin >= end:
@@ -85,29 +85,29 @@ class Trimmed(View):
                 f"trim: no step of episode {episode.key!r} is left: it has {num_steps}, got "
                 f"{begin}:{end}"
             )
-        trimmed = _trimmed(values, begin, end, is_cut=end < num_steps)
+        trimmed = _trim(values, begin, end, is_cut=end < num_steps)
         trimmed |= _step_flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
         origin, first = episode.origin, episode.origin.begin
-        num_rows = origin.end - first  # With the final observation, or without.
+        num_rows = origin.end - first  # With or without the final observation.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
             origin = Origin(origin.file, first + begin, first + min(end, num_rows))
         return dataclasses.replace(episode, origin=origin), select_rows(trimmed, rows)
 
 
-class Reflagged(View):
-    """A view of the episodes of one split, some with step flags recomputed from step positions.
+class FlagsView(View):
+    """A view of the episodes of one split, with step flags of some recomputed from step positions.
 
     Args:
       base: The source.
-      chosen: A mask of the episodes with recomputed flags.
+      mask: A mask of the episodes with recomputed flags.
     """
 
     keeps_values, uses_all_steps = True, True
     changed_paths = _FLAGS
 
-    def __init__(self, base: Source, chosen: np.ndarray) -> None:
+    def __init__(self, base: Source, mask: np.ndarray) -> None:
         super().__init__(base)
-        self._chosen = chosen
+        self._mask = mask
 
     @property
     @override
@@ -116,8 +116,8 @@ class Reflagged(View):
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        chosen: np.ndarray = self._chosen[episodes]
-        return chosen
+        mask: np.ndarray = self._mask[episodes]
+        return mask
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
@@ -129,13 +129,13 @@ class Reflagged(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        if not self._chosen[rows.episode_index]:
+        if not self._mask[rows.episode_index]:
             return values
         return values | _step_flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
 
 
-def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
-    """Returns the columns of a range of steps; video clips stay, and their first frame moves."""
+def _trim(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
+    """Selects a range of steps. Video clips do not change, except the index of the first frame."""
     trimmed = {
         path: _stacked_column(value[begin:end]) if path.startswith(_STEPS) else value
         for path, value in values.items()
@@ -158,9 +158,9 @@ def _trimmed(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -
 
 def _stacked_column(column: Any) -> Any:
     """Returns a column of arrays as one array, if the remaining rows have one shape."""
-    is_of_arrays = isinstance(column, np.ndarray) and column.dtype == object
-    is_of_arrays = is_of_arrays and isinstance(column.flat[0], np.ndarray)
-    return stack(list(column)) if is_of_arrays else column
+    is_ragged = isinstance(column, np.ndarray) and column.dtype == object
+    is_ragged = is_ragged and isinstance(column.flat[0], np.ndarray)
+    return stack(list(column)) if is_ragged else column
 
 
 def _step_flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
