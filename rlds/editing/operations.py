@@ -269,8 +269,8 @@ class Add(Operation):
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
-      function: A function, or its name as `module:function`. It takes a `SourceEpisode`, and returns
-        a value, or a column with a row for each step.
+      function: A function, or its name as `module:function`. It takes a `SourceEpisode`, and
+        returns a value, or a column with a row for each step.
     """
 
     do = "add"
