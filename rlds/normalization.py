@@ -154,7 +154,7 @@ def check_field(
 ) -> None:
     """Checks that a field of the data is such as the statistics are of."""
     if not kind.is_numeric:
-        raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.what}.")
+        raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.description}.")
     check_shape(shape, field, repr(name), caller)
 
 
@@ -184,7 +184,7 @@ def _over_fields(
             field_names = sorted(columns)
             raise KeyError(f"{caller}: there is no field {name!r}. The fields are {field_names}.")
         column = columns[name]
-        check_field(FieldType.of(column), column.shape, statistics[name], name, caller)
+        check_field(FieldType.from_column(column), column.shape, statistics[name], name, caller)
     return map_named_leaves(
         lambda name, leaf: of_field(leaf, statistics[name], name) if name in names else leaf, data
     )

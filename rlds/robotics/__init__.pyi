@@ -3,9 +3,9 @@ from rlds.robotics.registry import Dimension as Dimension
 from rlds.robotics.registry import Disagreement as Disagreement
 from rlds.robotics.registry import Gripper as Gripper
 from rlds.robotics.registry import find_meaning as find_meaning
-from rlds.robotics.registry import known_datasets as known_datasets
 from rlds.robotics.registry import meaning_of as meaning_of
 from rlds.robotics.registry import register as register
+from rlds.robotics.registry import registered_datasets as registered_datasets
 from rlds.robotics.rules import binarize as binarize
 from rlds.robotics.rules import euler as euler
 from rlds.robotics.rules import rel2abs as rel2abs

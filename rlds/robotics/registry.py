@@ -24,10 +24,10 @@ __all__ = [
     "Gripper",
     "find_meaning",
     "is_misspelled",
-    "known_datasets",
     "meaning_from",
     "meaning_of",
     "register",
+    "registered_datasets",
 ]
 
 CONFIDENCE = {
@@ -305,10 +305,10 @@ def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> Datase
     return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_by_user(entry)})
 
 
-def known_datasets() -> list[str]:
+def registered_datasets() -> list[str]:
     """Returns the names of the registered datasets.
 
-    >>> len(known_datasets()) >= 60, "droid" in known_datasets()
+    >>> len(registered_datasets()) >= 60, "droid" in registered_datasets()
     (True, True)
     """
     return list(_entries())

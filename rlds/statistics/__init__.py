@@ -1,4 +1,4 @@
-"""Statistics of the fields of a dataset: computed in one pass, merged, stored, read.
+"""Statistics of the fields of a dataset: one-pass computation, merging, storage.
 
 `compute_statistics` takes episodes of NumPy columns, without TensorFlow;
 `rlds.transformations.compute_statistics` takes a `tf.data` dataset, with the same result.
@@ -34,27 +34,26 @@ _NUM_TRAJECTORIES = "num_trajectories"
 _PLACEHOLDERS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
 # The number of steps in a call of NumPy, which amortizes the constant cost of calls.
 _BATCH_SIZE = 4096
-# The share of episodes with nonzero last actions from which on a warning is given.
+# The smallest share of episodes with nonzero last actions that causes a warning.
 _NOTICEABLE = 0.1
-# The printed table: its width, the largest number of shown elements, the least width of names.
+# The printed table: its width, the largest number of shown elements, the smallest width of names.
 _WIDTH, _MAX_ELEMENTS, _MIN_NAME = 100, 8, 8
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldStatistics:
-    """Statistics of the values of a field, for each element of it.
+    """Statistics of each element of a field.
 
     Attributes:
-      count: the number of values, int64. This and the following have the shape of the field.
-      mean: the mean, float64. NaN if there were no values, or a value was NaN; likewise the
-        following attributes.
+      count: the number of values, int64. All arrays have the shape of the field.
+      mean: the mean, float64. `mean` and all further statistics are NaN without values, or if a
+        value was NaN.
       squares: the sum of the squared distances from the mean.
-      min: the least value.
+      min: the smallest value.
       max: the largest value.
-      mask: whether to normalize the element (see `normalize`).
-      quantiles: the quantiles that were requested, by q.
-      quantile_error: the value of quantile q is the exact quantile of some q', whose distance from
-        q is at most this.
+      mask: True for elements to normalize (see `normalize`).
+      quantiles: the requested quantiles, by q.
+      quantile_error: the largest |q - q'|, where the value of quantile q is the exact quantile q'.
       ddof: the standard deviation has the divisor count - ddof.
     """
 
@@ -67,7 +66,7 @@ class FieldStatistics:
     quantiles: Mapping[float, np.ndarray] = dataclasses.field(default_factory=dict)
     quantile_error: float = 0.0
     ddof: int = 0
-    # One sketch for all elements, or one for each element if values were masked individually.
+    # One sketch for all elements; with masks of individual values, one for each element.
     _sketches: tuple[QuantileSketch, ...] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -84,21 +83,21 @@ class FieldStatistics:
         return _table({"": self})
 
     def merge(self, other: "FieldStatistics") -> "FieldStatistics":
-        """Returns the statistics of the values of both.
+        """Returns the statistics of the combined values.
 
-        The result has quantiles only if neither was read from JSON.
+        The result has no quantiles if one of the statistics was read from JSON.
 
         Raises:
           ValueError: if the shapes, the masks or the divisors differ.
         """
-        mine, theirs = self.mean.shape, other.mean.shape
-        if mine != theirs:
+        shape, other_shape = self.mean.shape, other.mean.shape
+        if shape != other_shape:
             raise ValueError(
-                f"The statistics have fields of the shapes {mine} and {theirs}, expected one."
+                f"The statistics have fields of the shapes {shape} and {other_shape}, expected one."
             )
         if self.ddof != other.ddof:
             raise ValueError(
-                f"The statistics have ddof {self.ddof} and {other.ddof}, expected equal ones."
+                f"The statistics have ddof {self.ddof} and {other.ddof}, expected equal values."
             )
         if not np.array_equal(self.mask, other.mask):
             raise ValueError("The statistics have different normalization masks.")
@@ -106,12 +105,12 @@ class FieldStatistics:
             return other
         if not np.any(other.count):
             return self
-        merged = _merged(self, other)
+        merged = _merge(self, other)
         if not self._sketches or len(self._sketches) != len(other._sketches):
             return merged
         sketches = copy.deepcopy(self._sketches)
-        for sketch, added in zip(sketches, other._sketches):
-            sketch.merge(added)
+        for sketch, other_sketch in zip(sketches, other._sketches):
+            sketch.merge(other_sketch)
         return _with_quantiles(merged, sketches, tuple(self.quantiles))
 
 
@@ -119,15 +118,15 @@ class FieldStatistics:
 class Statistics:
     """The statistics of a dataset, by field.
 
-    `statistics["observation/state"]` has the statistics of a field. `one + other` describes the
-    data of both. Printed, statistics are a table.
+    `statistics["observation/state"]` has the statistics of a field. `a + b` has the statistics of
+    the combined data. Statistics are printed as a table.
 
     Attributes:
       fields: the statistics of each field, by its path.
-      num_transitions: the number of actions; placeholders do not count.
+      num_transitions: the number of actions, without placeholders.
       num_trajectories: the number of episodes.
-      num_unmarked_last_actions: the number of episodes whose last action or reward is not zero, but
-        counted as a placeholder, because they have no `final_observation_known`.
+      num_unmarked_last_actions: the number of episodes without `final_observation_known` whose last
+        action or reward was skipped as a placeholder, but is not zero.
     """
 
     fields: Mapping[str, FieldStatistics]
@@ -156,7 +155,7 @@ class Statistics:
         return f"{self._sizes()}\n{_table(self.fields)}"
 
     def rows(self) -> list[list[str]]:
-        """The cells of the printed table: the headings, then a row for each element.
+        """Returns the cells of the printed table: the headings, then a row for each element.
 
         A row for several omitted elements has one cell.
         """
@@ -169,7 +168,7 @@ class Statistics:
         return self.merge(other)
 
     def merge(self, other: "Statistics") -> "Statistics":
-        """Returns the statistics of the data of both.
+        """Returns the statistics of the combined data.
 
         Raises:
           ValueError: if the fields differ, or their shapes, masks or ddof.
@@ -198,14 +197,14 @@ class Statistics:
         dataset_name: str | None = None,
         rename: Mapping[str, str] | None = None,
     ) -> str:
-        """Returns the statistics in the JSON format that Octo and OpenVLA read.
+        """Returns the statistics in the JSON format of Octo and OpenVLA.
 
         Each field becomes an object with mean, std, min, max, mask, count, and each quantile under
-        both of its names, such as q01 and p01.
+        two names, such as q01 and p01.
 
         Args:
           dataset_name: the key of the statistics in the JSON, as OpenVLA expects it.
-          rename: other names for fields, such as `{"observation/state": "proprio"}`.
+          rename: new names of fields, such as `{"observation/state": "proprio"}`.
 
         >>> steps = {"action": np.array([1.0, 3.0, 0.0]), "is_last": np.array([False, False, True])}
         >>> text = compute_statistics([{"steps": steps}]).to_json(dataset_name="toy")
@@ -226,11 +225,11 @@ class Statistics:
 
     @classmethod
     def from_json(cls, text: str, *, dataset_name: str | None = None) -> "Statistics":
-        """Reads statistics that `to_json`, Octo or OpenVLA wrote.
+        """Reads statistics of `to_json`, Octo or OpenVLA.
 
         Args:
           text: the content of the file.
-          dataset_name: the key of the statistics, if the file has those of several datasets.
+          dataset_name: the key of the statistics, if the file has statistics of several datasets.
 
         Raises:
           ValueError: if the file has no such statistics.
@@ -239,14 +238,14 @@ class Statistics:
             content = json.loads(text)
         except ValueError as error:
             raise ValueError(f"from_json: expected JSON, got {text!r:.100}: {error}") from error
-        is_filed = isinstance(content, dict) and not any(map(_is_field, content.values()))
-        if is_filed and dataset_name is None and len(content) == 1:
+        is_by_dataset = isinstance(content, dict) and not any(map(_is_field, content.values()))
+        if is_by_dataset and dataset_name is None and len(content) == 1:
             (content,) = content.values()
-        elif is_filed:
+        elif is_by_dataset:
             if dataset_name not in content:
                 raise ValueError(
                     f"from_json: there are statistics of the datasets {sorted(content)}, not of "
-                    f"{dataset_name!r}. Pass one of them as dataset_name."
+                    f"{dataset_name!r}. Pass one of these names as dataset_name."
                 )
             content = content[dataset_name]
         if not isinstance(content, dict) or not any(map(_is_field, content.values())):
@@ -270,34 +269,34 @@ def compute_statistics(
     include_last_action: bool | None = None,
     finite_only: bool = False,
 ) -> Statistics:
-    """Describes the fields of episodes, which are read once, in constant memory.
+    """Computes the statistics of fields in one pass over episodes, in constant memory.
 
-    Everything but the quantiles is float64. Quantiles are exact up to 8191 values; of n values the
-    quantile q is the exact one of some q' that is less than log2(n / 8192) / 16384 + 0.0002 off.
+    All statistics except the quantiles are float64. Quantiles are exact up to 8191 values; of n
+    values the quantile q is the exact quantile q' with
+    |q - q'| < log2(n / 8192) / 16384 + 0.0002.
 
     Args:
       episodes: episodes whose steps are columns, which may be nested: arrays with a leading time
         axis. The steps need `is_last`.
-      fields: names of the fields to describe ("action", "observation/state"; a name stands for all
-        that is nested in it). Action, reward and discount do not count in the last step, where they
-        are placeholders (unless the episode says that its final observation is not known). If None:
-        observation, action and reward, as far as the steps have them, without texts and images.
+      fields: names of fields ("action", "observation/state") or of groups of fields. Action, reward
+        and discount do not count in the last step, where they are placeholders (unless
+        `final_observation_known` of the episode is False). If None: observation, action and reward
+        without texts and images.
       quantiles: the quantiles to compute, as numbers from 0 to 1.
       ddof: the divisor of the variance is n - ddof.
       masks: masks of the elements to normalize, by field; all by default.
       include_last_action: see `rlds.transformations.compute_statistics`.
-      finite_only: whether NaN and infinite values are left out; `FieldStatistics.count` is less
-        where there are some.
+      finite_only: whether NaN and infinite values are left out, also of `FieldStatistics.count`.
 
     Returns:
-      The statistics. Values that are NaN are reported by a `RuntimeWarning` and make the statistics
-      of their element NaN, unless `finite_only`.
+      The statistics. Without `finite_only`, the statistics of an element with a NaN are NaN, and a
+      `RuntimeWarning` reports it.
 
     Raises:
       KeyError: if a field is missing.
       TypeError: if a field is not numeric, or an episode has no columns.
-      ValueError: if a quantile or a mask does not fit, there are no episodes, or a field has
-        another shape in another episode.
+      ValueError: if a quantile or a mask is invalid, there are no episodes, or the shape of a field
+        differs between episodes.
 
     >>> steps = {"action": np.array([1.0, 3.0, 0.0]), "is_last": np.array([False, False, True])}
     >>> statistics = compute_statistics([{"steps": steps}], ["action"], quantiles=[0.25])
@@ -307,45 +306,45 @@ def compute_statistics(
     >>> statistics.num_transitions, statistics.num_trajectories
     (2, 1)
     """
-    described: StatisticsPass | None = None
-    waiting: list[_Batch] = []
-    num_waiting = 0
-    for number, episode in enumerate(episodes):
-        columns = _columns_of(episode, number)
-        if described is None:
-            types = {name: FieldType.of(column) for name, column in columns.items()}
+    statistics_pass: StatisticsPass | None = None
+    pending: list[_Batch] = []
+    num_pending = 0
+    for index, episode in enumerate(episodes):
+        columns = _columns_of(episode, index)
+        if statistics_pass is None:
+            types = {name: FieldType.from_column(column) for name, column in columns.items()}
             shapes = {name: columns[name].shape[1:] for name in choose_fields(fields, types)}
-            described = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
-        waiting.append(_batch_of(episode, columns, shapes, number, bool(include_last_action)))
-        num_waiting += len(waiting[-1].is_last)
-        if num_waiting >= _BATCH_SIZE:
-            described.add(*_joined(waiting, finite_only))
-            waiting, num_waiting = [], 0
-    if described is None:
+            statistics_pass = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
+        pending.append(_batch_of(episode, columns, shapes, index, bool(include_last_action)))
+        num_pending += len(pending[-1].is_last)
+        if num_pending >= _BATCH_SIZE:
+            statistics_pass.add(*_join(pending, finite_only))
+            pending, num_pending = [], 0
+    if statistics_pass is None:
         raise ValueError(f"{_CALLER}: there are no episodes.")
-    if waiting:
-        described.add(*_joined(waiting, finite_only))
-    statistics = described.result()
+    if pending:
+        statistics_pass.add(*_join(pending, finite_only))
+    statistics = statistics_pass.result()
     if include_last_action is None:
         warn_of_last_actions(statistics)
     return statistics
 
 
 class FieldType(NamedTuple):
-    """The type of a field, which decides whether statistics describe it.
+    """The type of a field, which determines if it has statistics.
 
     Attributes:
-      is_numeric: whether it holds real numbers or booleans.
-      is_image: whether it is an image, which is not described unless it is requested.
-      what: a description for messages.
+      is_numeric: whether the field holds real numbers or booleans.
+      is_image: whether the field holds images, which have statistics only if requested.
+      description: a description for messages.
     """
 
     is_numeric: bool
     is_image: bool
-    what: str
+    description: str
 
     @classmethod
-    def of(cls, column: np.ndarray) -> "FieldType":
+    def from_column(cls, column: np.ndarray) -> "FieldType":
         """Returns the type of a column of steps."""
         shape = column.shape[1:]
         is_image = column.dtype == np.uint8 and len(shape) >= 3
@@ -353,7 +352,7 @@ class FieldType(NamedTuple):
 
 
 def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) -> list[str]:
-    """Returns the paths of the fields to describe.
+    """Returns the paths of the fields with statistics.
 
     Args:
       fields: see `compute_statistics`.
@@ -364,48 +363,49 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
       TypeError: if a field is not numeric.
     """
     if fields is None:
-        usual = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD)
-        chosen = [
-            name
-            for name, kind in types.items()
-            if name.split("/")[0] in usual and kind.is_numeric and not kind.is_image
+        defaults = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD)
+        all_paths = [
+            path
+            for path, kind in types.items()
+            if path.split("/")[0] in defaults and kind.is_numeric and not kind.is_image
         ]
-        if not chosen:
-            raise KeyError(f"{_CALLER}: none of {usual} in {sorted(types)} has numbers.")
-        return chosen
-    chosen = []
+        if not all_paths:
+            raise KeyError(f"{_CALLER}: none of {defaults} in {sorted(types)} has numbers.")
+        return all_paths
+    all_paths = []
     for name in [fields] if isinstance(fields, str) else fields:
         paths = [path for path in types if f"{path}/".startswith(f"{name}/")]
         if not paths:
             raise KeyError(f"{_CALLER}: there is no field {name!r}. The fields are {list(types)}.")
-        chosen += paths
-    for name in chosen:
-        if not types[name].is_numeric:
-            raise TypeError(f"{_CALLER}: field {name!r} must be numeric, got {types[name].what}.")
-    return list(dict.fromkeys(chosen))
+        all_paths += paths
+    for path in all_paths:
+        if not types[path].is_numeric:
+            got = types[path].description
+            raise TypeError(f"{_CALLER}: field {path!r} must be numeric, got {got}.")
+    return list(dict.fromkeys(all_paths))
 
 
 def are_valid(fields: Iterable[str], is_last: Any) -> dict[str, Any]:
     """Returns masks of the valid values of fields that hold placeholders in the last step.
 
     Args:
-      fields: the paths of fields; those that have no placeholders are not in the result.
+      fields: the paths of fields; the result has only fields with placeholders.
       is_last: a mask of the last steps, an array or a tensor.
     """
     return {name: ~is_last for name in fields if name.split("/")[0] in _PLACEHOLDERS}
 
 
 class StatisticsPass:
-    """Describes batch after batch of the steps of a dataset.
+    """Computes the statistics of batches of steps.
 
     Args:
       shapes: the shapes of the fields, by their paths.
       quantiles: see `compute_statistics`.
-      ddof: likewise.
-      masks: likewise.
+      ddof: see `compute_statistics`.
+      masks: see `compute_statistics`.
 
     Raises:
-      ValueError: if a quantile or a mask does not fit.
+      ValueError: if a quantile or a mask is invalid.
     """
 
     def __init__(
@@ -428,7 +428,7 @@ class StatisticsPass:
             )
         self._quantiles = quantiles
         self._total = {
-            name: _nothing(shape, _mask_of(name, shape, masks or {}), ddof)
+            name: _empty_statistics(shape, _mask_of(name, shape, masks or {}), ddof)
             for name, shape in shapes.items()
         }
         self._sketches: dict[str, tuple[QuantileSketch, ...]] = {}
@@ -446,8 +446,7 @@ class StatisticsPass:
 
         Args:
           data: the values of each field, [steps, ...].
-          valid: whether the values of a field count, for each step or each value; where it is not
-            given, they do.
+          valid: masks of the steps or values that count, by field; in other fields, all values count.
           is_last: a mask of the steps with a placeholder as action.
           is_unmarked: a mask of the placeholders in episodes without `final_observation_known`.
           num_episodes: the number of episodes that begin in the batch.
@@ -455,14 +454,14 @@ class StatisticsPass:
         self._num_transitions += int(np.count_nonzero(~is_last))
         self._num_trajectories += num_episodes
         self._num_unmarked += _num_real(data, is_unmarked)
-        for name, before in self._total.items():
+        for name, total in self._total.items():
             columns, where = _columns(data[name], valid.get(name))
-            self._total[name] = _merged(before, _described(before, columns, where))
+            self._total[name] = _merge(total, _statistics_of(total, columns, where))
             if self._quantiles:
                 self._sketches[name] = _add_values(self._sketches.get(name), columns, where)
 
     def result(self) -> Statistics:
-        """The statistics of all batches; a warning reports values that are not finite."""
+        """Returns the statistics of all batches; warns of values that are not finite."""
         total = self._total
         if self._quantiles:
             total = {
@@ -484,19 +483,19 @@ class _Batch(NamedTuple):
     num_episodes: int
 
 
-def _columns_of(episode: Any, number: int) -> dict[str, np.ndarray]:
-    """The columns of an episode by their paths."""
+def _columns_of(episode: Any, index: int) -> dict[str, np.ndarray]:
+    """Returns the columns of an episode, by path."""
     steps = episode.get(rlds_types.STEPS) if isinstance(episode, Mapping) else None
     if not isinstance(steps, Mapping):
         got = f"a {type(episode if steps is None else steps).__name__}"
         raise TypeError(
-            f"{_CALLER}: episode {number} must be a dict whose 'steps' are a dict of columns, got "
-            f"{got}. For a tf.data.Dataset there is rlds.transformations.compute_statistics."
+            f"{_CALLER}: episode {index} must be a dict whose 'steps' are a dict of columns, got "
+            f"{got}. For a tf.data.Dataset, call rlds.transformations.compute_statistics."
         )
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(steps)}
     if rlds_types.IS_LAST not in columns:
         raise KeyError(
-            f"{_CALLER}: the steps of episode {number} have no field {rlds_types.IS_LAST!r}, only "
+            f"{_CALLER}: the steps of episode {index} have no field {rlds_types.IS_LAST!r}, only "
             f"{sorted(columns)}; without it placeholders look like real values."
         )
     return columns
@@ -506,7 +505,7 @@ def _batch_of(
     episode: Mapping[str, Any],
     columns: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
-    number: int,
+    index: int,
     include_last_action: bool,
 ) -> _Batch:
     is_last = columns[rlds_types.IS_LAST].astype(np.bool_)
@@ -519,41 +518,42 @@ def _batch_of(
         got = columns[name].shape if name in columns else None
         if got != expected:
             raise ValueError(
-                f"{_CALLER}: field {name!r} of episode {number} has the shape {got}, expected "
+                f"{_CALLER}: field {name!r} of episode {index} has the shape {got}, expected "
                 f"{expected}."
             )
         data[name] = columns[name]
     return _Batch(data, are_valid(data, is_last), is_last, is_last & (not is_marked), 1)
 
 
-def _joined(batches: Sequence[_Batch], finite_only: bool) -> _Batch:
-    def join(parts: Sequence[Any]) -> Any:
-        if isinstance(parts[0], np.ndarray):
-            return np.concatenate(parts)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _join(batches: Sequence[_Batch], finite_only: bool) -> _Batch:
+    def concatenate(items: Sequence[Any]) -> Any:
+        if isinstance(items[0], np.ndarray):
+            return np.concatenate(items)
+        return {name: np.concatenate([item[name] for item in items]) for name in items[0]}
 
-    data, valid, is_last, is_unmarked, nums = zip(*batches)
-    batch = _Batch(join(data), join(valid), join(is_last), join(is_unmarked), sum(nums))
-    return batch._replace(valid=_finite(batch)) if finite_only else batch
+    *columns, counts = zip(*batches)
+    data, valid, is_last, is_unmarked = map(concatenate, columns)
+    batch = _Batch(data, valid, is_last, is_unmarked, sum(counts))
+    return batch._replace(valid=_finite_values(batch)) if finite_only else batch
 
 
-def _finite(batch: _Batch) -> dict[str, np.ndarray]:
-    """Returns masks of the values that count, without those that are not finite."""
+def _finite_values(batch: _Batch) -> dict[str, np.ndarray]:
+    """Returns masks of the valid finite values."""
     valid = dict(batch.valid)
     for name, values in batch.data.items():
         finite = np.isfinite(values)
         if not finite.all():
-            of_steps = valid.get(name, np.True_)
-            valid[name] = finite & of_steps.reshape(-1, *[1] * (finite.ndim - 1))
+            steps = valid.get(name, np.True_)
+            valid[name] = finite & steps.reshape(-1, *[1] * (finite.ndim - 1))
     return valid
 
 
 def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
     """Warns if actions that were left out as placeholders do not look like placeholders."""
-    number, total = statistics.num_unmarked_last_actions, statistics.num_trajectories
-    if number and number >= _NOTICEABLE * total:
+    count, total = statistics.num_unmarked_last_actions, statistics.num_trajectories
+    if count and count >= _NOTICEABLE * total:
         warnings.warn(
-            f"{_CALLER}: in {number} of {total} episodes the last action or reward is not zero. It "
+            f"{_CALLER}: in {count} of {total} episodes the last action or reward is not zero. It "
             "does not count: if the last step is the final observation, its action is a "
             "placeholder. If the values are real, pass include_last_action=True, which counts the "
             "last step of all episodes as Octo and OpenVLA do, or store "
@@ -569,8 +569,8 @@ def _num_real(data: Mapping[str, np.ndarray], is_placeholder: np.ndarray) -> int
     is_real = np.zeros(len(rows), np.bool_)
     for name, column in data.items():
         if name.split("/")[0] in (rlds_types.ACTION, rlds_types.REWARD):
-            is_there = np.abs(column[rows].astype(np.float64)) > 0  # NaN counts as zero.
-            is_real |= is_there.any(axis=tuple(range(1, is_there.ndim)))
+            is_nonzero = np.abs(column[rows].astype(np.float64)) > 0  # NaN counts as zero.
+            is_real |= is_nonzero.any(axis=tuple(range(1, is_nonzero.ndim)))
     return int(np.count_nonzero(is_real))
 
 
@@ -584,17 +584,17 @@ def _mask_of(name: str, shape: tuple[int, ...], masks: Mapping[str, Any]) -> np.
         ) from error
 
 
-def _nothing(shape: tuple[int, ...], mask: np.ndarray, ddof: int) -> FieldStatistics:
-    """The statistics of no values."""
+def _empty_statistics(shape: tuple[int, ...], mask: np.ndarray, ddof: int) -> FieldStatistics:
+    """Returns the statistics of no values."""
     nan = np.full(shape, np.nan)
     count = np.zeros(shape, np.int64)
     return FieldStatistics(count, nan, np.zeros(shape), nan, nan, mask, ddof=ddof)
 
 
 def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """The values of each element of a field, and a mask of the valid ones.
+    """Returns the values of each element of a field, and a mask of the valid values.
 
-    NumPy is several times faster at rows of many values than at columns of few values.
+    NumPy is several times faster for rows of many values than for columns of few values.
 
     Args:
       data: the values of a batch, [steps, ...].
@@ -609,14 +609,14 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
     if valid is not None and valid.ndim == 1:
         rows = rows if valid.all() else rows[valid]
     elif valid is not None:
-        of_values = valid.reshape(len(data), *[1] * (data.ndim - valid.ndim), *valid.shape[1:])
-        where = np.broadcast_to(of_values, data.shape).reshape(rows.shape).T
+        values = valid.reshape(len(data), *[1] * (data.ndim - valid.ndim), *valid.shape[1:])
+        where = np.broadcast_to(values, data.shape).reshape(rows.shape).T
     dtype = rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64
     return rows.T.astype(dtype, order="C"), where
 
 
-def _described(template: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
-    """The statistics of columns of values, without their quantiles.
+def _statistics_of(template: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
+    """Returns the statistics of columns of values, without their quantiles.
 
     NumPy takes a quarter of the time of TensorFlow.
     """
@@ -629,21 +629,19 @@ def _described(template: FieldStatistics, columns: np.ndarray, where: Any) -> Fi
     low = np.min(columns, axis=1, initial=np.inf, where=where)
     high = np.max(columns, axis=1, initial=-np.inf, where=where)
 
-    def of_shape(numbers: np.ndarray) -> np.ndarray:
-        return numbers.reshape(template.mean.shape)
-
+    shape = template.mean.shape
     return dataclasses.replace(
         template,
-        count=of_shape(count),
-        mean=of_shape(mean),
-        squares=of_shape(squares),
-        min=of_shape(np.where(count > 0, low, np.nan)),
-        max=of_shape(np.where(count > 0, high, np.nan)),
+        count=count.reshape(shape),
+        mean=mean.reshape(shape),
+        squares=squares.reshape(shape),
+        min=np.where(count > 0, low, np.nan).reshape(shape),
+        max=np.where(count > 0, high, np.nan).reshape(shape),
     )
 
 
-def _merged(one: FieldStatistics, other: FieldStatistics) -> FieldStatistics:
-    """The merged statistics of a field, without quantiles."""
+def _merge(one: FieldStatistics, other: FieldStatistics) -> FieldStatistics:
+    """Returns the merged statistics of a field, without quantiles."""
     count = one.count + other.count
     weight = other.count / np.maximum(count, 1)
     delta = np.where((one.count > 0) & (other.count > 0), other.mean - one.mean, 0.0)
@@ -689,11 +687,11 @@ def _with_quantiles(
     is_defined = (field.count > 0) & ~np.isnan(field.mean)
 
     # A field without values has no sketches.
-    nothing = [np.full(field.mean.size, np.nan) for _ in quantiles]
-    of_sketches = [sketch.quantiles(quantiles) for sketch in sketches] or [nothing]
+    defaults = [np.full(field.mean.size, np.nan) for _ in quantiles]
+    by_sketch = [sketch.quantiles(quantiles) for sketch in sketches] or [defaults]
     values = {
-        q: np.where(is_defined, np.concatenate(parts).reshape(field.mean.shape), np.nan)
-        for q, *parts in zip(quantiles, *of_sketches)
+        q: np.where(is_defined, np.concatenate(arrays).reshape(field.mean.shape), np.nan)
+        for q, *arrays in zip(quantiles, *by_sketch)
     }
 
     return dataclasses.replace(
@@ -726,7 +724,7 @@ def _percent(q: float) -> str:
 
 
 def _to_plain(field: FieldStatistics) -> dict[str, Any]:
-    """The statistics of a field in the types of JSON."""
+    """Returns the statistics of a field in the types of JSON."""
     plain = {name: getattr(field, name).tolist() for name in ("mean", "std", "min", "max")}
     for q, values in field.quantiles.items():
         plain[f"q{_percent(q)}"] = plain[f"p{_percent(q)}"] = values.tolist()
@@ -749,7 +747,7 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
 
     mean = np.asarray(plain["mean"], np.float64)
     ddof = int(plain.get("ddof", 0))
-    # The default for an unknown number is the least one that a standard deviation needs.
+    # The default of a missing count is the smallest one with a standard deviation.
     count = array("count", num_transitions or ddof + 1).astype(np.int64)
     quantiles = {
         float(f"{float(key[1:]) / 100:.12g}"): array(key)
@@ -770,7 +768,7 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
 
 
 def _table(fields: Mapping[str, FieldStatistics]) -> str:
-    """The statistics as aligned text, at most 100 characters wide; see `_rows_of`."""
+    """Returns the statistics as aligned text, at most 100 characters wide; see `_rows_of`."""
     rows = _rows_of(fields)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     widths[0] = min(widths[0], max(_MIN_NAME, _WIDTH - sum(width + 2 for width in widths[1:])))
@@ -778,10 +776,10 @@ def _table(fields: Mapping[str, FieldStatistics]) -> str:
 
 
 def _rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
-    """The cells of the table, the headings first.
+    """Returns the cells of the table, the headings first.
 
-    Large fields have rows for their first and last elements only; of many quantiles, the outermost
-    are shown.
+    Large fields have rows for their first and last elements only. Only the smallest and the largest
+    quantile are shown.
     """
     quantiles = sorted({q for field in fields.values() for q in field.quantiles})
     shown = [q for q in quantiles if q in (quantiles[0], quantiles[-1])]
@@ -815,8 +813,8 @@ def _rows_of_field(
 
 
 def _padded(row: list[str], widths: list[int]) -> Iterator[str]:
-    name, *numbers = row
+    name, *cells = row
     if len(name) > widths[0]:  # The end of a path is more specific than its beginning.
         name = "…" + name[len(name) - widths[0] + 1 :]
     yield name.ljust(widths[0])
-    yield from (number.rjust(width) for number, width in zip(numbers, widths[1:]))
+    yield from (cell.rjust(width) for cell, width in zip(cells, widths[1:]))

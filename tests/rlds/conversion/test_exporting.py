@@ -167,7 +167,7 @@ def test_an_export_to_a_full_disk_names_the_target_and_leaves_nothing(table, tmp
     monkeypatch.setattr(TableExport, "write", write)
     with pytest.raises(OSError, match=f"No space left .*: '{tmp_path / 'made'}'\n") as error:
         export(path, "table", tmp_path / "made")
-    assert "Free some, or write to another disk" in error.value.__notes__[0]
+    assert "Free disk space, or write to another disk" in error.value.__notes__[0]
     assert [found.name for found in tmp_path.iterdir()] == ["raw"]
 
 

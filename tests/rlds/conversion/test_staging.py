@@ -290,8 +290,8 @@ class Waiting(ManyEpisodes):
     ("first", "second", "error"),
     [
         ({"jobs": 1}, {"jobs": 1}, r"made\.h5: another process.* is writing it"),
-        ({"jobs": 1}, {"part": (1, 2)}, r"h5\.parts: another process.* is writing parts there"),
-        ({"part": (2, 2)}, {"jobs": 1}, r"h5\.parts: another process.* is writing parts there"),
+        ({"jobs": 1}, {"part": (1, 2)}, r"h5\.parts: another process.* is writing parts here"),
+        ({"part": (2, 2)}, {"jobs": 1}, r"h5\.parts: another process.* is writing parts here"),
         ({"part": (2, 2)}, {"part": (1, 2)}, ""),
     ],
 )
@@ -389,7 +389,7 @@ def test_what_the_format_cannot_hold_is_an_error_that_skipping_damage_does_not_h
 def test_episodes_that_are_of_no_files_have_no_shares(raw, tmp_path):
     source = ManyEpisodes(raw)
     source.inputs = lambda: ["made up"]
-    with pytest.raises(ValueError, match="part: a function makes these episodes"):
+    with pytest.raises(ValueError, match="part: the episodes come from a function"):
         export(source, "robomimic", tmp_path / "made.h5", part=(1, 2))
 
 

@@ -99,7 +99,7 @@ def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
         (
             Arm(np.float32, names=("x", "left_roll", "y", "z")),
             "delta",
-            "'left_roll' is of a rotation",
+            "'left_roll' is an angle of a rotation",
         ),
         (Arm(np.float32, names=["gripper"] * 4), "delta", "has only grippers"),
     ],

@@ -699,10 +699,10 @@ def test_edits_accept_names_of_hdf5_arrays(tmp_path):
 def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     rlds.edit(robot, Delete(where="steps > 5"), to=tmp_path / "made")
     recipe = editing.lineage_of(tmp_path / "made")
-    assert "recipe was made" not in str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
+    assert "in the recipe, but" not in str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
     rlds.edit(robot, Keep(episodes=[0, 1]))
     said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
-    assert "'steps > 5' chose 2 of 5, sha256:" in said
+    assert "'steps > 5' selected 2 of 5, sha256:" in said
     assert " in the recipe, but 1 of 2, sha256:" in said
     for condition in (
         "steps > random()",

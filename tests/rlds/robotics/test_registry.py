@@ -56,7 +56,7 @@ def test_grippers_have_documented_open_and_closed_values():
     }
 
 
-@pytest.mark.parametrize("name", rlds.robotics.known_datasets())
+@pytest.mark.parametrize("name", rlds.robotics.registered_datasets())
 def test_each_entry_holds_together(name):
     meaning = rlds.robotics.meaning_of(name)
     assert meaning.name == name

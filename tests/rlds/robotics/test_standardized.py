@@ -273,7 +273,7 @@ def test_standard_columns_equal_rows_computed_by_hand(name, sizes, expected):
 
 def test_every_standard_has_the_elements_of_its_encoding():
     elsewhere = {"action_dict/cartesian_velocity": 6, "action_dict/gripper_position": 1}
-    for name in rlds.robotics.known_datasets():
+    for name in rlds.robotics.registered_datasets():
         meaning = rlds.robotics.meaning_of(name)
         sizes = dict.fromkeys(meaning.state_fields, 14) | elsewhere
         for dimension in meaning.action:
