@@ -446,7 +446,7 @@ class StatisticsPass:
 
         Args:
           data: the values of each field, [steps, ...].
-          valid: masks of the steps or values that count, by field; in other fields, all values count.
+          valid: masks of the valid steps or values, by field; without a mask, all are valid.
           is_last: a mask of the steps with a placeholder as action.
           is_unmarked: a mask of the placeholders in episodes without `final_observation_known`.
           num_episodes: the number of episodes that begin in the batch.
