@@ -9,7 +9,7 @@ import rlds
 from rlds.robotics import DatasetMeaning, find_meaning
 from rlds.robotics.registry import is_misspelled
 from rlds.sources import AnySource, Episodes
-from rlds.sources.standardized import name_of
+from rlds.sources.standardization import name_of
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import named_leaves
 

@@ -226,7 +226,7 @@ class Samples(abc.ABC):
           TypeError: The indices are not integers.
         """
         columns = self.batch_columns(as_indices(indices), epoch)
-        return nest({path: joined(column) for path, column in columns.items()})
+        return nest({path: stack_rows(column) for path, column in columns.items()})
 
     def __getitem__(self, index: int) -> Batch:
         """Returns a sample: its fields, nested in dicts, without an axis for samples.

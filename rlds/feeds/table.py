@@ -171,7 +171,9 @@ def _join(datasets: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes
     check_alike(fields)
     metadata, new_codes = join_metadata(datasets, fields[0])
     renumbered = [
-        Episodes(RenumberedSource(with_random_access(each.source), codes), each.split) if codes else each
+        Episodes(RenumberedSource(with_random_access(each.source), codes), each.split)
+        if codes
+        else each
         for each, codes in zip(datasets, new_codes)
     ]
     about = datasets[0].source.about.replace(metadata=metadata)

@@ -126,7 +126,9 @@ class ViewStorage(Storage):
         for split, begin, end in episodes.ranges:
             rows = slice(first, first + end - begin)
             first += end - begin
-            for group, source, name, indices in self.view.base_episodes(split, np.arange(begin, end)):
+            for group, source, name, indices in self.view.base_episodes(
+                split, np.arange(begin, end)
+            ):
                 base = bases.setdefault((id(source), name), len(bases))
                 sources += [(source, name)] if base == len(sources) else []
                 self._base_of[rows][group], self._base_indices[rows][group] = base, indices

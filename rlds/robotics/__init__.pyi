@@ -10,4 +10,4 @@ from rlds.robotics.rules import binarize as binarize
 from rlds.robotics.rules import euler as euler
 from rlds.robotics.rules import rel2abs as rel2abs
 from rlds.robotics.standard import standard_columns as standard_columns
-from rlds.sources.standardized import standardized as standardized
+from rlds.sources.standardization import standardized as standardized
