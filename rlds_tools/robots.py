@@ -7,7 +7,7 @@ from typing import Any
 
 import rlds
 from rlds.robotics import DatasetMeaning, find_meaning
-from rlds.robotics.registry import is_misspelled
+from rlds.robotics.registry import similar_dataset
 from rlds.sources import AnySource, Episodes
 from rlds.sources.standardization import name_of
 from rlds_ecosystem.model.fields import Field
@@ -39,7 +39,7 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
     except ValueError as error:
         yield str(error), None
         meaning = None
-    similar = is_misspelled(name)
+    similar = similar_dataset(name)
     if similar is not None:
         yield (
             f"the name {name!r} resembles the known dataset {similar!r}, check it",

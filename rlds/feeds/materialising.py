@@ -126,7 +126,9 @@ def materialise(
     )
     with atomic_target(directory) as draft:
         drafts = draft.parent  # Unfinished files are removed with this folder.
-        write_export(writer, draft, at=directory, progress=progress, jobs=jobs, drafts=drafts)
+        write_export(
+            writer, draft, final_path=directory, progress=progress, jobs=jobs, drafts=drafts
+        )
         for written_split in tfds_files.open_folder(draft).values():
             tfds_files.open_indexes(written_split)
     return os.fspath(directory)

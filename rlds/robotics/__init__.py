@@ -1,4 +1,4 @@
-"""The meaning of actions and states in robot datasets, and the standard that policies train on.
+"""The meaning of actions and states in robot datasets, and the standard for training policies.
 
     meaning = rlds.robotics.meaning_of("bridge_dataset")
     print(meaning.action[6])  # gripper: 0 to 1; 1 is open, 0 is closed
@@ -9,7 +9,7 @@
 
 The files of a dataset hardly describe the meaning of actions. The registry takes it from other
 sources, with a reference and a confidence for each entry; `rlds.auditing` infers it from the
-numbers. The stored action is never replaced.
+values. Stored actions are never replaced.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -1,4 +1,4 @@
-"""Expressions of the registry of robot datasets: parts of standard actions and states.
+"""Expressions in the registry of robot datasets: pieces of standard actions and states.
 
 0                                   a zero
 observation/state                   a field
@@ -18,20 +18,20 @@ __all__ = ["Piece", "parse"]
 
 _MAX_RULES = 8
 _CALL = re.compile(r"(\w+)\((.+)\)")
-_NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_CONSTANT = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FIELD = re.compile(r"([^\[\]()]+)(?:\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?)\])?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of a standard action or state, or of a stored field.
+    """A piece of a standard action or state, or of a stored field.
 
     Attributes:
       path: The path of the field; empty for a constant.
       constant: The value of a constant.
       begin: The index of the first element.
       end: The index after the last element; None for the end of the field.
-      rules: The rules, in the order in which they are applied.
+      rules: The rules, in the order of application.
     """
 
     path: str = ""
@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def size(self) -> int | None:
-        """The number of elements of the field; None if that depends on the field."""
+        """The number of elements; None if it depends on the field."""
         if not self.path:
             return 1
         if self.begin is None or (self.end is None and self.begin >= 0):
@@ -73,7 +73,7 @@ def parse(text: str) -> Piece:
             raise ValueError(f"{text!r}: unknown rule {rule!r}, expected one of {', '.join(RULES)}")
         piece = parse(inner)
         return dataclasses.replace(piece, rules=(*piece.rules, rule))
-    if _NUMBER.fullmatch(text):
+    if _CONSTANT.fullmatch(text):
         return Piece(constant=float(text))
     match = _FIELD.fullmatch(text)
     if match is None:

@@ -23,11 +23,11 @@ __all__ = [
     "Disagreement",
     "Gripper",
     "find_meaning",
-    "is_misspelled",
     "meaning_from",
     "meaning_of",
     "register",
     "registered_datasets",
+    "similar_dataset",
 ]
 
 CONFIDENCE = {
@@ -44,11 +44,11 @@ OWN = "rlds_robotics"
 
 _TABLE = Path(__file__).with_name("datasets.json")
 _GRIPPER = "gripper"
-_JOINTS = tuple(f"joint_{number}" for number in range(1, 8))
+_JOINTS = tuple(f"joint_{index}" for index in range(1, 8))
 _ARMS = tuple(f"{arm}_{name}" for arm in ("left", "right") for name in (*_JOINTS[:6], _GRIPPER))
 _POSE = ("x", "y", "z", "roll", "pitch", "yaw")
 
-# The elements of the standard actions that policies train on.
+# The elements of the standard actions for training policies.
 ACTIONS = {
     "EEF_POS": (*_POSE, _GRIPPER),
     "JOINT_POS": (*_JOINTS, _GRIPPER),
@@ -71,13 +71,13 @@ class Dimension:
 
     Attributes:
       name: The name of the element, such as "x" or "left_gripper".
-      field: The path of the field of a step that has the element.
+      field: The path of the step field with the element.
       element: The index in the field; negative indices count from the end.
       quantity: The measured quantity, such as "position_delta".
       unit: The unit; empty if it is not documented.
       frame: The reference frame; empty if it is not documented.
-      low: The least value, if there is one.
-      high: The largest value, if there is one.
+      low: The smallest value; None without a limit.
+      high: The largest value; None without a limit.
       doc: A description.
       confidence: The confidence in these attributes, one of `CONFIDENCE`.
       assumed: The attributes that are assumed, without a reference.
@@ -97,12 +97,12 @@ class Dimension:
 
     @property
     def kind(self) -> str:
-        """The kind of its numbers, one of `rlds_ecosystem.model.fields.KINDS`; empty if unknown."""
+        """The kind of the values, one of `rlds_ecosystem.model.fields.KINDS`; empty if unknown."""
         return _kind_of(self.quantity)
 
     @property
     def range(self) -> str:
-        """The least and the largest value, as text."""
+        """The smallest and the largest value, as text."""
         if self.low is None or self.high is None:
             return ""
         return f"{self.low:g} to {self.high:g}"
@@ -115,8 +115,8 @@ class Dimension:
             self.doc,
         ]
         details = "; ".join(filter(None, facts))
-        sure = ", ".join([self.confidence, *(f"{name} assumed" for name in self.assumed)])
-        return f"{self.name} ({self.field}[{self.element}]): {details} ({sure})"
+        confidence = ", ".join([self.confidence, *(f"{name} assumed" for name in self.assumed)])
+        return f"{self.name} ({self.field}[{self.element}]): {details} ({confidence})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +126,9 @@ class Gripper:
     Attributes:
       meaning: "absolute" if a value is the opening, "relative" if a value is a change of the
         opening, "none" if there is no gripper command, "unknown" if it is not documented.
-      open: The value that is open, or that opens.
-      closed: The value that is closed, or that closes.
-      rules: The rules that convert it to 1 for open and 0 for closed; see `standard_columns`.
+      open: The value of an open gripper, or of a command to open it.
+      closed: The value of a closed gripper, or of a command to close it.
+      rules: The rules that convert a value to 1 for open and 0 for closed; see `standard_columns`.
       doc: Further notes.
     """
 
@@ -153,14 +153,16 @@ class Disagreement:
 
     Attributes:
       about: The subject: "gripper", "cameras", "language" and so on.
-      said: The statements, by their sources.
+      said: The statements, by source.
     """
 
     about: str
     said: Mapping[str, str]
 
     def __str__(self) -> str:
-        return f"{self.about}: " + "; ".join(f"{who}: {fact}" for who, fact in self.said.items())
+        return f"{self.about}: " + "; ".join(
+            f"{source}: {fact}" for source, fact in self.said.items()
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,14 +173,14 @@ class DatasetMeaning:
       name: The name of the dataset.
       aliases: Other names of the dataset.
       robot: The robot.
-      control_hz: The steps per second; None if it is not known.
+      control_hz: The steps per second; None if unknown.
       cameras: The field of each camera: "primary", "secondary", "wrist".
       depth: The field of the depth of each camera.
-      action: The elements of the stored action: those of all its fields, one after the other.
-      action_encoding: The standard that the action can be converted to, one of `ACTIONS`.
-      standard_action: The conversion: see `standard_columns`. Empty if there is none.
-      state: The elements of the stored state that the standard state needs.
-      state_encoding: The standard that the state can be converted to, one of `STATES`.
+      action: The elements of all fields of the stored action, in order.
+      action_encoding: The standard of the converted action, one of `ACTIONS`.
+      standard_action: The conversion of the action, see `standard_columns`; empty for none.
+      state: The elements of the stored state in the standard state.
+      state_encoding: The standard of the converted state, one of `STATES`.
       standard_state: The conversion of the state.
       kept: The range of steps with a standard action: the first step, and the end of the slice.
       gripper: The meaning of the gripper command.
@@ -238,23 +240,23 @@ class DatasetMeaning:
 
     def names_of(self, field: str, length: int) -> tuple[str, ...] | None:
         """Returns the names of the elements of a field; None if one is unknown."""
-        named: dict[int, str] = {}
+        names: dict[int, str] = {}
         for dimension in (*self.action, *self.state):
             if dimension.field == field and -length <= dimension.element < length:
-                named.setdefault(dimension.element % length, dimension.name)
-        if not length or len(named) < length:
+                names.setdefault(dimension.element % length, dimension.name)
+        if not length or len(names) < length:
             return None
-        return tuple(named[element] for element in range(length))
+        return tuple(names[element] for element in range(length))
 
     def unit_of(self, field: str) -> str:
-        """Returns the unit of a field, if all of its elements have one and the same."""
+        """Returns the common unit of all elements of a field; empty without one."""
         units = {d.unit for d in (*self.action, *self.state) if d.field == field}
         return units.pop() if len(units) == 1 else ""
 
     def kind_of(self, field: str) -> str:
-        """Returns the kind of an action's numbers, one of `rlds_ecosystem.model.fields.KINDS`.
+        """Returns the kind of the values of an action, one of `rlds_ecosystem.model.fields.KINDS`.
 
-        Empty if it is not known, or if the elements that move the robot have several kinds.
+        Empty if it is unknown, or if the elements that move the robot have several kinds.
         """
         moving = (d.quantity for d in self.action if d.field == field)
         kinds = {_kind_of(it) for it in moving if it not in (*_NO_MOVEMENT, _GRIPPER)}
@@ -274,10 +276,10 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
     Args:
       name: The name of the dataset, with or without config and version.
       metadata: The metadata of the dataset. Its entry "rlds_robotics" takes precedence over the
-        registry; it has the form that `register` takes for one dataset.
+        registry; it has the form of an entry of `register`.
 
     Raises:
-      KeyError: The dataset is not registered; the message has similar names.
+      KeyError: The dataset is not registered; the message lists similar names.
       ValueError: The metadata is invalid.
 
     >>> bridge = meaning_of("bridge_dataset/1.0.0")
@@ -297,12 +299,12 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     entry = (metadata or {}).get(OWN)
-    listed = _dataset_of(name)
+    dataset = _dataset_of(name)
     if entry is None:
-        return None if listed is None else _entry_meaning(listed)
+        return None if dataset is None else _entry_meaning(dataset)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
-    return meaning_from(listed or name, {**_entries().get(listed or "", {}), **_by_user(entry)})
+    return meaning_from(dataset or name, {**_entries().get(dataset or "", {}), **_by_user(entry)})
 
 
 def registered_datasets() -> list[str]:
@@ -314,8 +316,8 @@ def registered_datasets() -> list[str]:
     return list(_entries())
 
 
-def is_misspelled(name: str) -> str | None:
-    """Returns the registered dataset that a misspelled name resembles; None if there is none."""
+def similar_dataset(name: str) -> str | None:
+    """Returns the registered dataset with a name similar to a misspelled name; None for none."""
     if _dataset_of(name) is not None:
         return None if name in _names() else _dataset_of(name)
     near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.9)
@@ -323,12 +325,11 @@ def is_misspelled(name: str) -> str | None:
 
 
 def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
-    """Adds datasets to the registry of this process, or changes entries.
+    """Adds or changes entries of datasets in the registry of this process.
 
     Args:
-      entries: The entries by the name of the dataset, in the form of the table: see
-        `docs/robotics_oxe.md`. Keys that an entry omits keep their values. Or the path of a file of
-        entries, in JSON or TOML.
+      entries: The entries by the name of the dataset, or the path of a JSON or TOML file of
+        entries; see `docs/robotics_oxe.md`. Omitted keys of an entry keep their values.
 
     Raises:
       ValueError: An entry is invalid; the message names it.
@@ -352,7 +353,7 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
 
 
 def _by_user(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Marks an entry of a user, whose confidence is "user"."""
+    """Sets the confidence of an entry to "user"."""
     return {"confidence": "user", "assumed": [], **entry}
 
 
@@ -379,13 +380,13 @@ def _table() -> Mapping[str, Any]:
 
 @functools.cache
 def _entries() -> dict[str, Any]:
-    """Returns the entries of the table by dataset, including those that the user has registered."""
+    """Returns the entries by dataset: of the table, and registered by the user."""
     return dict(_table()["datasets"])
 
 
 @functools.cache
 def _names() -> dict[str, str]:
-    """The datasets, by all of their names."""
+    """Returns the names of datasets by name and alias."""
     aliases = ((alias, name) for name, e in _entries().items() for alias in e.get("aliases", ()))
     return {**dict(aliases), **{name: name for name in _entries()}}
 
@@ -395,7 +396,7 @@ def _match_key(name: str) -> str:
 
 
 def _dataset_of(name: str) -> str | None:
-    """Returns the registered dataset of a name, which may have a config and a version."""
+    """Returns the registered dataset of a name; the name may include a config and a version."""
     names = _names()
     candidates = [name, *reversed(name.split("/"))] if "/" in name else [name]
     for candidate in candidates:
@@ -422,22 +423,22 @@ _ENTRY_LISTS = ("aliases", "standard_action", "language", "defects", "sources")
 
 
 # The schemas of values, see `_matches`.
-_NUMBER, _INTEGER, _TEXTS_BY_NAME = (int, float, None), (int, None), {"": str}
-_PART_SCHEMA = {
+_FLOAT, _INTEGER, _TEXTS_BY_NAME = (int, float, None), (int, None), {"": str}
+_ACTION_SCHEMA = {
     **dict.fromkeys(("is", "part", "doc", "unit", "frame", "confidence"), str),
-    **dict.fromkeys(("low", "high"), _NUMBER),
+    **dict.fromkeys(("low", "high"), _FLOAT),
     "size": _INTEGER,
 }
 _ENTRY_SCHEMA: Mapping[str, Any] = {
     **dict.fromkeys(("robot", "action_encoding", "state_encoding", "frame", "confidence"), str),
     **{key: [str] for key in (*_ENTRY_LISTS, "state", "assumed")},
     **dict.fromkeys(("cameras", "depth", "unit"), _TEXTS_BY_NAME),
-    "control_hz": _NUMBER,
-    "action": {"": (str, _PART_SCHEMA)},
+    "control_hz": _FLOAT,
+    "action": {"": (str, _ACTION_SCHEMA)},
     "gripper": {
         "meaning": ("absolute", "relative", "none", "unknown"),
         "doc": str,
-        **dict.fromkeys(("open", "closed"), _NUMBER),
+        **dict.fromkeys(("open", "closed"), _FLOAT),
     },
     "disagreements": [{"about": str, "said": _TEXTS_BY_NAME}],
     "kept": [_INTEGER, _INTEGER],
@@ -450,9 +451,9 @@ def _matches(value: Any, schema: Any) -> bool:
 
     Args:
       value: The value.
-      schema: A type, a value, or a tuple of alternative schemas. A list of one schema stands for a
-        list of any length; a longer list, for a list of its length. A dict has the schemas of the
-        values by key; the empty key stands for all other keys.
+      schema: A type, a value, or a tuple of alternative schemas. A list of one schema matches lists
+        of any length; a longer list matches lists of its length. A dict has the schemas of the
+        values by key; the empty key matches all other keys.
     """
     if isinstance(schema, tuple):
         return any(_matches(value, each) for each in schema)
@@ -521,49 +522,49 @@ def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[D
     quantities = _table()["quantities"]
     for text, value in entry.get("action", {}).items():
         piece = parse(text)
-        part: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
-        if part.get("is") not in quantities:
-            raise ValueError(f"{text} is {part.get('is')!r}, expected one of {list(quantities)}")
-        quantity = quantities[part["is"]]
-        names = _element_names(quantity["names"], piece, part.get("size"))
-        prefix = f"{part['part']}_" if "part" in part else ""
+        facts: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
+        if facts.get("is") not in quantities:
+            raise ValueError(f"{text} is {facts.get('is')!r}, expected one of {list(quantities)}")
+        quantity = quantities[facts["is"]]
+        names = _element_names(quantity["names"], piece, facts.get("size"))
+        prefix = f"{facts['part']}_" if "part" in facts else ""
         for offset, element in enumerate(names):
             yield Dimension(
                 name=prefix + element,
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
-                quantity=part["is"],
-                **_element_attributes(entry, part, quantity, gripper),
+                quantity=facts["is"],
+                **_element_attributes(entry, facts, quantity, gripper),
             )
 
 
 def _element_attributes(
     entry: Mapping[str, Any],
-    part: Mapping[str, Any],
+    facts: Mapping[str, Any],
     quantity: Mapping[str, Any],
     gripper: Gripper,
 ) -> dict[str, Any]:
-    """Returns the unit, limits and confidence of the elements of a part of the action."""
-    low, high, doc = part.get("low"), part.get("high"), part.get("doc") or quantity["doc"]
-    is_spatial = "unit" in quantity or part["is"].endswith("velocity")
+    """Returns the unit, limits and confidence of the elements of a piece of the action."""
+    low, high, doc = facts.get("low"), facts.get("high"), facts.get("doc") or quantity["doc"]
+    is_spatial = "unit" in quantity or facts["is"].endswith("velocity")
     unit = entry.get("unit", {}).get(quantity.get("unit"), "")
-    if part["is"] == _GRIPPER:
-        doc = part.get("doc") or str(gripper)
+    if facts["is"] == _GRIPPER:
+        doc = facts.get("doc") or str(gripper)
         if gripper.open is not None and gripper.closed is not None:
             low, high = sorted((gripper.open, gripper.closed))
     return {
-        "unit": part.get("unit", unit),
-        "frame": part.get("frame", entry.get("frame", "") if is_spatial else ""),
+        "unit": facts.get("unit", unit),
+        "frame": facts.get("frame", entry.get("frame", "") if is_spatial else ""),
         "low": low,
         "high": high,
         "doc": doc,
-        "confidence": part.get("confidence", entry.get("confidence", "used")),
+        "confidence": facts.get("confidence", entry.get("confidence", "used")),
         "assumed": tuple(entry.get("assumed", ())) if unit else (),
     }
 
 
 def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
-    """Returns the names of the elements of a part."""
+    """Returns the names of the elements of a piece."""
     size = piece.size or size
     if size is not None and not 0 < size <= _MAX_ELEMENTS:
         raise ValueError(f"{piece.path}: {size} elements, expected 1 to {_MAX_ELEMENTS}")
@@ -574,7 +575,7 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
         return list(names)
     if size is None:
         size = 1
-    return [names] if size == 1 else [f"{names}_{number}" for number in range(1, size + 1)]
+    return [names] if size == 1 else [f"{names}_{index}" for index in range(1, size + 1)]
 
 
 def _state_dimensions(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:

@@ -21,8 +21,8 @@ _MIN_COMMAND = 0.1
 def binarize(values: np.ndarray) -> np.ndarray:
     """Returns 1 where a gripper is open or opening, and 0 where it is closed or closing.
 
-    Values between 0.05 and 0.95 become the next state that is reached. If none is reached until the
-    end, they become the last value.
+    Values between 0.05 and 0.95 become the next open or closed state; without a next state, the
+    last value.
 
     >>> binarize(np.array([[1.0], [0.6], [0.0], [0.3]])).ravel().tolist()
     [1.0, 0.0, 0.0, 0.3]
@@ -40,8 +40,8 @@ def binarize(values: np.ndarray) -> np.ndarray:
 def rel2abs(values: np.ndarray) -> np.ndarray:
     """Returns the state of a gripper from commands to close (above 0.1) or to open (below -0.1).
 
-    1 is open. The first command is assumed to change the state, so that the gripper is in the
-    opposite state before; without any command it is open.
+    1 is open. The first command is assumed to change the state, so the gripper starts in the
+    opposite state. Without any command, the gripper is open.
 
     >>> rel2abs(np.array([[0.0], [1.0], [0.0], [-1.0]])).ravel().tolist()
     [1.0, 0.0, 0.0, 1.0]
@@ -52,8 +52,8 @@ def rel2abs(values: np.ndarray) -> np.ndarray:
     last_row = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
     is_open_after = np.take_along_axis(is_open, np.maximum(last_row, 0), axis=0)
     first = np.argmax(is_command, axis=0)[np.newaxis]
-    before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
-    result: np.ndarray = np.where(last_row >= 0, is_open_after, before)
+    is_open_before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
+    result: np.ndarray = np.where(last_row >= 0, is_open_after, is_open_before)
     return result.astype(values.dtype)
 
 
@@ -75,7 +75,7 @@ def reached(values: np.ndarray) -> np.ndarray:
 def euler(values: np.ndarray) -> np.ndarray:
     """Returns roll, pitch and yaw of unit quaternions x, y, z, w.
 
-    These are rotations about the fixed axes x, y and z, one after the other.
+    The angles are successive rotations about the fixed axes x, y and z.
 
     >>> np.round(euler(np.array([[0.0, 0.0, 0.5**0.5, 0.5**0.5]])), 4).tolist()
     [[0.0, 0.0, 1.5708]]
@@ -90,4 +90,4 @@ def euler(values: np.ndarray) -> np.ndarray:
 RULES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     rule.__name__: rule for rule in (binarize, clip, euler, invert, reached, rel2abs)
 }
-"""The rules by the names that the table has for them."""
+"""The rules, by their names in the table."""

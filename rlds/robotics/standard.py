@@ -19,27 +19,27 @@ __all__ = ["fields_of", "standard_columns", "widths_of"]
 def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[str, np.ndarray]:
     """Returns the standard action and state of each step of an episode, in float32.
 
-    The stored fields stay unchanged. A gripper of 1 is open.
+    The stored fields do not change. A gripper of 1 is open.
 
     Args:
-      steps: The columns of all steps of the episode: rules look back and ahead.
+      steps: The columns of all steps of the episode: rules use earlier and later steps.
       meaning: The meaning of the fields.
 
     Returns:
-      The columns "action" and "state", if the meaning has their conversion, and "is_kept": false in
-      steps without a standard action, such as the first and the last step of Bridge.
+      The columns "action" and "state", if `meaning` defines their conversion, and "is_kept": False
+      in steps without a standard action, such as the first and the last step of Bridge.
 
     Raises:
       KeyError: A field is missing; the message names it.
-      ValueError: A field does not have the elements that it should.
+      ValueError: A field has an unexpected number of elements.
 
     >>> from rlds.robotics import meaning_of
     >>> steps = {
     ...     "observation": {"state": np.arange(21.0).reshape(3, 7)},
     ...     "action": np.tile([0, 0, 0, 0, 0, 0, 0.99], (3, 1)),
     ... }
-    >>> found = standard_columns(steps, meaning_of("bridge_dataset"))
-    >>> found["action"][1].tolist(), found["is_kept"].tolist()
+    >>> columns = standard_columns(steps, meaning_of("bridge_dataset"))
+    >>> columns["action"][1].tolist(), columns["is_kept"].tolist()
     ([7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 1.0], [False, True, False])
     """
     leaves = dict(named_leaves(steps))
@@ -48,8 +48,8 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
         pieces = [parse(text) for text in expressions]
         columns = {piece.path: _column(leaves, piece.path) for piece in pieces if piece.path}
         length = len(next(iter(columns.values())))
-        parts = [_evaluated(columns, piece, length) for piece in pieces]
-        standard[name] = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
+        arrays = [_evaluate(columns, piece, length) for piece in pieces]
+        standard[name] = np.concatenate(arrays, axis=1, dtype=np.float32, casting="same_kind")
     _check_width(meaning, {name: column.shape[1] for name, column in standard.items()})
     is_kept = np.zeros(length, np.bool_)
     is_kept[slice(*meaning.kept)] = True
@@ -71,11 +71,11 @@ def widths_of(
 
     Args:
       meaning: The meaning of the fields.
-      shapes: The shapes of the fields of a step, by their paths.
+      shapes: The shapes of the fields of a step, by path.
 
     Raises:
       KeyError: A field is missing; the message names it.
-      ValueError: A field does not have the elements that it should.
+      ValueError: A field has an unexpected number of elements.
     """
     widths = {}
     for name, expressions in _expressions(meaning).items():
@@ -84,7 +84,7 @@ def widths_of(
             size = 1
             if piece.path:
                 if piece.path not in shapes:
-                    raise KeyError(_missing(piece.path, shapes))
+                    raise KeyError(_missing_field(piece.path, shapes))
                 total = math.prod(n or 0 for n in shapes[piece.path])
                 size = len(range(total)[piece.elements])
                 _check_size(piece, size, total)
@@ -94,11 +94,11 @@ def widths_of(
 
 
 def _expressions(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
-    parts = {"action": meaning.standard_action, "state": meaning.standard_state}
-    return {name: expressions for name, expressions in parts.items() if expressions}
+    by_name = {"action": meaning.standard_action, "state": meaning.standard_state}
+    return {name: expressions for name, expressions in by_name.items() if expressions}
 
 
-def _evaluated(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> np.ndarray:
+def _evaluate(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> np.ndarray:
     if not piece.path:
         return np.full((length, 1), piece.constant, np.float32)
     column = columns[piece.path]
@@ -111,13 +111,13 @@ def _evaluated(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> 
 
 def _column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
     if path not in leaves:
-        raise KeyError(_missing(path, leaves))
+        raise KeyError(_missing_field(path, leaves))
     rows = np.asarray(leaves[path])
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     return rows if rows.dtype == np.float64 else rows.astype(np.float32)
 
 
-def _missing(path: str, columns: Mapping[str, Any]) -> str:
+def _missing_field(path: str, columns: Mapping[str, Any]) -> str:
     return f"no field {path!r}, which the standard needs; {suggest_fields(path, columns)}"
 
 

@@ -1,4 +1,4 @@
-"""Quantiles of a stream of numbers, in bounded memory and with a known error bound."""
+"""Quantiles of a stream of numbers, in bounded memory and with an error bound."""
 
 import collections
 import dataclasses
@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 CAPACITY: Final = 8192
-"""The number of values of a column to sort together; quantiles of fewer are exact."""
+"""The number of values of a column to sort together; quantiles of fewer values are exact."""
 
 
 @dataclasses.dataclass
 class _Level:
-    """Values that stand for 2 ** (level) values each.
+    """Values that each represent 2 ** level values.
 
     Attributes:
       half: sorted values that wait for a second half, [columns, CAPACITY / 2].
@@ -29,9 +29,9 @@ class QuantileSketch:
     """The quantiles of several columns of numbers, which come in rows.
 
     The sketch is exact up to `CAPACITY` rows. Beyond that, sorted values are halved repeatedly by
-    dropping every other value, alternately those of odd and of even index, so that errors cancel:
-    then the returned quantile q of n values is the exact quantile of some q' with
-    |q - q'| <= `error`. This is at most about log2(n / 8192) / 16384 in the worst case:
+    dropping alternately the values of odd and of even index, so that errors cancel: then the
+    returned quantile q of n values is the exact quantile q' with |q - q'| <= `error`. In the worst
+    case, `error` is about log2(n / 8192) / 16384:
     0.05 % for 3 million values, 0.1 % for 10^9. The sketch keeps 8192 values of each column, and
     4096 for each of log2(n / 8192) halvings.
 
@@ -58,18 +58,18 @@ class QuantileSketch:
         self.count += len(rows)
         start = 0
         while start < len(rows):
-            part = rows[start : start + CAPACITY - self._num_buffered]
-            end = self._num_buffered + len(part)
-            self._buffer[:, self._num_buffered : end] = part.T
+            chunk = rows[start : start + CAPACITY - self._num_buffered]
+            end = self._num_buffered + len(chunk)
+            self._buffer[:, self._num_buffered : end] = chunk.T
             self._num_buffered = end
-            start += len(part)
+            start += len(chunk)
             if end == CAPACITY:
                 self._num_buffered = 0
                 self._buffer.sort(axis=1)
                 self._halve(0, self._buffer)
 
     def merge(self, other: "QuantileSketch") -> None:
-        """Adds all values that the other sketch has seen."""
+        """Adds all values of the other sketch."""
         self.add(other._buffer[:, : other._num_buffered].T)
         self.count += other.count - other._num_buffered
         for i, level in other._levels.items():
@@ -83,37 +83,36 @@ class QuantileSketch:
         return self.quantiles([q])[0]
 
     def quantiles(self, qs: Sequence[float]) -> list[np.ndarray]:
-        """Returns several quantiles, which is faster than one after the other."""
+        """Returns several quantiles; faster than repeated calls of `quantile`."""
         num_columns = len(self._buffer)
         if not self.count or not num_columns:
             return [np.full(num_columns, np.nan) for _ in qs]
-        parts = [self._buffer[:, : self._num_buffered]]
+        arrays = [self._buffer[:, : self._num_buffered]]
         weights = [np.ones(self._num_buffered, np.int64)]
         for i, level in self._levels.items():
             if level.half is not None:
-                parts.append(level.half)
+                arrays.append(level.half)
                 weights.append(np.full(level.half.shape[1], 1 << i))
-        values = np.concatenate(parts, axis=1)
+        values = np.concatenate(arrays, axis=1)
         order = np.argsort(values, axis=1)
         values = np.take_along_axis(values, order, axis=1)
-        # The number of values up to and including each of these.
+        # The number of represented values up to and including each value.
         ranks = np.cumsum(np.concatenate(weights)[order], axis=1)
 
-        def at(rank: int) -> np.ndarray:
-            index = [np.searchsorted(row, rank, side="right") for row in ranks]
+        def value_at(rank: int) -> np.ndarray:
+            indices = [np.searchsorted(row, rank, side="right") for row in ranks]
             last = values.shape[1] - 1
-            at_rank = values[np.arange(num_columns), np.minimum(index, last)]
-            return np.asarray(at_rank, np.float64)
+            return np.asarray(values[np.arange(num_columns), np.minimum(indices, last)], np.float64)
 
-        def interpolated(position: float) -> np.ndarray:
-            below = math.floor(position)
-            low = at(below)
-            return low + (position - below) * (at(below + 1) - low) if position > below else low
+        def interpolate(position: float) -> np.ndarray:
+            rank = math.floor(position)
+            low = value_at(rank)
+            return low + (position - rank) * (value_at(rank + 1) - low) if position > rank else low
 
-        return [interpolated(q * (self.count - 1)) for q in qs]
+        return [interpolate(q * (self.count - 1)) for q in qs]
 
     def _halve(self, index: int, values: np.ndarray) -> None:
-        """Drops every other one of the sorted values, and moves the others to the next level."""
+        """Moves every second sorted value to the next level, and drops the rest."""
         num_rounded = self._levels[index].num_rounded
         parity = 0 if num_rounded[0] <= num_rounded[1] else 1
         num_rounded[parity] += 1

@@ -1,4 +1,4 @@
-"""Ranks of numbers in their order."""
+"""Ranks of numbers."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ __all__ = ["midranks"]
 
 
 def midranks(values: np.ndarray) -> np.ndarray:
-    """Returns the rank of each number from 0 on; equal ones share the mean of theirs.
+    """Returns the rank of each number, from 0; equal numbers get the mean of their ranks.
 
     Args:
       values: Numbers of shape `[n]`, without NaN; they may be infinite.

@@ -116,10 +116,10 @@ def test_datasets_are_found_by_path_and_misspellings_corrected():
     with pytest.raises(KeyError, match=r"brigde_datset.*did you mean 'bridge_dataset'"):
         rlds.robotics.meaning_of("brigde_datset")
     assert rlds.robotics.find_meaning("cartpole") is None
-    assert registry.is_misspelled("fractal_20220817data") == "fractal20220817_data"
-    assert registry.is_misspelled("brigde_dataset") == "bridge_dataset"
-    assert registry.is_misspelled("bridge") is None
-    assert registry.is_misspelled("cartpole") is None
+    assert registry.similar_dataset("fractal_20220817data") == "fractal20220817_data"
+    assert registry.similar_dataset("brigde_dataset") == "bridge_dataset"
+    assert registry.similar_dataset("bridge") is None
+    assert registry.similar_dataset("cartpole") is None
 
 
 def test_registered_meanings_override_known_ones(tmp_path, clean):
