@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds.formats.lerobot.feature_plan import free_name
-from rlds.formats.lerobot.feature_statistics import Statistics, of_images, sampled_frames
+from rlds.formats.lerobot.feature_plan import choose_name
+from rlds.formats.lerobot.feature_statistics import Statistics, image_statistics, sample_frames
 from rlds.formats.lerobot.layout import IMAGE_NAMES, depth_info
 from rlds.sources.source import SourceEpisode
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
@@ -21,7 +21,7 @@ from rlds_ecosystem.files.daemon_threads import DaemonThreads
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at
 
-__all__ = ["Cameras", "clip_statistics", "described"]
+__all__ = ["Cameras", "clip_statistics", "describe_video"]
 
 # The time tolerance of frames in LeRobot, in seconds.
 _TIME_TOLERANCE_S = 1e-4
@@ -35,50 +35,50 @@ class Cameras:
     Args:
       fields: The fields of episodes, by path.
       sidecar: The paths of cameras whose clips are in the sidecar.
-      taken: The names of other features.
+      other_names: The names of further features.
       fps: The rows per second.
 
     Attributes:
       names: The names of features, by the path of the camera: `video/observation/top`.
-      described: The entries of `info.json` by feature, after its first clip.
+      entries: The entries of `info.json`, by feature, once a clip was added.
     """
 
     def __init__(
         self,
         fields: Mapping[str, Any],
         sidecar: Collection[str],
-        taken: Collection[str],
+        other_names: Collection[str],
         fps: float,
     ) -> None:
         self._fps = fps
         self.names: dict[str, str] = {}
         self._depths: dict[str, Field] = {}
-        self.described: dict[str, dict[str, Any]] = {}
+        self.entries: dict[str, dict[str, Any]] = {}
         for path in fields:
             camera, _, name = path.rpartition("/")
-            is_one = camera.startswith(f"{VIDEO}/") and name == CLIP
-            if is_one and f"{camera}/{FRAMES}" not in fields and camera not in sidecar:
-                name_of_camera = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
-                name = free_name(name_of_camera, {*taken, *self.names.values()})
+            is_clip = camera.startswith(f"{VIDEO}/") and name == CLIP
+            if is_clip and f"{camera}/{FRAMES}" not in fields and camera not in sidecar:
+                feature = camera.removeprefix(f"{VIDEO}/").replace("/", ".")
+                name = choose_name(feature, {*other_names, *self.names.values()})
                 self.names[camera], self._depths[name] = name, fields[path]
 
     @property
     def depths(self) -> dict[str, np.ndarray | None]:
-        """The lookup table of depths, by feature; None if the pixels are no codes."""
+        """The lookup tables of depths, by feature; None if the pixels are no codes."""
         return {name: depths_of_codes(f.codes, f.unit) for name, f in self._depths.items()}
 
     @property
     def fields(self) -> dict[str, str]:
-        """Feature paths of the clips of an episode, `videos/<feature>/clip`, by field."""
+        """The paths of clips in LeRobot, `videos/<feature>/clip`, by field of the episode."""
         return {
-            f"{path}/{part}": f"videos/{name}/{part}"
+            f"{path}/{suffix}": f"videos/{name}/{suffix}"
             for path, name in self.names.items()
-            for part in (CLIP, FIRST)
+            for suffix in (CLIP, FIRST)
         }
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
-        """Preliminary entries of `info.json` for video features, before the first episode."""
+        """The preliminary entries of `info.json` for video features, before the first episode."""
         return {
             name: {"dtype": "video", "shape": [1, 1, 3], "names": IMAGE_NAMES}
             for name in self.names.values()
@@ -88,17 +88,17 @@ class Cameras:
         """Returns the clips of an episode, by feature.
 
         Raises:
-          ValueError: LeRobot would not find its frames.
-          SourceError: One is damaged.
+          ValueError: LeRobot would not find the frames of a clip.
+          SourceError: A clip is damaged.
         """
         values = dict(leaves_at(episode.metadata, None))
-        cut = {}
+        clips = {}
         for path, name in self.names.items():
             data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             clip = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
             self._check(clip, name)
-            cut[name], _ = split_clip(clip, num_rows)  # Readers rely on the number of frames.
-        return cut
+            clips[name], _ = split_clip(clip, num_rows)  # Readers rely on the number of frames.
+        return clips
 
     def _check(self, clip: Clip, name: str) -> None:
         assert clip.num_frames is not None
@@ -114,16 +114,16 @@ class Cameras:
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
                 f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
             )
-        entry = described(video.info, self._depths[name])
+        entry = describe_video(video.info, self._depths[name])
         is_codes = entry["info"]["video.is_depth_map"]
-        if name not in self.described and video.info.dtype != np.uint8 and not is_codes:
+        if name not in self.entries and video.info.dtype != np.uint8 and not is_codes:
             warnings.warn(
                 f"{where}: gray video of more than 8 bits, without a quantisation of depths: "
                 "LeRobot reads it as RGB of 8 bits. To export depth images, open it with "
                 "video='frames'",
                 stacklevel=2,
             )
-        expected = self.described.setdefault(name, entry)
+        expected = self.entries.setdefault(name, entry)
         if entry["shape"] != expected["shape"]:
             raise ValueError(
                 f"{where}: frames of {entry['shape']}, but {expected['shape']} in other episodes; "
@@ -131,12 +131,12 @@ class Cameras:
             )
 
 
-def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
+def describe_video(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
     """Returns the entry of a video feature in `info.json`.
 
     Args:
       info: The properties of the video.
-      clip: The field of the clip, which may say what its pixels are.
+      clip: The field of the clip, which may have the unit and the quantisation of depths.
     """
     height, width, channels = info.shape
     is_depth = clip is not None and clip.codes is not None
@@ -159,12 +159,12 @@ def described(info: VideoInfo, clip: Field | None = None) -> dict[str, Any]:
 
 
 def _frames_to_sample(clip: Clip) -> list[int]:
-    """Returns the frames for statistics: only keyframes, if the clip has enough."""
+    """Returns the frames for statistics: keyframes only, if the clip has enough of them."""
     assert clip.num_frames is not None
     _, packets = clip.video.index()
     is_key = packets.is_key[packets.frames][clip.first : clip.first + clip.num_frames]
     keys = np.flatnonzero(is_key).tolist()
-    frames = keys if len(keys) >= _MIN_KEYFRAMES else sampled_frames(clip.num_frames)
+    frames = keys if len(keys) >= _MIN_KEYFRAMES else sample_frames(clip.num_frames)
     return frames[:: max(1, len(frames) // _MAX_SAMPLED_FRAMES)]
 
 
@@ -178,16 +178,17 @@ def clip_statistics(
     Args:
       clips: The clips.
       depths: The lookup tables of depths, by feature.
-      encoded: Features that this export encodes, which get as many frames as images.
+      encoded: Features that this export encodes, with the same number of samples as images.
     """
 
-    def of(name: str, clip: Clip) -> Statistics:
+    def compute(name: str, clip: Clip) -> Statistics:
         assert clip.num_frames is not None
-        frames = sampled_frames(clip.num_frames) if name in encoded else _frames_to_sample(clip)
+        frames = sample_frames(clip.num_frames) if name in encoded else _frames_to_sample(clip)
         with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
-            return of_images(images, depths[name])
+            return image_statistics(images, depths[name])
 
-    threads = DaemonThreads(len(clips), "rlds-statistics")  # An executor ends before recorders do.
-    futures = {name: threads.submit(of, name, clip) for name, clip in clips.items()}
+    # The threads of an executor would end before those of recorders.
+    threads = DaemonThreads(len(clips), "rlds-statistics")
+    futures = {name: threads.submit(compute, name, clip) for name, clip in clips.items()}
     return {name: future.result() for name, future in futures.items()}

@@ -21,12 +21,12 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["DataColumn", "column_of", "contradiction", "image_field", "values_of"]
+__all__ = ["DataColumn", "data_column", "decode_values", "find_contradiction", "image_field"]
 
-# Makes the error of a fault of a column, and of its row in the column.
-Damage: TypeAlias = Callable[..., SourceError]
+# Returns the error for a fault of a column, and of a row in the column.
+MakeError: TypeAlias = Callable[..., SourceError]
 
-# Names of dtypes in NumPy, where those in Arrow differ.
+# The names of dtypes in NumPy, if they differ from Arrow.
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -35,9 +35,9 @@ class DataColumn:
     """A column of data files.
 
     Attributes:
-      name: Its name.
-      kind: The kind of its values. "json" is for values without a field: text in JSON.
-      field: The field of a step.
+      name: The name of the column.
+      kind: The kind of the values; "json" for values without a dtype, which become JSON text.
+      field: The field of steps.
     """
 
     name: str
@@ -45,12 +45,12 @@ class DataColumn:
     field: Field
 
 
-def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
-    """Returns the type of a column; of images, without their shape.
+def data_column(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
+    """Returns the type of a column, without the shape of images.
 
     Args:
       arrow_field: The field of the schema.
-      feature: Its entry in `info.json`.
+      feature: The entry of the column in `info.json`.
     """
     arrow, types = import_extra("pyarrow"), import_extra("pyarrow").types
     kind, name = _storage_type(arrow_field.type), arrow_field.name
@@ -77,35 +77,35 @@ def column_of(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
     return DataColumn(name, "json", Field(str, doc=doc or "JSON"))
 
 
-def contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
-    """Describes the contradiction of a column to `info.json`; empty if there is none."""
+def find_contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
+    """Returns the contradiction between a column and `info.json`; empty if they agree."""
     shape: Any = feature.shape
     dtype, stored = feature.dtype, column.field.shape
     if column.kind == "numbers":
-        fits = dtype == str(column.field.dtype) and (stored or (1,)) == (shape or (1,))
+        is_match = dtype == str(column.field.dtype) and (stored or (1,)) == (shape or (1,))
     elif column.kind == "image":
-        with contextlib.suppress(ValueError):  # It is not the shape of an image.
+        with contextlib.suppress(ValueError):  # The shape is no shape of an image.
             shape = feature.image_shape
-        fits = dtype == "image" and (not stored or stored == shape)
+        is_match = dtype == "image" and (not stored or stored == shape)
     elif column.kind == "text":
-        fits = dtype in ("string", "language")
+        is_match = dtype in ("string", "language")
     else:
-        fits = dtype not in ("string", "image") and dtype not in np.sctypeDict
-    if fits:
+        is_match = dtype not in ("string", "image") and dtype not in np.sctypeDict
+    if is_match:
         return ""
     kinds = {"json": "values of several shapes", "image": f"image files of shape {stored}"}
     return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
 def image_field(data: bytes, unit: str | None = None) -> Field:
-    """Returns the field of images like an encoded one.
+    """Returns the field of images with the shape and encoding of a file.
 
     Args:
       data: The file of the image.
       unit: The unit of depths.
 
     Raises:
-      ValueError: It is damaged.
+      ValueError: The file is damaged.
     """
     if is_png(data):
         shape, dtype = png_shape(data)
@@ -119,13 +119,13 @@ def image_field(data: bytes, unit: str | None = None) -> Field:
     return Field(bytes)  # A file of another kind.
 
 
-def values_of(column: DataColumn, array: Any, damage: Damage) -> np.ndarray:
-    """Returns the values of a column, in an array with a leading axis for time.
+def decode_values(column: DataColumn, array: Any, make_error: MakeError) -> np.ndarray:
+    """Decodes the rows of a column to an array, with a leading axis for time.
 
     Args:
       column: The column.
-      array: Its rows, of Arrow.
-      damage: Makes the error that is raised where they are not what the column holds.
+      array: The rows as an Arrow array.
+      make_error: Returns the error for a value that does not fit the column.
     """
     array = _storage(array.combine_chunks())
     if column.kind == "json":
@@ -133,84 +133,84 @@ def values_of(column: DataColumn, array: Any, damage: Damage) -> np.ndarray:
     if _kind_of(array.type) != column.kind and not (
         column.kind == "numbers" and _is_list(array.type)
     ):
-        raise damage(f"{array.type}, but {column.field} in the first file")
+        raise make_error(f"{array.type}, but {column.field} in the first file")
     if column.kind == "numbers":
-        return _numbers(column.field, array, damage)
-    _check_no_null(array, 1, damage)
+        return _decode_numbers(column.field, array, make_error)
+    _check_no_null(array, 1, make_error)
     if column.kind == "image":
         array = array.field("bytes")
-        _check_no_null(array, 1, damage)
+        _check_no_null(array, 1, make_error)
         if not column.field.is_text and not column.field.encoding:
-            return _tiff_images(column.field, array.to_pylist(), damage)
+            return _decode_tiff_images(column.field, array.to_pylist(), make_error)
     return objects(array.to_pylist())
 
 
-def _tiff_images(field: Field, files: list[bytes], damage: Damage) -> np.ndarray:
+def _decode_tiff_images(field: Field, files: list[bytes], make_error: MakeError) -> np.ndarray:
     images = np.empty((len(files), *map(int, field.shape)), field.dtype)  # type: ignore[arg-type]
     for row, data in enumerate(files):
         try:
             pixels = tiff_pixels(data)
         except (ValueError, OSError) as error:
-            raise damage(f"a damaged TIFF file: {error}", row=row) from error
+            raise make_error(f"a damaged TIFF file: {error}", row=row) from error
         if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
             got = f"an image of {pixels.dtype} of shape {pixels.shape}"
-            raise damage(f"{got}, but {field} in the first file", row=row)
+            raise make_error(f"{got}, but {field} in the first file", row=row)
         images[row] = pixels
     return images
 
 
 @functools.lru_cache(256)
 def _kind_of(arrow_type: Any) -> str:
-    """The kind of columns of a type."""
-    return column_of(import_extra("pyarrow").field("", arrow_type), None).kind
+    """Returns the kind of columns of an Arrow type."""
+    return data_column(import_extra("pyarrow").field("", arrow_type), None).kind
 
 
-def _numbers(field: Field, array: Any, damage: Damage) -> np.ndarray:
+def _decode_numbers(field: Field, array: Any, make_error: MakeError) -> np.ndarray:
     compute = import_extra("pyarrow.compute")
     rows, shape = len(array), [size or 0 for size in field.shape]
     sizes = shape
     if shape and not (_is_list(array.type) and _is_list(_storage_type(array.type.value_type))):
-        sizes = [math.prod(shape)]  # A list is one row.
-    per_row = 1
+        sizes = [math.prod(shape)]  # The list of a row is flat.
+    values_per_row = 1
     for size in sizes:
-        _check_no_null(array, per_row, damage)
+        _check_no_null(array, values_per_row, make_error)
         if not _is_list(array.type):
-            raise damage(f"{array.type}, expected {field}")
+            raise make_error(f"{array.type}, expected {field}")
         lengths = as_numpy(compute.list_value_length(array))
         if (lengths != size).any():
-            wrong = int(np.argmax(lengths != size))
-            fault = f"{lengths[wrong]} values, expected {size}: the shape is {tuple(shape)}"
-            raise damage(fault, row=wrong // per_row)
-        per_row *= size
+            invalid = int(np.argmax(lengths != size))
+            fault = f"{lengths[invalid]} values, expected {size}: the shape is {tuple(shape)}"
+            raise make_error(fault, row=invalid // values_per_row)
+        values_per_row *= size
         array = _storage(array.flatten())
-    _check_no_null(array, max(per_row, 1), damage)
+    _check_no_null(array, max(values_per_row, 1), make_error)
     if not _is_number(array.type):
-        raise damage(f"{array.type}, expected {field}")
-    return _in_dtype(as_numpy(array).reshape(rows, *shape), field.column_dtype, damage)
+        raise make_error(f"{array.type}, expected {field}")
+    return _cast(as_numpy(array).reshape(rows, *shape), field.column_dtype, make_error)
 
 
-def _in_dtype(values: np.ndarray, dtype: np.dtype, damage: Damage) -> np.ndarray:
-    """Values in the dtype of the first file, if that changes none."""
+def _cast(values: np.ndarray, dtype: np.dtype, make_error: MakeError) -> np.ndarray:
+    """Converts values to the dtype of the first file, if no value changes."""
     if values.dtype == dtype:
         return values
     with np.errstate(all="ignore"):
         converted = values.astype(dtype)
-        same = (converted.astype(values.dtype) == values) | (values != values)
-    if "b" in (values.dtype.kind, dtype.kind) or not same.all():
-        row = int(np.argmin(same)) // max(same[:1].size, 1)
+        is_equal = (converted.astype(values.dtype) == values) | (values != values)
+    if "b" in (values.dtype.kind, dtype.kind) or not is_equal.all():
+        row = int(np.argmin(is_equal)) // max(is_equal[:1].size, 1)
         got = f"{values.dtype} {values[row]!r:.100}"
-        raise damage(f"{got} does not fit {dtype}, the dtype of the first file", row=row)
+        raise make_error(f"{got} does not fit {dtype}, the dtype of the first file", row=row)
     return converted
 
 
-def _check_no_null(array: Any, per_row: int, damage: Damage) -> None:
+def _check_no_null(array: Any, values_per_row: int, make_error: MakeError) -> None:
     if array.null_count:
-        row = array.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
-        raise damage("no value", row=int(row))
+        row = array.is_null().to_numpy(zero_copy_only=False).argmax() // values_per_row
+        raise make_error("no value", row=int(row))
 
 
 def _storage(array: Any) -> Any:
-    """Returns the storage array of an extension type of Arrow, which `datasets` uses for arrays."""
+    """Returns the storage of an Arrow extension type, which the library datasets uses."""
     return getattr(array, "storage", array)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from rlds.formats.lerobot.columns import DataColumn, column_of, image_field, values_of
+from rlds.formats.lerobot.columns import DataColumn, data_column, decode_values, image_field
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.layout import INFO, LeRobotFeature
 from rlds.formats.lerobot.parquet_rows import ParquetRows
-from rlds.formats.lerobot.small_files import encoded_schema
-from rlds.formats.lerobot.tables import flat_numbers
+from rlds.formats.lerobot.small_files import encode_schema
+from rlds.formats.lerobot.tables import flatten_column
 from rlds.raw_files.untrusted import SourceError, source_errors
 from rlds_ecosystem.model.columns import objects
 
@@ -30,7 +30,7 @@ _MAX_OPEN_FILES = 8
 
 
 class DataFiles:
-    """Reads columns of the rows of an episode, and checks their episode and frame numbers.
+    """A reader of the rows of episodes, which checks their episode and frame indices.
 
     The first readable data file determines the columns.
 
@@ -41,26 +41,26 @@ class DataFiles:
 
     Attributes:
       columns: The columns, by name.
-      schema: The schema of the files, encoded by `encoded_schema`. (Pickling an Arrow schema loses
+      schema: The schema of the files, encoded by `encode_schema`. (Pickling an Arrow schema loses
         the names of list elements.)
 
     Raises:
-      SourceError: No file can be read.
+      SourceError: No data file can be read.
     """
 
     def __init__(
         self, root: epath.Path, features: Mapping[str, LeRobotFeature], table: EpisodeMetadata
     ) -> None:
         self._root, self._features = root, features
-        self._opened: dict[tuple[str, ...], ParquetRows] = {}
-        # The rows read last: file, columns, first row, Arrow table, decoded values.
+        self._readers: dict[tuple[str, ...], ParquetRows] = {}
+        # The last rows: file, columns, first row, Arrow table, decoded values.
         self._cached: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
-        self.columns, self.schema = self._first_columns(table)
+        self.columns, self.schema = self._find_columns(table)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}, "_cached": None}
+        return {**self.__dict__, "_readers": {}, "_cached": None}
 
-    def _first_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
+    def _find_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
         damage: SourceError | None = None
         tested_files: set[str] = set()
         for position in range(len(table.indices)):
@@ -70,18 +70,18 @@ class DataFiles:
                     tested_files.add(row.file)
                     with source_errors(self._root / row.file, episode=row.key):
                         rows = ParquetRows(self._root / row.file)
-                        return self._columns_of(rows), encoded_schema(rows.schema)
+                        return self._read_columns(rows), encode_schema(rows.schema)
             except SourceError as error:
                 damage = damage or error
         raise damage or SourceError("there is no episode", file=self._root / INFO)
 
-    def _columns_of(self, rows: ParquetRows) -> dict[str, DataColumn]:
+    def _read_columns(self, rows: ParquetRows) -> dict[str, DataColumn]:
         columns = {}
         for field in rows.schema:
             if field.name in columns:
                 raise SourceError("two columns have this name", file=rows.path, field=field.name)
             feature = self._features.get(field.name)
-            column = column_of(field, feature)
+            column = data_column(field, feature)
             if column.kind == "image" and rows.num_rows:
                 first = ParquetRows(rows.path, [field.name]).read(0, 1)[field.name]
                 data = first.combine_chunks().field("bytes")[0].as_py()
@@ -97,29 +97,29 @@ class DataFiles:
     def read(
         self, row: EpisodeRow, names: Collection[str], span: range | None = None
     ) -> dict[str, np.ndarray]:
-        """Returns columns by name; for images also the file names, with the suffix `PATH`.
+        """Reads columns, by name; for images also their file names, with the suffix `PATH`.
 
         Args:
           row: The episode.
           names: The columns.
-          span: The rows; all by default.
+          span: The rows; by default, all rows.
 
         Raises:
-          SourceError: They are damaged, or not those of the episode.
+          SourceError: The rows are damaged, or belong to another episode.
         """
         span = range(row.length) if span is None else span
-        columns_to_read = _with_key_columns(names)
+        columns_to_read = _add_key_columns(names)
         table = self._read_table(row, columns_to_read, span)
         columns = self._values(row, columns_to_read, span, table)
-        self._check_numbers(row, span, columns)
+        self._check_indices(row, span, columns)
         return columns
 
-    def stored(
+    def read_stored(
         self, row: EpisodeRow, names: Collection[str], values: Collection[str]
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Returns columns as stored, in a table of Arrow, and decoded values of some.
+        """Reads columns as a stored Arrow table, and decodes some of them.
 
-        Decoded rows of following episodes are cached.
+        Decoded rows of the next episodes are cached.
 
         Args:
           row: The episode.
@@ -127,39 +127,39 @@ class DataFiles:
           values: The columns to decode.
 
         Raises:
-          SourceError: They are damaged, or not those of the episode.
+          SourceError: The rows are damaged, or belong to another episode.
         """
-        key_columns, cached = (
-            [*_with_key_columns(names), "", *_with_key_columns(values)],
+        key_columns, cache = (
+            [*_add_key_columns(names), "", *_add_key_columns(values)],
             self._cached,
         )
         end = row.begin + row.length
         if (
-            cached is None
-            or cached[:2] != (row.file, key_columns)
-            or not (cached[2] <= row.begin and end <= cached[2] + cached[3].num_rows)
+            cache is None
+            or cache[:2] != (row.file, key_columns)
+            or not (cache[2] <= row.begin and end <= cache[2] + cache[3].num_rows)
         ):
-            ahead = self._read_ahead(row, _with_key_columns(names), _with_key_columns(values))
-            cached = self._cached = row.file, key_columns, row.begin, *ahead
-        begin = row.begin - cached[2]
-        columns = {name: column[begin : begin + row.length] for name, column in cached[4].items()}
-        self._check_numbers(row, range(row.length), columns)
-        return cached[3].slice(begin, row.length), columns
+            ahead = self._read_ahead(row, _add_key_columns(names), _add_key_columns(values))
+            cache = self._cached = row.file, key_columns, row.begin, *ahead
+        begin = row.begin - cache[2]
+        columns = {name: column[begin : begin + row.length] for name, column in cache[4].items()}
+        self._check_indices(row, range(row.length), columns)
+        return cache[3].slice(begin, row.length), columns
 
-    def stored_rows(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
-        """Returns the stored rows of an episode and of the following episodes, as an Arrow table.
+    def read_stored_rows(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
+        """Reads the stored rows of an episode and of the next episodes, as an Arrow table.
 
         Args:
           row: The first episode.
-          lengths: The number of rows of each.
+          lengths: The number of rows of each episode.
 
         Raises:
-          SourceError: They are damaged, or not those of the episodes.
+          SourceError: The rows are damaged, or belong to other episodes.
         """
         span = range(int(lengths.sum()))
         table = self._read_table(row, [*self.columns], span)
         expected = row.index + np.repeat(np.arange(len(lengths)), lengths)
-        if not np.array_equal(flat_numbers(table[_EPISODE_INDEX]), expected):
+        if not np.array_equal(flatten_column(table[_EPISODE_INDEX]), expected):
             fault = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
             raise self._damage_error(row, span, _EPISODE_INDEX, fault)
         return table
@@ -167,7 +167,7 @@ class DataFiles:
     def _read_ahead(
         self, row: EpisodeRow, names: Sequence[str], values: Sequence[str]
     ) -> tuple[Any, Any]:
-        """Reads the rows of an episode, and following rows unless one is damaged."""
+        """Reads the rows of an episode, and further rows unless one of them is damaged."""
         with contextlib.suppress(SourceError):
             table = self._read_table(row, names, range(row.length), ahead=True)
             return table, self._values(row, values, range(table.num_rows), table)
@@ -180,29 +180,31 @@ class DataFiles:
         values: dict[str, np.ndarray] = {}
         for name in names:
             damage = partial(self._damage_error, row, span, name)
-            values[name] = values_of(self.columns[name], table[name], damage)
+            values[name] = decode_values(self.columns[name], table[name], damage)
             if self.columns[name].kind == "image":
                 paths = table[name].combine_chunks().field("path").to_pylist()
                 values[name + PATH] = objects([path or "" for path in paths])
         return values
 
-    def _check_numbers(self, row: EpisodeRow, span: range, read: Mapping[str, np.ndarray]) -> None:
+    def _check_indices(self, row: EpisodeRow, span: range, read: Mapping[str, np.ndarray]) -> None:
         """Checks that rows belong to an episode.
 
         Raises:
           SourceError: Rows are shifted or missing.
         """
         frames = read[_FRAME_INDEX]
-        numbers = {
+        expected_values = {
             _EPISODE_INDEX: np.full(len(span), row.index),
             _FRAME_INDEX: frames[:1] + np.arange(len(span)),
         }
-        for name, expected in numbers.items():
-            wrong = np.flatnonzero(read[name] != expected)
-            if len(wrong):
-                at = int(wrong[0])
-                fault = f"{read[name][at]}, expected {expected[at]}: rows are shifted or missing"
-                raise self._damage_error(row, span, name, fault, at)
+        for name, expected in expected_values.items():
+            invalid = np.flatnonzero(read[name] != expected)
+            if len(invalid):
+                step = int(invalid[0])
+                fault = (
+                    f"{read[name][step]}, expected {expected[step]}: rows are shifted or missing"
+                )
+                raise self._damage_error(row, span, name, fault, step)
 
     def _damage_error(
         self, episode: EpisodeRow, span: range, field: str, fault: str, row: int | None = None
@@ -214,10 +216,10 @@ class DataFiles:
     def _read_table(
         self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False
     ) -> Any:
-        """Reads rows with a cached reader, which continues after the rows read last."""
+        """Reads rows with a cached reader, which is fast for consecutive rows."""
         file, key = os.fspath(self._root / row.file), tuple(names)
         with source_errors(file, episode=row.key):
-            rows = self._opened.pop(key, None)  # Another thread has its own.
+            rows = self._readers.pop(key, None)  # Concurrent threads open their own reader.
             if rows is None or rows.path != file:
                 rows = ParquetRows(file, names)
                 self._check_columns(rows)
@@ -225,9 +227,9 @@ class DataFiles:
                 fault = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
                 raise SourceError(fault, file=file)
             table = rows.read(row.begin + span.start, row.begin + span.stop, ahead=ahead)
-        while len(self._opened) >= _MAX_OPEN_FILES:
-            self._opened.pop(next(iter(self._opened)), None)
-        self._opened[key] = rows
+        while len(self._readers) >= _MAX_OPEN_FILES:
+            self._readers.pop(next(iter(self._readers)), None)
+        self._readers[key] = rows
         return table
 
     def _check_columns(self, rows: ParquetRows) -> None:
@@ -238,6 +240,6 @@ class DataFiles:
             raise SourceError(fault, file=rows.path, field=name)
 
 
-def _with_key_columns(names: Collection[str]) -> list[str]:
-    """Returns names of columns with the number columns that identify the rows of an episode."""
+def _add_key_columns(names: Collection[str]) -> list[str]:
+    """Adds the columns that identify the rows of an episode to names of columns."""
     return [*dict.fromkeys([*names, _EPISODE_INDEX, _FRAME_INDEX])]

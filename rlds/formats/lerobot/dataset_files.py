@@ -19,18 +19,18 @@ from rlds.formats.lerobot.feature_statistics import (
     Selection,
     Statistics,
     Total,
-    of_columns,
-    with_new_statistics,
+    replace_statistics,
+    statistics_by_column,
 )
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.tables import (
     TableFiles,
-    column_array,
-    flat_numbers,
+    flatten_column,
     is_numeric,
+    name_items,
     table_bytes,
     tasks_table,
-    with_item_names,
+    to_arrow,
 )
 from rlds.sources.text_tables import TextTable, renumber
 from rlds.sources.writing import Workers, map_serially
@@ -42,9 +42,9 @@ __all__ = [
     "PATHS",
     "DatasetFiles",
     "DatasetState",
-    "EpisodesOfPart",
     "Frames",
     "NewEpisode",
+    "StagedEpisodes",
     "Version",
     "check_is_below",
     "write_below",
@@ -100,20 +100,20 @@ class DatasetState:
 
 @dataclasses.dataclass(frozen=True)
 class NewEpisode:
-    """An episode to be written.
+    """A new episode of a dataset.
 
     Attributes:
-      columns: The columns of the features, as NumPy or Arrow arrays. The numbers of rows, episodes
-        and tasks are added on writing, as are missing time stamps.
+      columns: The columns of the features, as NumPy or Arrow arrays. The indices of rows, episodes
+        and tasks, and missing time stamps are added on writing.
       tasks: The text of the task of each row.
       statistics: The statistics of the features.
       clips: The frames of the video features: clips, or spans of video files.
       cells: Further cells of the table of episodes.
-      numbers: The columns with numbers of tasks, besides `task_index`, which are renumbered.
-      known_tasks: The texts of tasks by these numbers.
+      task_indices: Further columns with indices of tasks, which are renumbered.
+      task_texts: The texts of tasks by these indices.
       values: The numeric columns among the Arrow columns, as NumPy arrays.
       extras: The contents of additional files, by name.
-      is_staged: True if the episode comes from a staged part.
+      is_staged: True if the episode comes from a staged dataset.
     """
 
     columns: Mapping[str, Any]
@@ -121,43 +121,43 @@ class NewEpisode:
     statistics: Mapping[str, Statistics]
     clips: Mapping[str, Frames]
     cells: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    numbers: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    known_tasks: TextTable = dataclasses.field(default_factory=dict)
+    task_indices: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    task_texts: TextTable = dataclasses.field(default_factory=dict)
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     extras: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     is_staged: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodesOfPart:
-    """Consecutive episodes of a staged part, to be copied unchanged (3.0).
+class StagedEpisodes:
+    """Consecutive episodes of a staged dataset, which are copied unchanged (3.0).
 
     Attributes:
       table: The data rows.
       entries: The rows of the table of episodes.
-      known_tasks: The texts of tasks by their numbers in the part.
+      task_texts: The texts of tasks by their indices in the staged dataset.
       extras: The contents of the additional files of each episode, by name.
     """
 
     table: Any
     entries: Any
-    known_tasks: TextTable
+    task_texts: TextTable
     extras: Sequence[Mapping[str, bytes]]
 
 
 class DatasetFiles(abc.ABC):
-    """Writes the files of a LeRobot dataset; a context manager, which closes them.
+    """The writer of the files of a LeRobot dataset; a context manager.
 
     Args:
-      directory: The folder of the dataset, which exists.
-      info: The entries of `info.json`: all `features`, `fps`, and others. Counts are added.
+      directory: The existing folder of the dataset.
+      info: The entries of `info.json`, including `features` and `fps`. Counts are added.
       schema: The schema of the rows.
       split: The name of the split.
-      tasks: The texts of known tasks, in order.
-      episode_schema: The types of further columns of the table of episodes (3.0), if known.
-      before: The state of the existing dataset, whose files are elsewhere.
+      tasks: The texts of the first tasks, in order.
+      episode_schema: The types of further columns of the table of episodes (3.0), or None.
+      initial: The state of the existing dataset, whose files are in another folder.
       keeps_clips: True to keep a clip with more frames than rows in its own file (3.0).
-      is_part: True for a part of a conversion: its table also has the sizes of episodes.
+      is_part: True for staged data of a conversion: its table also has the sizes of episodes.
       has_tables: False to return the rows of the table of episodes by `table_rows`.
       workers: See `Export`.
     """
@@ -170,26 +170,26 @@ class DatasetFiles(abc.ABC):
         split: str,
         tasks: Sequence[str] = (),
         episode_schema: Any = None,
-        before: DatasetState | None = None,
+        initial: DatasetState | None = None,
         keeps_clips: bool = False,
         is_part: bool = False,
         has_tables: bool = True,
         workers: Workers = map_serially,
     ) -> None:
-        before = before or DatasetState()
+        initial = initial or DatasetState()
         self._directory, self._schema, self._split = directory, schema, split
         self._info: dict[str, Any] = {"chunks_size": 1000, **_DEFAULT_SIZES_MB, **info}
         self._episode_schema = episode_schema
         self._data_path, self._video_path = PATHS[self.version]
         self._cameras = [n for n, entry in info["features"].items() if entry["dtype"] == "video"]
         self._fps = float(info["fps"])
-        self._texts: list[str] = []  # Task texts. Existing tasks keep their numbers.
+        self._texts: list[str] = []  # Texts of tasks. Existing tasks keep their indices.
         self._tasks: dict[str, int] = {}
-        for text in [*before.tasks, *tasks]:
+        for text in [*initial.tasks, *tasks]:
             self._tasks.setdefault(text, len(self._texts))
             self._texts.append(text)
-        self._num_episodes, self._num_rows = before.num_episodes, before.num_rows
-        self._first_file, self._total = before.num_files, copy.deepcopy(before.total)
+        self._num_episodes, self._num_rows = initial.num_episodes, initial.num_rows
+        self._first_file, self._total = initial.num_files, copy.deepcopy(initial.total)
         self._keeps_clips, self._workers = keeps_clips, workers
         self._is_part, self._has_tables = is_part, has_tables
         # Pending rows of the table of episodes.
@@ -213,7 +213,7 @@ class DatasetFiles(abc.ABC):
             "episode_index": np.full(num_rows, self._num_episodes),
             "index": self._num_rows + frames,
             "task_index": np.array([self._task(text) for text in rows.tasks]),
-            **self._renumbered(rows),
+            **self._renumber_tasks(rows),
         }
         if "timestamp" not in rows.columns:
             number_columns["timestamp"] = (frames / self._fps).astype(np.float32)
@@ -224,10 +224,10 @@ class DatasetFiles(abc.ABC):
             column = columns[field.name]
             if isinstance(column, np.ndarray):
                 values |= {field.name: column} if column.dtype != object else {}
-                column = column_array(column, field.type)
+                column = to_arrow(column, field.type)
             arrays.append(column)
         table = arrow.table(arrays, schema=schema)
-        statistics = {**rows.statistics, **of_columns(number_columns)}
+        statistics = {**rows.statistics, **statistics_by_column(number_columns)}
         entry = {
             "episode_index": self._num_episodes,
             "tasks": list(dict.fromkeys(rows.tasks)),
@@ -244,32 +244,33 @@ class DatasetFiles(abc.ABC):
         self._num_rows += num_rows
 
     def _write_extras(self, extras: Mapping[str, bytes], index: int = 0) -> None:
-        """Writes extra files of the next episode, or of a later one."""
+        """Writes extra files of the next episode, or of a later episode."""
         episode_index = self._num_episodes + index
         folder = self._directory / layout.EXTRAS.format(episode_index=episode_index)
         for name, data in extras.items():
             write_below(folder, name, data)
 
     def _task(self, text: str) -> int:
-        """Returns the number of a task; adds new tasks."""
+        """Returns the index of a task; adds new tasks."""
         if text not in self._tasks:
             self._tasks[text] = len(self._texts)
             self._texts.append(text)
         return self._tasks[text]
 
-    def _renumbered(self, rows: NewEpisode) -> dict[str, np.ndarray]:
-        """Returns the columns of task numbers that change in the new dataset."""
-        new = {
-            name: self._new_numbers(name, numbers, rows.known_tasks)
-            for name, numbers in rows.numbers.items()
+    def _renumber_tasks(self, rows: NewEpisode) -> dict[str, np.ndarray]:
+        """Returns the columns of task indices that change in the new dataset."""
+        columns = {
+            name: self._to_new_indices(name, indices, rows.task_texts)
+            for name, indices in rows.task_indices.items()
         }
-        return {n: of for n, of in new.items() if not np.array_equal(of, rows.numbers[n])}
+        old = rows.task_indices
+        return {n: new for n, new in columns.items() if not np.array_equal(new, old[n])}
 
-    def _new_numbers(self, name: str, numbers: np.ndarray, texts: TextTable) -> np.ndarray:
-        """Converts a column of task numbers to the numbers in the new dataset."""
-        used = np.unique(numbers).tolist()
+    def _to_new_indices(self, name: str, indices: np.ndarray, texts: TextTable) -> np.ndarray:
+        """Converts a column of task indices to the indices in the new dataset."""
+        used = np.unique(indices).tolist()
         try:
-            return renumber(numbers, {n: self._task(texts[n]) for n in used if n in texts})
+            return renumber(indices, {n: self._task(texts[n]) for n in used if n in texts})
         except ValueError as error:
             raise ValueError(
                 f"episode {self._num_episodes}, {name}: {error}. If these are not task "
@@ -277,7 +278,7 @@ class DatasetFiles(abc.ABC):
             ) from error
 
     def finish(self, features: Mapping[str, Mapping[str, Any]]) -> DatasetState:
-        """Completes the files; returns the new content of the dataset.
+        """Completes the files; returns the new state of the dataset.
 
         Args:
           features: Changes to the entries of `info.json`, by feature.
@@ -309,7 +310,7 @@ class DatasetFiles(abc.ABC):
         return DatasetState(
             self._num_episodes,
             self._num_rows,
-            self._first_file + 1,  # When appending to existing files, one episode is written.
+            self._first_file + 1,  # A recorder appends one episode at a time.
             list(self._texts),
             self._total,
             json.loads((self._directory / layout.INFO).read_text()),
@@ -327,50 +328,50 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def planners(self) -> Mapping[str, Any]:
-        """Returns the planners that assign the episodes of parts to files.
+        """Returns the planners that assign staged episodes to files.
 
-        The method `plan` of a planner takes sizes of an episode, and returns True if the episode
+        The method `plan` of a planner gets the sizes of an episode, and returns True if the episode
         begins a file. Version 3.0 has a planner for each video feature, by name, whose method
-        `add` writes frames, and one for data files, at "".
+        `add` writes frames, and a planner for data files, by the name "".
         """
 
-    def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
-        """Writes episodes of a part (3.0).
+    def add_stored(self, stored: StagedEpisodes, task_columns: Sequence[str]) -> None:
+        """Writes staged episodes (3.0).
 
         Args:
           stored: The episodes.
-          task_columns: See `numbers` of `NewEpisode`.
+          task_columns: See `task_indices` of `NewEpisode`.
         """
         raise NotImplementedError
 
     @abc.abstractmethod
     def table_rows(self) -> Any:
-        """Returns the table rows of the added episodes, for `take`."""
+        """Returns the table rows of the added episodes, for `add_table_rows`."""
 
-    def take(
+    def add_table_rows(
         self,
         table_rows: Sequence[Any],
         frames: Mapping[str, Sequence[Any]],
         lengths: Sequence[int],
         tasks: Sequence[str],
     ) -> None:
-        """Adds the table rows of episodes that other processes have written.
+        """Adds the table rows of episodes that other processes wrote.
 
         Args:
-          table_rows: The results of the method `table_rows`, for one file after the other.
+          table_rows: The results of the method `table_rows`, in the order of the files.
           frames: The results of `add` of the planner for each episode, by video feature.
           lengths: The number of rows of each episode.
           tasks: The texts of all tasks.
         """
-        self._take(table_rows, frames, np.array(lengths))
+        self._add_table_rows(table_rows, frames, np.array(lengths))
         self._num_episodes, self._num_rows = len(lengths), sum(lengths)
         self._texts = [*tasks]
 
     @abc.abstractmethod
-    def _take(
+    def _add_table_rows(
         self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
-        """Adds the table rows, for the version."""
+        """Adds the table rows of episodes; see `add_table_rows`."""
 
     @abc.abstractmethod
     def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
@@ -382,15 +383,15 @@ class DatasetFiles(abc.ABC):
 
     @abc.abstractmethod
     def _finish(self) -> None:
-        """Completes all files but `info.json`."""
+        """Completes all files except `info.json`."""
 
     @abc.abstractmethod
     def _version_entries(self) -> dict[str, Any]:
-        """Returns the entries of `info.json` that only this version has."""
+        """Returns the entries of `info.json` that are specific to the version."""
 
 
 class _Files30(DatasetFiles):
-    """Version 3.0: many episodes in a file, and Parquet tables."""
+    """The writer of version 3.0: files of many episodes, and Parquet tables."""
 
     version: Version = "v3.0"
 
@@ -408,10 +409,10 @@ class _Files30(DatasetFiles):
             name: _VideoFilesWriter(*start, name, info, keeps_clips=self._keeps_clips)
             for name in self._cameras
         }
-        self._num_files = 0  # Files of rows that other processes have written.
-        self._stored: list[Any] = []  # Tables of the episodes that were copied.
-        of_videos = [videos.close for videos in self._videos.values()]
-        for close in (self._data.close, self._episodes.close, *of_videos):
+        self._num_files = 0  # The number of data files of other processes.
+        self._stored: list[Any] = []  # Tables of the copied episodes.
+        close_videos = [videos.close for videos in self._videos.values()]
+        for close in (self._data.close, self._episodes.close, *close_videos):
             self._stack.callback(close)
 
     def _write(self, table: Any, entry: dict[str, Any], rows: NewEpisode) -> None:
@@ -440,15 +441,15 @@ class _Files30(DatasetFiles):
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row)
         columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
-        for name, kind in self._known_types(names).items():
+        for name, kind in self._declared_types(names).items():
             columns[name] = arrow.array(columns[name], kind)
-        columns |= _columns_of(self._statistics)
+        columns |= _statistics_columns(self._statistics)
         self._statistics = []
         return arrow.table(columns)
 
     def _write_table(self, table: Any) -> None:
-        numbers = self._episodes.file_for(table_bytes(table))
-        for name, index in zip(("chunk", "file"), numbers):
+        location = self._episodes.file_for(table_bytes(table))
+        for name, index in zip(("chunk", "file"), location):
             table = table.append_column(f"meta/episodes/{name}_index", [np.full(len(table), index)])
         self._episodes.add(table, table_bytes(table))
 
@@ -456,32 +457,32 @@ class _Files30(DatasetFiles):
         return {"": self._data, **self._videos}
 
     @override
-    def add_stored(self, stored: EpisodesOfPart, task_columns: Sequence[str]) -> None:
+    def add_stored(self, stored: StagedEpisodes, task_columns: Sequence[str]) -> None:
         arrow, episodes = import_extra("pyarrow"), stored.entries
         columns = dict(zip(stored.table.column_names, stored.table.columns))
-        numbers = [field.name for field in self._schema if is_numeric(field.type)]
-        values = {name: flat_numbers(columns[name]) for name in numbers}
-        lengths, sizes = (flat_numbers(episodes[name]) for name in ("length", layout.DATA_BYTES))
+        numeric = [field.name for field in self._schema if is_numeric(field.type)]
+        values = {name: flatten_column(columns[name]) for name in numeric}
+        lengths, sizes = (flatten_column(episodes[name]) for name in ("length", layout.DATA_BYTES))
         number_columns = {
             "episode_index": np.repeat(self._num_episodes + np.arange(len(episodes)), lengths),
             "index": self._num_rows + np.arange(len(stored.table)),
         }
         for name in ("task_index", *task_columns):
-            number_columns[name] = self._new_numbers(name, values[name], stored.known_tasks)
-        for name, new in number_columns.items():
-            if not np.array_equal(new, values[name]):
-                episodes = with_new_statistics(episodes, name, values[name], new)
-                columns[name] = column_array(new, self._schema.field(name).type)
+            number_columns[name] = self._to_new_indices(name, values[name], stored.task_texts)
+        for name, column in number_columns.items():
+            if not np.array_equal(column, values[name]):
+                episodes = replace_statistics(episodes, name, values[name], column)
+                columns[name] = to_arrow(column, self._schema.field(name).type)
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
-        self._total.add_quantiles_of(episodes, values | number_columns)
+        self._total.add_table_quantiles(episodes, values | number_columns)
         location = self._data.add_several(table, lengths.tolist(), sizes.tolist())
-        self._stored.append(self._placed(episodes, lengths, *location))
+        self._stored.append(self._place_rows(episodes, lengths, *location))
         for index, extras in enumerate(stored.extras):
             self._write_extras(extras, index)
         self._num_episodes += len(episodes)
         self._num_rows += len(table)
 
-    def _placed(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
+    def _place_rows(self, episodes: Any, lengths: np.ndarray, chunk: int, file: int) -> Any:
         """Returns the next rows of the table of episodes, with the locations of their data."""
         arrow, num_episodes = import_extra("pyarrow"), len(episodes)
         names = [*layout.user_cells(dict.fromkeys(episodes.column_names))]
@@ -496,11 +497,11 @@ class _Files30(DatasetFiles):
             **{name: episodes[name] for name in episodes.column_names if name.startswith("stats/")},
         }
         table = arrow.table(columns)
-        types = {field.name: with_item_names(field.type) for field in table.schema}
-        return table.cast(arrow.schema({**types, **self._known_types(columns)}))
+        types = {field.name: name_items(field.type) for field in table.schema}
+        return table.cast(arrow.schema({**types, **self._declared_types(columns)}))
 
-    def _known_types(self, names: Collection[str]) -> dict[str, Any]:
-        """Returns the known types of columns of the table of episodes."""
+    def _declared_types(self, names: Collection[str]) -> dict[str, Any]:
+        """Returns the types of columns of the table of episodes, from the schema."""
         types = {field.name: field.type for field in self._episode_schema or ()}
         return {
             name: types[name]
@@ -513,13 +514,13 @@ class _Files30(DatasetFiles):
         arrow = import_extra("pyarrow")
         return arrow.concat_tables(self._stored, promote_options="default"), self._total
 
-    def _take(
+    def _add_table_rows(
         self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
         arrow = import_extra("pyarrow")
-        table = arrow.concat_tables([each for each, _ in table_rows], promote_options="default")
+        table = arrow.concat_tables([item for item, _ in table_rows], promote_options="default")
         for _, total in table_rows:
-            self._total.add_rows_of(total)
+            self._total.merge_rows(total)
         statistics = [name for name in table.column_names if name.startswith("stats/")]
         self._total.add_table(table.select(statistics))
         episodes = table.drop_columns(statistics)
@@ -536,22 +537,22 @@ class _Files30(DatasetFiles):
 
     def _finish(self) -> None:
         self._stack.close()
-        if not self._first_file:  # Otherwise some rows are in other files.
+        if not self._first_file:  # Otherwise the existing rows are in other files.
             self._select_quantiles()
         parquet = import_extra("pyarrow.parquet")
         parquet.write_table(tasks_table(self._texts), self._directory / layout.TASKS)
         write_json(self._directory / layout.STATS, _as_json(self._total.features))
 
     def _select_quantiles(self) -> None:
-        """Computes exact quantiles of all rows where the sketches have an error."""
+        """Computes exact quantiles of all rows, for sketches with an error."""
         selections = self._total.selections()
         select = _QuantileReader(
             self._directory, self._info["chunks_size"], copy.deepcopy(selections)
         )
         num_files = self._num_files or self._data.num_files
         for _, merged in self._workers(select, range(num_files) if selections else ()):
-            for name, of in merged.items():
-                selections[name].merge(of)
+            for name, selection in merged.items():
+                selections[name].merge(selection)
         self._total.select(selections)
 
     def _version_entries(self) -> dict[str, Any]:
@@ -560,29 +561,29 @@ class _Files30(DatasetFiles):
 
 @dataclasses.dataclass(frozen=True)
 class _QuantileReader:
-    """The task of a worker: reads a data file again for exact quantiles."""
+    """The task of a worker: a second pass over a data file for exact quantiles."""
 
     directory: Path
     files_per_chunk: int
     selections: Mapping[str, Selection]
 
-    def __call__(self, number: int) -> Mapping[str, Selection]:
-        chunk, file = divmod(number, self.files_per_chunk)
+    def __call__(self, file_index: int) -> Mapping[str, Selection]:
+        chunk, file = divmod(file_index, self.files_per_chunk)
         path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
         rows, selections = ParquetRows(path, [*self.selections]), copy.deepcopy(self.selections)
         for begin in range(0, rows.num_rows, _ROWS_PER_READ):
             table = rows.read(begin, min(begin + _ROWS_PER_READ, rows.num_rows))
             for name, selection in selections.items():
-                selection.add(flat_numbers(table[name]))
+                selection.add(flatten_column(table[name]))
         return selections
 
 
 class _VideoFilesWriter:
-    """Writes clips to the video files of a feature (3.0).
+    """The writer of clips to the video files of a feature (3.0).
 
     Args:
       directory: The folder of the dataset.
-      first: The number of the first file.
+      first: The index of the first file.
       name: The name of the feature.
       info: The entries of `info.json`.
       keeps_clips: See `DatasetFiles`.
@@ -606,17 +607,17 @@ class _VideoFilesWriter:
         self._writer: VideoWriter | None = None
         self._num_files, self._size, self.last_size = first, 0, 0
         self._last: tuple[Span, int] | None = None
-        self._placed: tuple[Callable[[], Span], int] | None = None
+        self._planned: tuple[Callable[[], Span], int] | None = None
 
     def _starts_file(self, span: Span, num_rows: int) -> bool:
-        """Returns True if frames need a new file, as they cannot follow the last frames."""
+        """Returns True if frames need a new file, because they cannot follow the last frames."""
         if (
             (last := self._last) is None
             or self._needs_own_file(span, num_rows)
             or self._needs_own_file(*last)
         ):
             return True
-        # LeRobot locates a frame by counting the frames before it.
+        # LeRobot locates a frame by the number of earlier frames.
         is_uneven = abs(last[0].seconds - len(last[0].packets) / self._fps) > _TIME_TOLERANCE_S
         return is_uneven or not span.video.info.can_follow(last[0].video.info)
 
@@ -631,14 +632,14 @@ class _VideoFilesWriter:
         Args:
           size: The size of the frames in bytes.
           num_rows: The number of rows of their episode.
-          frames: Returns the frames.
-          follow: True if they follow the last planned frames in a file of the part.
+          frames: A function that returns the frames.
+          follow: True if they follow the last planned frames in a staged file.
         """
         is_new_file = self._size + size >= self._max_bytes
         if not follow:
-            self._last = self._placed and (self._placed[0](), self._placed[1])
+            self._last = self._planned and (self._planned[0](), self._planned[1])
             is_new_file |= self._starts_file(frames(), num_rows)
-        self._placed = frames, num_rows
+        self._planned = frames, num_rows
         self._size = size + (0 if is_new_file else self._size)
         return is_new_file
 
@@ -650,7 +651,7 @@ class _VideoFilesWriter:
         Args:
           clip: The clip.
           num_rows: The number of rows of its episode.
-          is_staged: True if the clip is in a staged part.
+          is_staged: True if the clip is in a staged dataset.
         """
         span = clip if isinstance(clip, Span) else clip.span
         # A file that is at least half full is copied unchanged.
@@ -680,7 +681,7 @@ class _VideoFilesWriter:
 
 
 class _Files21(DatasetFiles):
-    """Version 2.1: a file for each episode, and tables in JSON Lines."""
+    """The writer of version 2.1: a file for each episode, and tables in JSON Lines."""
 
     version: Version = "v2.1"
 
@@ -703,7 +704,7 @@ class _Files21(DatasetFiles):
     def table_rows(self) -> Any:
         return self._rows, self._statistics
 
-    def _take(
+    def _add_table_rows(
         self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
     ) -> None:
         for self._rows, self._statistics in table_rows:
@@ -740,18 +741,18 @@ class _Files21(DatasetFiles):
 
 
 class _EpisodeBatches:
-    """Plans batches of episodes, each with its own files (2.1), for one call of a worker."""
+    """A planner of batches of episodes (2.1); a worker writes a batch per call."""
 
     def __init__(self) -> None:
-        self._number = 0
+        self._count = 0
 
     def plan(self, *_: Any) -> bool:
-        self._number += 1
-        return self._number % _EPISODES_PER_WRITE == 1
+        self._count += 1
+        return self._count % _EPISODES_PER_WRITE == 1
 
 
 DATASET_FILES: Mapping[Version, type[DatasetFiles]] = {"v3.0": _Files30, "v2.1": _Files21}
-"""The writers of files, by version."""
+"""The writers of datasets, by version."""
 
 
 def write_below(folder: Path, name: str, data: bytes) -> None:
@@ -781,7 +782,7 @@ def _add_line(path: Path, value: Any) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a file in JSON, as LeRobot does."""
+    """Writes a JSON file in the format of LeRobot."""
     text = json.dumps(value, indent=4, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
 
@@ -793,11 +794,11 @@ def _as_json(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
     }
 
 
-def _columns_of(episodes: Sequence[Mapping[str, Statistics]]) -> dict[str, Any]:
+def _statistics_columns(episodes: Sequence[Mapping[str, Statistics]]) -> dict[str, Any]:
     """Returns the columns of statistics of the table of episodes (3.0)."""
-    kinds = dict.fromkeys((name, kind) for each in episodes for name in each for kind in each[name])
+    kinds = dict.fromkeys((name, kind) for item in episodes for name in item for kind in item[name])
     columns: dict[str, Any] = {}
     for name, kind in kinds:
-        values = [each.get(name, {}).get(kind) for each in episodes]
+        values = [item.get(name, {}).get(kind) for item in episodes]
         columns[f"stats/{name}/{kind}"] = [v if v is None else v.tolist() for v in values]
     return columns

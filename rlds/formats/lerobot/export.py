@@ -1,4 +1,4 @@
-"""Writes datasets of LeRobot: versions 3.0 and 2.1."""
+"""Exports to LeRobot datasets of versions 3.0 and 2.1."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import rlds
 from rlds.formats.lerobot.dataset_files import write_json
 from rlds.formats.lerobot.kept_features import kept_features
 from rlds.formats.lerobot.layout import METADATA_KEY, step_paths
-from rlds.formats.lerobot.lerobot_rows import LeRobotRows, order_of
-from rlds.formats.lerobot.modality import MODALITY, modality_of
+from rlds.formats.lerobot.lerobot_rows import LeRobotRows, original_order
+from rlds.formats.lerobot.modality import MODALITY, make_modality
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.small_files import read_info
 from rlds.formats.lerobot.source import LeRobotSource
@@ -34,34 +34,32 @@ __all__ = ["LeRobotExport"]
 
 
 class LeRobotExport(Export):
-    """Writes a dataset of LeRobot, 3.0 or 2.1.
+    """Writes a LeRobot dataset of version 3.0 or 2.1.
 
-    Of episodes that came from LeRobot the same comes out: rows, statistics, packets of videos,
-    tasks, small files beside them. Rows, episodes and tasks are counted anew, and files have the
-    sizes and the names of the version that is written.
+    Episodes from LeRobot keep their rows, statistics, packets of videos, tasks and small files,
+    apart from renamed, removed and added features. Rows, episodes and tasks are renumbered, and
+    files have the sizes and the names of the new version.
 
-    Features that got other names, were left out or added since then differ, and nothing else.
-
-    Of others, each transition is a row; what belongs to no row, such as the final observation, is
-    in the sidecar, in the folder `.rlds`.
+    For all other episodes, each transition becomes a row. Further data, such as the final
+    observation, is in the sidecar, in the folder `.rlds`.
 
     Args:
       episodes: The episodes.
-      version: The version of the format: "v3.0" for LeRobot from 0.4 on, "v2.1" for older ones,
-        openpi and GR00T. If None, what it was, or "v3.0".
-      fps: The frame rate, in steps per second; by default that in the metadata.
+      version: The version of the format: "v3.0" for LeRobot from 0.4 on, "v2.1" for older versions,
+        openpi and GR00T. By default, the version of the source, or "v3.0".
+      fps: The frame rate, in steps per second; by default, the rate in the metadata.
       robot_type: The type of the robot.
-      task: The path of the field with the text of the task, of a step or of an episode. By default
-        `language_instruction`, or the only text that is called `instruction`, `task`, `prompt` or
-        the like. The task is empty if there is none.
-      to_sidecar: Paths of fields that get no column.
-      codec: The video codec for images of uint8 with three channels: "h264" or "av1". Files of
-        images, and PNG files of arrays, if None.
-      quality: The constant rate factor of the video: less is better, and larger. By default 23 of
-        H.264, and 30 of AV1, as LeRobot has it.
-      gop: The length of a group of pictures, in frames: the last frame needs all others.
-      modality: Whether to write `meta/modality.json`, which GR00T reads: parts of the states and
-        actions, by the names of their elements, cameras, and the text of the task.
+      task: The path of the step field or episode field with the text of the task. By default,
+        `language_instruction`, or the only text field with a name such as `instruction`, `task` or
+        `prompt`. Without such a field, the task is empty.
+      to_sidecar: Paths of fields that are written to the sidecar, not to columns.
+      codec: The video codec for images of uint8 with three channels: "h264" or "av1". If None,
+        image files stay image files, and arrays become PNG files.
+      quality: The constant rate factor of the video: lower is better, and larger. By default, 23
+        for H.264, and 30 for AV1, the value of LeRobot.
+      gop: The length of a group of pictures, in frames: the last frame depends on the first.
+      modality: True to write `meta/modality.json` for GR00T: slices of the states and actions, by
+        the names of their elements, cameras, and the text of the task.
       data_files_size_in_mb: The size limit of files of rows, in MB (3.0).
       video_files_size_in_mb: The size limit of videos, in MB (3.0).
 
@@ -69,7 +67,7 @@ class LeRobotExport(Export):
       rows: The writer of the rows.
 
     Raises:
-      ValueError: The rate is not known, or an option does not fit.
+      ValueError: The rate is unknown, or an option is invalid.
     """
 
     format = "lerobot"
@@ -102,14 +100,14 @@ class LeRobotExport(Export):
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected a positive number")
         if codec is None and quality is not None:
-            raise ValueError("quality: pass codec, too; quality is that of the encoded video")
+            raise ValueError("quality: pass codec, too; quality is a setting of encoded video")
         self.rows: RldsRows | LeRobotRows
-        bare = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
-        cameras = encodable(episodes, bare) if codec is not None else []
+        paths = [path.removeprefix(f"{VIDEO}/") for path in to_sidecar]
+        cameras = encodable(episodes, paths) if codec is not None else []
         features = None if cameras else kept_features(episodes, version)
         if features is None:
-            rate = _checked_rate(fps, episodes, version)
-            self.episodes = with_rgb(episodes, {*bare, *cameras})
+            rate = _find_rate(fps, episodes, version)
+            self.episodes = with_rgb(episodes, {*paths, *cameras})
             if codec is not None and cameras:
                 video = Video(codec, quality, fps=rate, gop=gop, delays=True)
                 self.episodes = with_clips(self.episodes, video, cameras)
@@ -117,9 +115,13 @@ class LeRobotExport(Export):
             self.rows = RldsRows(
                 self.episodes,
                 version or "v3.0",
-                {"fps": rate, "robot_type": robot_type or _robot_in(episodes.metadata), **sizes},
+                {
+                    "fps": rate,
+                    "robot_type": robot_type or _find_robot_type(episodes.metadata),
+                    **sizes,
+                },
                 task=task,
-                to_sidecar=[one if one in steps else path for one, path in zip(bare, to_sidecar)],
+                to_sidecar=[p if p in steps else clip for p, clip in zip(paths, to_sidecar)],
                 encoded=cameras,
             )
             return
@@ -141,13 +143,13 @@ class LeRobotExport(Export):
 
     @override
     def stored_digest(self, location: Location) -> int:
-        source, beside = location.source, b""
+        source, sidecar_row = location.source, b""
         if isinstance(source, RestoredSource):
             row = source.stored.read(location.split, location.index)
-            beside, source = source.stored.sidecar.pack_row(row), source.source
+            sidecar_row, source = source.stored.sidecar.pack_row(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(location.split, location.index)
-        return int(google_crc32c.extend(digest, beside))
+        return int(google_crc32c.extend(digest, sidecar_row))
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
@@ -162,17 +164,17 @@ class LeRobotExport(Export):
 
     @override
     def files_order(self) -> Sequence[int] | None:
-        return order_of(self.episodes) if isinstance(self.rows, LeRobotRows) else None
+        return original_order(self.episodes) if isinstance(self.rows, LeRobotRows) else None
 
     @override
     def write(self, path: Path) -> None:
         self.rows.write(path, self)
         if self._has_modality and not (path / MODALITY).exists():
             features = read_info(epath.Path(path)).features.values()
-            write_json(path / MODALITY, modality_of(features))
+            write_json(path / MODALITY, make_modality(features))
 
 
-def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
+def _find_rate(fps: float | None, episodes: Episodes, version: str | None) -> float:
     if fps is None:
         rates = {*rates_in(episodes.metadata)}
         if len(rates) != 1:
@@ -189,8 +191,12 @@ def _checked_rate(fps: float | None, episodes: Episodes, version: str | None) ->
     return float(fps)
 
 
-def _robot_in(metadata: Mapping[str, Any]) -> str | None:
-    """Returns the robot type in metadata of LeRobot, or of other formats; None if there is none."""
+def _find_robot_type(metadata: Mapping[str, Any]) -> str | None:
+    """Returns the robot type in metadata of any format; None if it is missing."""
     descriptions = [metadata, metadata.get(METADATA_KEY, {}).get("info", {})]
-    types = (each["robot_type"] for each in descriptions if isinstance(each.get("robot_type"), str))
+    types = (
+        description["robot_type"]
+        for description in descriptions
+        if isinstance(description.get("robot_type"), str)
+    )
     return next(types, None)

@@ -1,4 +1,4 @@
-"""The plan of an export to LeRobot: the column and the name of each field of a step."""
+"""The plan of the features of an export to LeRobot, by field of steps."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ __all__ = [
     "REWARD",
     "TRUNCATED",
     "PlannedFeature",
-    "columns_of",
-    "free_name",
-    "instruction_of",
-    "why_not",
+    "choose_name",
+    "find_instruction",
+    "plan_features",
+    "why_unsupported",
 ]
 
 REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
-# Names with a meaning in LeRobot.
+# Reserved names of LeRobot.
 _RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
-# Usual paths of the text of the task.
+# The usual paths of the instruction.
 _INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
-# torch reads numbers of 64 bits with a sign only.
+# The dtypes of torch, which has no uint64.
 _DTYPES = {"bool", *(f"{kind}int{size}" for kind in ("", "u") for size in (8, 16, 32)), "int64"}
 _DTYPES |= {"float16", "float32", "float64"}
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedFeature:
-    """A feature of LeRobot that holds a field of a step.
+    """A feature of LeRobot for a field of steps.
 
     Attributes:
       path: The path of the field.
       name: The name of the feature.
-      field: The type of its values.
+      field: The type of a value.
     """
 
     path: str
@@ -53,11 +53,11 @@ class PlannedFeature:
 
     @property
     def is_image(self) -> bool:
-        """Whether its values are files of images."""
+        """True if the values are image files."""
         return _is_image(self.field)
 
     def feature(self) -> dict[str, Any]:
-        """Returns the entry of `info.json`."""
+        """Returns the entry of the feature in `info.json`."""
         field = self.field
         if self.is_image:
             entry = {"dtype": "image", "shape": field.shape, "names": IMAGE_NAMES}
@@ -68,28 +68,28 @@ class PlannedFeature:
         return {"dtype": dtype, "shape": field.shape or (1,), "names": names, **table}
 
 
-def columns_of(
-    fields: Mapping[str, Field], sidecar: Collection[str] = (), taken: Collection[str] = ()
+def plan_features(
+    fields: Mapping[str, Field], sidecar: Collection[str] = (), used: Collection[str] = ()
 ) -> list[PlannedFeature]:
-    """Returns the features that hold fields of a step.
+    """Returns the features for fields of steps.
 
     Args:
       fields: The fields by path, without flags.
-      sidecar: Paths of fields that get none.
-      taken: Names of other features.
+      sidecar: Paths of fields without a feature.
+      used: Names of further features.
     """
-    names = {*taken}
+    names = {*used}
     columns = []
     for path, field in fields.items():
-        if path not in sidecar and not why_not(field):
-            name = free_name(_name(path, field), names)
+        if path not in sidecar and not why_unsupported(field):
+            name = choose_name(_name(path, field), names)
             names.add(name)
             columns.append(PlannedFeature(path, name, field))
     return columns
 
 
-def why_not(field: Field) -> str:
-    """Explains why LeRobot has no column for a field; empty if it has one."""
+def why_unsupported(field: Field) -> str:
+    """Returns the reason why LeRobot cannot hold a field; empty if it can."""
     if field.encoding or _is_image(field):
         return "" if _is_image(field) else "LeRobot has no such images"
     if None in field.shape:
@@ -103,10 +103,10 @@ def why_not(field: Field) -> str:
     return "" if str(field.dtype) in _DTYPES else f"LeRobot has no columns of {field.dtype}"
 
 
-def instruction_of(texts: Collection[str]) -> str:
-    """Returns which of the fields with a text has that of the task; empty if several may, or none.
+def find_instruction(texts: Collection[str]) -> str:
+    """Returns the path of the text of the task among text fields; empty if it is ambiguous.
 
-    >>> instruction_of(["note", "instruction"]), instruction_of(["prompt", "instruction"])
+    >>> find_instruction(["note", "instruction"]), find_instruction(["prompt", "instruction"])
     ('instruction', '')
     """
     for path in _INSTRUCTIONS:
@@ -135,9 +135,9 @@ def _name(path: str, field: Field) -> str:
     return path.replace("/", ".")
 
 
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """Returns an unused feature name, as similar as possible to the requested one."""
-    taken = {*taken, *_RESERVED}
-    if name in taken or not name.strip("."):
+def choose_name(name: str, used: Iterable[str]) -> str:
+    """Returns an unused name of a feature that is similar to a requested name."""
+    used = {*used, *_RESERVED}
+    if name in used or not name.strip("."):
         name = f"{rlds.STEPS}.{name}"
-    return unused_name(name, taken)
+    return unused_name(name, used)

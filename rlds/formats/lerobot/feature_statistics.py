@@ -1,8 +1,8 @@
-"""Feature statistics of LeRobot datasets (`stats.json`): of each episode, and of all episodes.
+"""Feature statistics of LeRobot datasets (`stats.json`), of episodes and of all episodes.
 
-Numeric features have statistics along the last dimension; the others count as rows. Images have
-statistics for each channel, of pixels between 0 and 1, from sampled frames. Quantiles of numbers
-are exact, whereas LeRobot computes those of an episode from histograms.
+Numeric features have statistics for each element of the last dimension; further dimensions count as
+rows. Images have statistics for each channel, of pixels between 0 and 1, from sampled frames.
+Quantiles of numbers are exact; LeRobot computes them from histograms of an episode.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlds.formats.lerobot.parquet_rows import as_numpy
-from rlds.formats.lerobot.tables import column_array, flat_numbers, list_of
+from rlds.formats.lerobot.tables import flatten_column, list_type, to_arrow
 from rlds.statistics.quantile_sketch import QuantileSketch
 
 __all__ = [
@@ -23,14 +23,14 @@ __all__ = [
     "Selection",
     "Statistics",
     "Total",
-    "of_column",
-    "of_column_like",
-    "of_columns",
-    "of_images",
-    "sampled_frames",
-    "shaped_like",
-    "statistics_in",
-    "with_new_statistics",
+    "column_statistics",
+    "column_statistics_like",
+    "image_statistics",
+    "match_shapes",
+    "read_statistics",
+    "replace_statistics",
+    "sample_frames",
+    "statistics_by_column",
 ]
 
 # The arrays of a feature, by name: min, max, mean, std, count, and the quantiles.
@@ -42,28 +42,27 @@ MOMENTS = ("min", "max", "mean", "std", "count")
 KINDS = {*MOMENTS, *QUANTILES}
 """The names of the arrays of a feature."""
 
-# Limits of the sampled frames of an episode; sides of images above which, and to which, they are
-# downsampled.
+# The limits of sampled frames of an episode; images above a size are downsampled to another size.
 _MIN_SAMPLES, _MAX_SAMPLES, _EXPONENT = 100, 10_000, 0.75
 _MAX_IMAGE_SIDE, _SAMPLED_SIDE = 300, 150
-# Features with more columns get no quantiles of all episodes: a column takes 64 kB or more.
+# Features with more elements get no quantiles of all episodes: an element takes 64 kB or more.
 _MAX_QUANTILE_COLUMNS = 4096
 # The number of episodes whose moments are merged together, and the limit of bytes of pending rows.
 _EPISODES_PER_MERGE, _MAX_PENDING_BYTES = 100, 1 << 20
-# The largest column that is concatenated with others to compute their statistics together.
+# The size limit of columns whose statistics are computed together.
 _MAX_BATCHED = 1 << 14
 # Bisection steps in the search for a quantile of images.
 _BISECTION_STEPS = 40
 
 
-def of_column(column: np.ndarray) -> Statistics:
+def column_statistics(column: np.ndarray) -> Statistics:
     """Returns the statistics of a numeric feature in an episode.
 
     Args:
       column: The rows, at least one.
 
-    >>> found = of_column(np.array([[1, 8], [2, 6], [3, 7]]))
-    >>> found["min"], found["mean"], found["q50"], found["count"]
+    >>> statistics = column_statistics(np.array([[1, 8], [2, 6], [3, 7]]))
+    >>> statistics["min"], statistics["mean"], statistics["q50"], statistics["count"]
     (array([1., 6.]), array([2., 7.]), array([2., 7.]), array([3]))
     """
     elements = _elements(column)
@@ -77,49 +76,49 @@ def of_column(column: np.ndarray) -> Statistics:
 
 
 def _elements(column: np.ndarray) -> np.ndarray:
-    """Returns the values of each element of a feature, contiguous in memory.
+    """Returns the values by element of a feature.
 
-    So sums do not depend on the other elements.
+    They are contiguous, so that sums do not depend on the other elements.
     """
     rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1)
     return np.ascontiguousarray(rows.T, np.float64)
 
 
-def of_columns(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
+def statistics_by_column(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of numeric features in an episode; small features share a pass."""
     small = {name: _elements(it) for name, it in columns.items() if it.size <= _MAX_BATCHED}
-    features = {name: of_column(it) for name, it in columns.items() if name not in small}
+    features = {name: column_statistics(it) for name, it in columns.items() if name not in small}
     for num_rows in {it.shape[1] for it in small.values()}:
         names = [name for name, it in small.items() if it.shape[1] == num_rows]
-        together = of_column(np.concatenate([small[name] for name in names]).T)
+        joint = column_statistics(np.concatenate([small[name] for name in names]).T)
         ends = np.cumsum([len(small[name]) for name in names]).tolist()
         for name, begin, end in zip(names, [0, *ends], ends):
-            features[name] = {kind: it[begin:end] for kind, it in together.items()}
+            features[name] = {kind: it[begin:end] for kind, it in joint.items()}
             features[name]["count"] = np.array([len(columns[name])])
     return {name: features[name] for name in columns}
 
 
-def of_column_like(column: np.ndarray, like: Statistics | None) -> Statistics:
-    """Returns the statistics of a feature in the shape of those of other episodes, if any."""
+def column_statistics_like(column: np.ndarray, like: Statistics | None) -> Statistics:
+    """Returns the statistics of a feature in the shape of another episode, if possible."""
     if like is not None and like["mean"].shape == column.shape[1:]:
         column = column.reshape(len(column), -1)
-    return of_column(column)
+    return column_statistics(column)
 
 
-def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) -> Statistics:
-    """Returns the statistics of a feature of images in an episode.
+def image_statistics(images: Iterable[np.ndarray], values: np.ndarray | None = None) -> Statistics:
+    """Returns the statistics of an image feature in an episode.
 
-    Pixels of uint8 count as numbers from 0 to 1. Others are depths, in their unit.
+    Pixels of uint8 are numbers from 0 to 1; pixels of other dtypes are depths in their unit.
 
     Args:
       images: The sampled frames, at least one: arrays of height, width and channels.
       values: The lookup table of depths, ascending, if pixels are codes.
     """
     counts, scale, num_images = np.zeros((0, 0), np.int64), 1.0, 0
-    downsampled = map(_downsampled, images)
-    for image in downsampled:
+    samples = map(_downsample, images)
+    for image in samples:
         if image.dtype.kind == "f":
-            return _of_depths([image, *downsampled])
+            return _of_depths([image, *samples])
         if not num_images:
             scale = 255.0 if image.dtype == np.uint8 else 1.0
             counts = np.zeros((image.shape[-1], np.iinfo(image.dtype).max + 1), np.int64)
@@ -137,20 +136,22 @@ def of_images(images: Iterable[np.ndarray], values: np.ndarray | None = None) ->
     kinds: dict[str, np.ndarray] = {"mean": mean, "std": np.sqrt(variance)}
     for name, rank in ranks.items():
         kinds[name] = values[[int(np.searchsorted(row, rank, "right")) for row in sums]]
-    shaped = {name: value.reshape(-1, 1, 1) / scale for name, value in kinds.items()}
-    return {**shaped, "count": np.array([num_images])}
+    reshaped = {name: value.reshape(-1, 1, 1) / scale for name, value in kinds.items()}
+    return {**reshaped, "count": np.array([num_images])}
 
 
 def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
-    kinds = of_column(np.concatenate([image.reshape(-1, image.shape[-1]) for image in images]))
-    shaped = {name: value.reshape(-1, 1, 1) for name, value in kinds.items()}
-    return {**shaped, "count": np.array([len(images)])}
+    kinds = column_statistics(
+        np.concatenate([image.reshape(-1, image.shape[-1]) for image in images])
+    )
+    reshaped = {name: value.reshape(-1, 1, 1) for name, value in kinds.items()}
+    return {**reshaped, "count": np.array([len(images)])}
 
 
-def sampled_frames(num_frames: int) -> list[int]:
-    """Returns the indices of the frames that the statistics of an episode sample.
+def sample_frames(num_frames: int) -> list[int]:
+    """Returns the indices of sampled frames for the statistics of an episode.
 
-    >>> len(sampled_frames(50)), len(sampled_frames(1000)), sampled_frames(150)[:4]
+    >>> len(sample_frames(50)), len(sample_frames(1000)), sample_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
     """
     num_sampled = max(
@@ -161,8 +162,8 @@ def sampled_frames(num_frames: int) -> list[int]:
     return frames
 
 
-def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
-    """Returns the statistics in a table row of an episode, by feature.
+def read_statistics(row: Mapping[str, Any]) -> dict[str, Statistics]:
+    """Reads the statistics in a table row of an episode, by feature.
 
     Args:
       row: The cells of the row, such as `stats/<feature>/<kind>`.
@@ -176,54 +177,57 @@ def statistics_in(row: Mapping[str, Any]) -> dict[str, Statistics]:
     return features
 
 
-def shaped_like(
+def match_shapes(
     features: Mapping[str, Statistics], like: Mapping[str, Statistics]
 ) -> dict[str, Statistics]:
-    """Returns statistics with the kinds and shapes of those of other episodes."""
+    """Converts statistics to the kinds and shapes of another episode."""
     return {
         name: {
             kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
-            for kind, value in of.items()
+            for kind, value in values.items()
             if kind in like[name]
         }
         if name in like
-        else dict(of)
-        for name, of in features.items()
+        else dict(values)
+        for name, values in features.items()
     }
 
 
-def with_new_statistics(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
-    """Returns a table of episodes with new statistics of a renumbered column.
+def replace_statistics(table: Any, name: str, old: np.ndarray, new: np.ndarray) -> Any:
+    """Replaces the statistics of a renumbered column in a table of episodes.
 
     Args:
-      table: The table, see `statistics_in`, with the lengths of the episodes.
+      table: The table, see `read_statistics`, with the lengths of the episodes.
       name: The name of the column, of integers.
       old: The old values in all rows.
       new: The new values.
     """
-    lengths = flat_numbers(table["length"])
+    lengths = flatten_column(table["length"])
     begins = np.cumsum(lengths) - lengths
     change = new.astype(np.float64) - old
     shift = change[begins]
     is_present, stored = _kind_arrays(table, name, (*MOMENTS, *QUANTILES))
-    kinds = {kind: np.zeros([len(table), 1], of.dtype) for kind, of in of_column(new[:1]).items()}
+    kinds = {
+        kind: np.zeros([len(table), 1], values.dtype)
+        for kind, values in column_statistics(new[:1]).items()
+    }
     is_shifted = np.zeros(len(table), bool)
     if stored:
         for kind, values in stored.items():
             kinds[kind][is_present] = values
         is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
-        # Sums of halves are exact; other sums depend on the order.
+        # Sums of halves are exact; all other sums depend on the order.
         is_exact = (shift == 0) | (2 * kinds["mean"][:, 0] % 1 == 0)
         is_shifted &= is_present & is_exact
     for kind in kinds.keys() - {"std", "count"}:
         kinds[kind][is_shifted] += shift[is_shifted, None]
     for episode in np.flatnonzero(~is_shifted).tolist():
         begin = begins[episode]
-        for kind, value in of_column(new[begin : begin + lengths[episode]]).items():
+        for kind, value in column_statistics(new[begin : begin + lengths[episode]]).items():
             kinds[kind][episode] = value
     for kind, values in kinds.items():
         key = f"stats/{name}/{kind}"
-        column = column_array(values, list_of(values.dtype))
+        column = to_arrow(values, list_type(values.dtype))
         if key in table.column_names:
             table = table.set_column(table.column_names.index(key), key, column)
         else:
@@ -246,34 +250,36 @@ def _kind_arrays(
     if not {*keys.values()} <= {*table.column_names}:
         return np.zeros(len(table), bool), {}
     columns = {kind: table[key].combine_chunks() for kind, key in keys.items()}
-    is_present = np.logical_and.reduce([as_numpy(of.is_valid()) for of in columns.values()])
+    is_present = np.logical_and.reduce([as_numpy(values.is_valid()) for values in columns.values()])
     if not is_present.any():
         return is_present, {}
     if not is_present.all():
-        columns = {kind: of.filter(is_present) for kind, of in columns.items()}
-    shapes = {kind: np.shape(of[0].as_py()) for kind, of in columns.items()}
-    return is_present, {k: flat_numbers(of).reshape(-1, *shapes[k]) for k, of in columns.items()}
+        columns = {kind: values.filter(is_present) for kind, values in columns.items()}
+    shapes = {kind: np.shape(values[0].as_py()) for kind, values in columns.items()}
+    return is_present, {
+        k: flatten_column(values).reshape(-1, *shapes[k]) for k, values in columns.items()
+    }
 
 
 class Total:
     """The statistics of all episodes, by the names of features.
 
-    Quantiles of numbers are those of all rows: `QuantileSketch` approximates them, and `select`
-    makes them exact. Quantiles of images are those of a mixture of piecewise linear distributions
-    between the quantiles of each episode.
+    `QuantileSketch` approximates quantiles of all rows of numbers, and `select` replaces them by
+    exact quantiles. Quantiles of images are computed from a mixture of piecewise linear
+    distributions between the quantiles of each episode.
 
     Args:
-      before: The statistics of existing episodes. Each of these needs `add_quantiles`, too;
-        otherwise there are no quantiles.
+      initial: The statistics of existing episodes. Without a call of `add_quantiles` for each of
+        these episodes, there are no quantiles.
     """
 
-    def __init__(self, before: Mapping[str, Statistics] | None = None) -> None:
-        self._merged = {name: _moments(kinds) for name, kinds in (before or {}).items()}
+    def __init__(self, initial: Mapping[str, Statistics] | None = None) -> None:
+        self._merged = {name: _drop_quantiles(kinds) for name, kinds in (initial or {}).items()}
         self._sketches: dict[str, QuantileSketch] = {}
         self._knots: dict[str, list[np.ndarray]] = {}
         self._counts: dict[str, list[int]] = {}
         self._exact: dict[str, np.ndarray] = {}
-        # Episodes and rows that are merged together, which is faster.
+        # Pending episodes and rows, as merging several of them at once is faster.
         self._pending: list[Mapping[str, Statistics]] = []
         self._rows: dict[str, list[np.ndarray]] = {}
         self._num_bytes = 0
@@ -293,17 +299,17 @@ class Total:
     def _merge_pending(self) -> None:
         episodes, self._pending = self._pending, []
         for name in dict.fromkeys(name for episode in episodes for name in episode):
-            several = [episode[name] for episode in episodes if name in episode]
+            present = [episode[name] for episode in episodes if name in episode]
             self._add_moments(
-                name, {kind: np.stack([of[kind] for of in several]) for kind in MOMENTS}
+                name, {kind: np.stack([values[kind] for values in present]) for kind in MOMENTS}
             )
 
     def _add_moments(self, name: str, kinds: Statistics) -> None:
-        """Adds the moments of a feature in some episodes, along the first axis."""
+        """Adds the moments of a feature in several episodes, along the first axis."""
         if name in self._merged:
-            before = self._merged[name]
-            kinds = {kind: np.concatenate([before[kind][None], it]) for kind, it in kinds.items()}
-        self._merged[name] = _merged(kinds)
+            merged = self._merged[name]
+            kinds = {kind: np.concatenate([merged[kind][None], it]) for kind, it in kinds.items()}
+        self._merged[name] = _merge_moments(kinds)
 
     def add_table(self, table: Any) -> None:
         """Adds the moments of episodes.
@@ -315,23 +321,23 @@ class Total:
             is_present, moments = _kind_arrays(table, name, MOMENTS)
             ends = np.append(0, np.cumsum(is_present))
             for begin in range(0, len(table), _EPISODES_PER_MERGE):
-                chosen = slice(*ends[[begin, min(begin + _EPISODES_PER_MERGE, len(table))]])
-                if chosen.start < chosen.stop:
-                    self._add_moments(name, {kind: it[chosen] for kind, it in moments.items()})
+                span = slice(*ends[[begin, min(begin + _EPISODES_PER_MERGE, len(table))]])
+                if span.start < span.stop:
+                    self._add_moments(name, {kind: it[span] for kind, it in moments.items()})
 
-    def add_quantiles_of(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
-        """Adds data of several episodes for the quantiles.
+    def add_table_quantiles(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
+        """Adds the quantile data of several episodes.
 
         Args:
           table: See `add_table`; with the lengths of the episodes.
-          rows: The numbers in all rows of the episodes, by feature.
+          rows: The numeric features in all rows of the episodes, by name.
         """
-        lengths = flat_numbers(table["length"])
+        lengths = flatten_column(table["length"])
         for name in _features_in(table):
             is_present, kinds = _kind_arrays(table, name, ("count", "min", *QUANTILES, "max"))
             if not kinds or (size := kinds["min"][0].size) > _MAX_QUANTILE_COLUMNS:
                 continue
-            counts, *knots = (of.reshape(len(of), -1) for of in kinds.values())
+            counts, *knots = (values.reshape(len(values), -1) for values in kinds.values())
             values = rows.get(name)
             if values is not None and not is_present.all():
                 values = values.reshape(lengths.sum(), -1)[np.repeat(is_present, lengths)]
@@ -340,8 +346,8 @@ class Total:
         if self._num_bytes > _MAX_PENDING_BYTES:
             self._add_rows()
 
-    def add_rows_of(self, other: Total) -> None:
-        """Adds the rows of another total, for quantiles."""
+    def merge_rows(self, other: Total) -> None:
+        """Merges the quantile data of another total."""
         other._add_rows()
         for name, sketch in other._sketches.items():
             if name in self._sketches:
@@ -354,12 +360,12 @@ class Total:
             self._knots.setdefault(name, []).extend(knots)
 
     def add_quantiles(self, episode: Mapping[str, Statistics], rows: Mapping[str, Any]) -> None:
-        """Adds data of an episode for the quantiles; see `add`."""
+        """Adds the quantile data of an episode; see `add`."""
         for name, kinds in episode.items():
             size, count = kinds["mean"].size, int(kinds["count"].max())
             if QUANTILES.keys() - kinds.keys() or size > _MAX_QUANTILE_COLUMNS:
                 continue
-            knots = functools.partial(_knots_of, kinds)
+            knots = functools.partial(_stack_knots, kinds)
             self._add_quantiles(name, [count], size, rows.get(name), knots)
         if self._num_bytes > _MAX_PENDING_BYTES:
             self._add_rows()
@@ -389,27 +395,29 @@ class Total:
             sketch.add(np.concatenate(columns))
 
     def selections(self) -> dict[str, Selection]:
-        """Returns the selections of exact quantiles, for features whose sketch has an error."""
+        """Returns the selections of exact quantiles, for features with an error of the sketch."""
         self._add_rows()
-        return {name: Selection(of) for name, of in self._sketches.items() if of.error}
+        return {name: Selection(values) for name, values in self._sketches.items() if values.error}
 
     def select(self, selections: Mapping[str, Selection]) -> None:
-        """Sets the exact quantiles from the `selections` of all rows."""
-        self._exact = {name: of.quantiles() for name, of in selections.items()}
+        """Sets the exact quantiles, from the `selections` after all rows were added."""
+        self._exact = {name: values.quantiles() for name, values in selections.items()}
 
     @property
     def features(self) -> dict[str, Statistics]:
-        """The statistics, with the quantiles of features that have them in all episodes."""
+        """The statistics; with quantiles, if all episodes have quantile data of a feature."""
         self._merge_pending()
         self._add_rows()
-        return {name: {**of, **self._quantiles(name)} for name, of in self._merged.items()}
+        return {name: {**values, **self._quantiles(name)} for name, values in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
         merged, counts = self._merged[name], self._counts.get(name, [])
         if sum(counts) != merged["count"].max():
             return {}
         if name in self._knots:
-            values: Any = _mixture(np.concatenate(self._knots[name], axis=1), np.array(counts))
+            values: Any = _mixture_quantiles(
+                np.concatenate(self._knots[name], axis=1), np.array(counts)
+            )
         elif name in self._exact:
             values = self._exact[name]
         else:
@@ -419,10 +427,10 @@ class Total:
 
 
 class Selection:
-    """The candidate values of exact quantiles, with the number of smaller values.
+    """The candidates of exact quantiles, with the number of smaller values.
 
     Args:
-      sketch: The approximate quantiles of all values, with a known error.
+      sketch: The approximate quantiles of all values, with their error.
     """
 
     def __init__(self, sketch: QuantileSketch) -> None:
@@ -434,7 +442,7 @@ class Selection:
         self._low = np.where(np.isnan(low), -np.inf, low)
         self._num_less, self._num_equal = np.zeros((2, *self._low.shape), np.int64)
         self._candidates: list[list[list[np.ndarray]]]
-        self._candidates = [[[] for _ in of] for of in self._low]
+        self._candidates = [[[] for _ in values] for values in self._low]
 
     def add(self, rows: np.ndarray) -> None:
         """Adds the values of rows, flattened."""
@@ -456,7 +464,7 @@ class Selection:
                 values.extend(other_values)
 
     def quantiles(self) -> np.ndarray:
-        """Returns the quantiles, as `np.quantile` has them: `[quantiles, columns]`."""
+        """Returns the quantiles, equal to `np.quantile`: `[quantiles, columns]`."""
         result = np.empty(self._low.shape)
         for cell in np.ndindex(*result.shape):
             level = [*QUANTILES.values()][cell[0]] * self._last
@@ -465,26 +473,26 @@ class Selection:
             assert rank >= 0
             num_equal = int(self._num_equal[cell])
             values = [self._low[cell], *candidates, self._high[cell]]
-            ends = [max(at - num_equal + 1, 0) for at in (rank, rank + 1)]
+            ends = [max(position - num_equal + 1, 0) for position in (rank, rank + 1)]
             low, high = (values[min(end, len(values) - 1)] for end in ends)
             with np.errstate(invalid="ignore"):  # Of infinite values.
                 result[cell] = low + (level - int(level)) * (high - low) if low != high else low
         return result
 
 
-def _knots_of(kinds: Statistics) -> np.ndarray:
+def _stack_knots(kinds: Statistics) -> np.ndarray:
     """Returns the knots of the piecewise linear distribution of an episode: min, quantiles, max."""
     return np.stack([kinds[kind].reshape(1, -1) for kind in ("min", *QUANTILES, "max")])
 
 
-def _mixture(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
+def _mixture_quantiles(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
     """Returns the quantiles of a mixture of piecewise linear distributions.
 
     Args:
       knots: The minima, quantiles and maxima, `[7, distributions, columns]`.
       weights: The weight of each distribution.
     """
-    widths, parts = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
+    widths, masses = np.diff(knots, axis=0), np.diff([0, *QUANTILES.values(), 1])
     weights = weights / weights.sum()
     quantiles = []
     for level in QUANTILES.values():
@@ -492,18 +500,20 @@ def _mixture(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarray]:
         for _ in range(_BISECTION_STEPS):
             middle = (low + high) / 2
             with np.errstate(all="ignore"):
-                within = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
-            is_less = weights @ np.tensordot(parts, within.clip(0, 1), 1) < level
+                fractions = np.where(
+                    widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1]
+                )
+            is_less = weights @ np.tensordot(masses, fractions.clip(0, 1), 1) < level
             low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
         quantiles.append(high)
     return quantiles
 
 
-def _moments(kinds: Statistics) -> Statistics:
+def _drop_quantiles(kinds: Statistics) -> Statistics:
     return {kind: value for kind, value in kinds.items() if kind not in QUANTILES}
 
 
-def _merged(kinds: Statistics) -> Statistics:
+def _merge_moments(kinds: Statistics) -> Statistics:
     """Combines the moments of several distributions along the first axis."""
     if len(kinds["count"]) == 1:
         return {kind: value[0] for kind, value in kinds.items()}
@@ -529,8 +539,8 @@ def _rank(level: float, count: int) -> int:
     return max(0, int(np.ceil(level * count)) - 1)
 
 
-def _downsampled(image: np.ndarray) -> np.ndarray:
-    """Returns a large image with some of its rows and columns."""
+def _downsample(image: np.ndarray) -> np.ndarray:
+    """Downsamples a large image by dropping rows and columns."""
     height, width = image.shape[:2]
     if max(height, width) < _MAX_IMAGE_SIDE:
         return image

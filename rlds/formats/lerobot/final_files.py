@@ -1,4 +1,4 @@
-"""Joins the parts of a LeRobot export: plans the final files, which workers write."""
+"""The final files of a LeRobot export, from staged datasets: plans, and tasks of workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rlds.sources.restored_source import DescribedSource, RestoredSource
 from rlds.sources.source import AnySource, Location
 from rlds.sources.writing import Export
 
-__all__ = ["Rows", "are_staged", "base_of", "copied", "file_options", "write_staged"]
+__all__ = ["Rows", "are_staged", "base_source", "file_options", "read_staged", "write_staged"]
 
 
 class Rows(Protocol):
-    """Writes the rows of a LeRobot export.
+    """The writer of the rows of a LeRobot export.
 
     Attributes:
-      task_columns: The columns with numbers of tasks, besides `task_index`.
+      task_columns: Further columns with indices of tasks.
     """
 
     task_columns: Sequence[str]
@@ -30,7 +30,7 @@ class Rows(Protocol):
     def files(self, path: Path, **options: Any) -> DatasetFiles:
         """Opens the files of a dataset."""
 
-    def copied(self, location: Location) -> NewEpisode:
+    def read_staged(self, location: Location) -> NewEpisode:
         """Returns a staged episode."""
 
 
@@ -69,43 +69,45 @@ class _FileWriter:
         """Writes a file; returns the table rows of its episodes.
 
         Args:
-          task: A video feature, or "" for data files; and the number of the file.
+          task: A video feature, or "" for data files; and the index of the file.
         """
         (name, file_index), plan, rows = task, self.plan, self.export.rows
         begin, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
-        before = DatasetState(begin, plan.begins[begin], file_index, plan.tasks)
+        initial = DatasetState(begin, plan.begins[begin], file_index, plan.tasks)
         table_rows = []
-        with rows.files(self.path, before=before, has_tables=False) as files:
+        with rows.files(self.path, initial=initial, has_tables=False) as files:
             locations = map(self.export.staged.locate, self.export.order[begin:end])
             if name:
                 planner = files.planners()[name]
                 for location, length in zip(locations, plan.lengths[begin:end]):
-                    frames = base_of(location.source).frames(location.split, location.index, name)
+                    frames = base_source(location.source).frames(
+                        location.split, location.index, name
+                    )
                     table_rows.append(planner.add(frames, length, is_staged=True))
                 return table_rows
             if files.version == "v2.1":
                 for location in locations:
-                    files.add(rows.copied(location))
+                    files.add(rows.read_staged(location))
             else:
-                for source, split, indices in _runs(locations):
-                    for stored in base_of(source).stored_episodes(split, indices):
+                for source, split, indices in _group_consecutive(locations):
+                    for stored in base_source(source).stored_episodes(split, indices):
                         files.add_stored(stored, rows.task_columns)
             return files.table_rows()
 
 
-def _runs(locations: Iterable[Location]) -> Iterator[tuple[AnySource, str, range]]:
-    """Yields ranges of consecutive episodes of a part."""
+def _group_consecutive(locations: Iterable[Location]) -> Iterator[tuple[AnySource, str, range]]:
+    """Yields ranges of consecutive episodes of staged datasets."""
 
-    def run_of(numbered: tuple[int, Location]) -> tuple[AnySource, str, int]:
-        position, location = numbered
+    def group_key(item: tuple[int, Location]) -> tuple[AnySource, str, int]:
+        position, location = item
         return location.source, location.split, location.index - position
 
-    for (source, split, _), run in itertools.groupby(enumerate(locations), run_of):
-        indices = [location.index for _, location in run]
+    for (source, split, _), group in itertools.groupby(enumerate(locations), group_key):
+        indices = [location.index for _, location in group]
         yield source, split, range(indices[0], indices[-1] + 1)
 
 
-def base_of(source: AnySource) -> LeRobotSource:
+def base_source(source: AnySource) -> LeRobotSource:
     """Returns the LeRobot source without its sidecar."""
     while not isinstance(source, LeRobotSource):
         assert isinstance(source, RestoredSource | DescribedSource)
@@ -114,17 +116,17 @@ def base_of(source: AnySource) -> LeRobotSource:
 
 
 def file_options(export: Export) -> dict[str, Any]:
-    """Returns the arguments of `DatasetFiles` that depend on the export."""
+    """Returns the arguments of `DatasetFiles` for an export."""
     return {"workers": export.workers, "is_part": export.is_part}
 
 
-def copied(location: Location, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
+def read_staged(location: Location, schema: Any, task_columns: Sequence[str]) -> NewEpisode:
     """Returns a staged episode in its stored form; see `LeRobotSource.stored_episode`."""
-    base = base_of(location.source)
+    base = base_source(location.source)
     rows = base.stored_episode(location.split, location.index, schema, is_checked=False)
     assert rows is not None
-    numbers = {name: rows.numbers[name] for name in task_columns}
-    return dataclasses.replace(rows, numbers=numbers, is_staged=True)
+    indices = {name: rows.task_indices[name] for name in task_columns}
+    return dataclasses.replace(rows, task_indices=indices, is_staged=True)
 
 
 def are_staged(export: Export) -> bool:
@@ -135,7 +137,7 @@ def are_staged(export: Export) -> bool:
 
 
 def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Location]:
-    """Writes a dataset from staged parts; yields the location of each episode first.
+    """Writes a dataset from staged datasets; first yields the location of each episode.
 
     Args:
       export: The export.
@@ -148,21 +150,25 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Lo
     for index in export.each_staged():
         location = export.staged.locate(index)
         yield location
-        if location.source is not source:  # Episodes of a part come in order.
-            source, base, before = location.source, base_of(location.source), dict[str, Any]()
+        if location.source is not source:  # Staged episodes are in order.
+            source, base, last_files = (
+                location.source,
+                base_source(location.source),
+                dict[str, Any](),
+            )
             sizes, lengths, known_texts = base.sizes(), iter(base.lengths.tolist()), {*plan.tasks}
             plan.tasks += [text for text in base.texts.values() if text not in known_texts]
         (size, frames), num_rows = next(sizes), next(lengths)
         for name, planner in files.planners().items():
             frames_of = functools.partial(base.frames, location.split, location.index, name)
             size, file = frames[name] if name else (size, None)
-            if planner.plan(size, num_rows, frames_of, before.get(name) == file):
+            if planner.plan(size, num_rows, frames_of, last_files.get(name) == file):
                 plan.files[name].append(len(plan.lengths))
-            before[name] = file
+            last_files[name] = file
         plan.begins.append(plan.begins[-1] + plan.lengths[-1] if plan.begins else 0)
         plan.lengths.append(num_rows)
     tasks = [(name, n) for name, firsts in plan.files.items() for n in range(len(firsts))]
     table_rows: dict[str, list[Any]] = {name: [] for name in plan.files}
     for (name, _), result in export.workers(_FileWriter(export, path, plan), tasks):
         table_rows[name].extend(result if name else [result])
-    files.take(table_rows.pop(""), table_rows, plan.lengths, plan.tasks)
+    files.add_table_rows(table_rows.pop(""), table_rows, plan.lengths, plan.tasks)

@@ -12,8 +12,8 @@ from typing import Any
 
 import rlds
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.feature_plan import REWARD, PlannedFeature, columns_of
-from rlds.formats.lerobot.language import FEATURE, LANGUAGE, PERSISTENT, labels_in, styles_of
+from rlds.formats.lerobot.feature_plan import REWARD, PlannedFeature, plan_features
+from rlds.formats.lerobot.language import FEATURE, LANGUAGE, PERSISTENT, find_labels, find_styles
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW
 from rlds.formats.lerobot.tables import data_schema
 from rlds.raw_files.untrusted import source_errors
@@ -36,47 +36,47 @@ class KeptFeatures:
     """The features of a LeRobot dataset after an edit.
 
     Attributes:
-      paths: The path of each feature in a step, by name.
-      before: The old names of features, by their new names.
+      paths: The paths of features in steps, by name.
+      old_names: The old names of features, by their new names.
       added: The added features.
-      texts: The styles of fields of steps for the language column, by path.
+      texts: The styles of step fields for the language column, by path.
       names: The new names of features, by their old names; None for removed ones.
     """
 
     paths: Mapping[str, str]
-    before: Mapping[str, str]
+    old_names: Mapping[str, str]
     added: Sequence[PlannedFeature]
     texts: Mapping[str, str]
     names: Mapping[str, str | None]
 
-    def described(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the entries of the features in `info.json`; `features` has the old entries."""
-        named = {new: features[old] for new, old in self.before.items() if old in features}
-        named |= self._new
-        return named | {n: it for n, it in layout.DEFAULT_COLUMNS.items() if n not in named}
+    def info_entries(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the entries of the features in `info.json`, from the old entries."""
+        entries = {new: features[old] for new, old in self.old_names.items() if old in features}
+        entries |= self._new_entries
+        return entries | {n: it for n, it in layout.DEFAULT_COLUMNS.items() if n not in entries}
 
     @property
-    def _new(self) -> dict[str, Any]:
-        """The new features."""
-        new = {column.name: column.feature() for column in self.added}
-        has_language = not self.texts or PERSISTENT in self.before
-        return new if has_language else {**new, PERSISTENT: FEATURE}
+    def _new_entries(self) -> dict[str, Any]:
+        """The entries of new features in `info.json`."""
+        entries = {column.name: column.feature() for column in self.added}
+        has_language = not self.texts or PERSISTENT in self.old_names
+        return entries if has_language else {**entries, PERSISTENT: FEATURE}
 
-    def schema(self, before: Any, features: Mapping[str, Any]) -> Any:
-        """Returns the schema of Arrow of their columns.
-
-        Its metadata is what readers of all versions know.
+    def schema(self, old_schema: Any, features: Mapping[str, Any]) -> Any:
+        """Returns the Arrow schema of the columns, with metadata for readers of all versions.
 
         Args:
-          before: The old schema of the columns.
-          features: The result of `described`.
+          old_schema: The old schema of the columns.
+          features: The result of `info_entries`.
         """
-        new = {old: name for name, old in self.before.items()}
-        fields = [f.with_name(new[f.name]) for f in before if f.name in new]
-        fields += data_schema(self._new)
-        metadata = before.metadata or {}
+        new_names = {old: name for name, old in self.old_names.items()}
+        fields = [f.with_name(new_names[f.name]) for f in old_schema if f.name in new_names]
+        fields += data_schema(self._new_entries)
+        metadata = old_schema.metadata or {}
         stored = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
-        entries = {new[n]: entry for n, entry in stored["info"]["features"].items() if n in new}
+        entries = {
+            new_names[n]: entry for n, entry in stored["info"]["features"].items() if n in new_names
+        }
         unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - entries}
         added = json.loads(data_schema(unknown).metadata[b"huggingface"])["info"]["features"]
         stored["info"]["features"] = entries | added
@@ -85,61 +85,63 @@ class KeptFeatures:
 
 
 def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | None:
-    """Returns the features of episodes that came from LeRobot, with clips as packets.
+    """Returns the features of episodes from LeRobot, with clips as packets.
 
-    None if they did not, or have what a dataset of LeRobot has no place for.
+    Returns None for episodes from other formats, or with data that LeRobot cannot hold.
 
     Args:
       episodes: The episodes.
-      version: The version to write; None for that which it was.
+      version: The new version; by default, the version of the source.
 
     Raises:
-      SourceError: The metadata is not what the source says.
+      SourceError: The metadata of the source is invalid.
     """
-    saved, source = episodes.metadata.get(layout.METADATA_KEY), episodes.source
+    metadata, source = episodes.metadata.get(layout.METADATA_KEY), episodes.source
     spec = {
         path: field
         for path, field in leaves_at(episodes.spec, None)
         if root_of(path) not in EPISODE_FIELDS
     }
-    if not isinstance(saved, Mapping) or ROW not in spec:
+    if not isinstance(metadata, Mapping) or ROW not in spec:
         return None
     stored = {new: old for new, old in stored_paths(source).items() if new in spec}
-    now = {old: new for new, old in stored.items()}
-    paths, before = {}, {}
+    new_paths = {old: new for new, old in stored.items()}
+    paths, old_names = {}, {}
     used_paths = {ROW}
     with source_errors(f"metadata of {files_of(source, 1)}"):
-        fields, features = saved["fields"], saved["info"]["features"]
+        fields, features = metadata["fields"], metadata["info"]["features"]
         for name, path in fields.items():
             is_video = features.get(name, {}).get("dtype") == "video"
             begin, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
-            now_at = now.get(f"{begin}{path}{end}")
-            if now_at is None:
+            new_path = new_paths.get(f"{begin}{path}{end}")
+            if new_path is None:
                 if name in layout.DEFAULT_COLUMNS:
                     return None
                 continue
-            moved = now_at.removeprefix(begin).removesuffix(end)
-            new = name if moved == path else _name(moved)
-            paths[new], before[new] = moved, name
-            used_paths |= {now_at.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{moved}"}
+            field_path = new_path.removeprefix(begin).removesuffix(end)
+            new = name if field_path == path else _name(field_path)
+            paths[new], old_names[new] = field_path, name
+            used_paths |= {new_path.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{field_path}"}
         task = layout.task_path(fields)
-        is_v3 = version == "v3.0" or (version is None and saved["schemas"]["episodes"] is not None)
-    if "task_index" in fields and now.get(_STEPS + task) != _STEPS + layout.task_path(paths):
+        is_v3 = version == "v3.0" or (
+            version is None and metadata["schemas"]["episodes"] is not None
+        )
+    if "task_index" in fields and new_paths.get(_STEPS + task) != _STEPS + layout.task_path(paths):
         return None
     used_paths |= {_STEPS + name for name in (*rlds.STEP_FLAGS, task)}
-    used_paths |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & now.keys())
+    used_paths |= {EXTRA_FILES} | ({_STEPS + rlds.DISCOUNT} & new_paths.keys())
     if not any(root_of(path) == LANGUAGE for path in fields.values()):
-        saved = {f"{_STEPS}{LANGUAGE}/{style}" for style in styles_of(before)}
-        if not saved <= now.keys():
+        metadata = {f"{_STEPS}{LANGUAGE}/{style}" for style in find_styles(old_names)}
+        if not metadata <= new_paths.keys():
             return None
-        used_paths |= saved
-    texts = labels_in(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
+        used_paths |= metadata
+    texts = find_labels(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
     used_paths |= {_STEPS + path for path in texts}
     extra = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in used_paths)}
     steps = {path.removeprefix(_STEPS): f for path, f in extra.items() if path.startswith(_STEPS)}
-    added = columns_of({path: f for path, f in steps.items() if isinstance(f, Field)})
-    is_whole = len(added) == len(extra) and not any(column.is_image for column in added)
-    if not is_whole or any(path.endswith(f"/{FRAMES}") for path in spec):
+    added = plan_features({path: f for path, f in steps.items() if isinstance(f, Field)})
+    fits_columns = len(added) == len(extra) and not any(column.is_image for column in added)
+    if not fits_columns or any(path.endswith(f"/{FRAMES}") for path in spec):
         return None
     if len({*paths, *(column.name for column in added)}) < len(paths) + len(added):
         return None
@@ -148,12 +150,12 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
         paths[PERSISTENT] = paths.get(PERSISTENT, PERSISTENT)
     if paths not in [layout.step_paths(paths, flat_cameras=flat) for flat in (False, True)]:
         return None
-    names = dict.fromkeys(fields) | {old: new for new, old in before.items()}
-    return KeptFeatures(paths, before, added, texts, names)
+    names = dict.fromkeys(fields) | {old: new for new, old in old_names.items()}
+    return KeptFeatures(paths, old_names, added, texts, names)
 
 
 def _name(path: str) -> str:
-    """Returns the name of the feature for a field of a step."""
+    """Returns the name of the feature for a field of steps."""
     return REWARD if path == rlds.REWARD else path.replace("/", ".")
 
 

@@ -1,9 +1,9 @@
 """The language columns of LeRobot 0.6: texts about the steps of an episode.
 
-`language_persistent` has the same list in each row of an episode: texts that hold from a time on
-until the next one of their style. `language_events` has what is said at its row only. Steps have
-both as text in JSON, and the texts of each style as a field below `language`; so older datasets
-have the texts that `subtask_index` numbers.
+`language_persistent` has the same list in each row of an episode: texts that apply until the next
+text of their style. `language_events` has texts that apply to a single row. Steps have both as JSON
+text, and the texts of each style in a field below `language`. In older datasets, this field has the
+texts of `subtask_index`.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ __all__ = [
     "EVENTS",
     "FEATURE",
     "LANGUAGE",
-    "OF_SUBTASKS",
     "PERSISTENT",
     "STYLES",
     "SUBTASKS",
+    "SUBTASKS_TABLE",
     "SUBTASK_INDEX",
     "arrow_type",
-    "labels_in",
-    "rows_after",
-    "styles_of",
-    "texts_of",
-    "with_texts",
+    "decode_texts",
+    "drop_rows",
+    "find_labels",
+    "find_styles",
+    "replace_texts",
 ]
 
 PERSISTENT, EVENTS = "language_persistent", "language_events"
-# The group of step fields with a text of each style.
+# The group of step fields with texts by style.
 LANGUAGE = "language"
 STYLES = ("subtask", "plan", "memory", "motion", "task_aug")
 _EVENT_STYLES = ("interjection", "vqa", "trace", "tool_calls")
 SUBTASK_INDEX, SUBTASKS = "subtask_index", "meta/subtasks.parquet"
-# The `Field.table` of numbers of subtasks.
-OF_SUBTASKS = "subtasks"
+# The `Field.table` of indices of subtasks.
+SUBTASKS_TABLE = "subtasks"
 FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
 
-# The labels of steps that become texts, see `rlds.labels.labelled`.
+# The group of labels of steps; see `rlds.labels.labelled`.
 _LABEL = "label"
-# The tolerance of times of other writers against the times of rows, in seconds.
+# The tolerance between times of texts and times of rows, in seconds.
 _TIME_TOLERANCE_S = 1e-4
 
 
 def arrow_type() -> Any:
-    """Returns the type of Arrow of the column of texts that hold."""
+    """Returns the Arrow type of `language_persistent`."""
     arrow = import_extra("pyarrow")
     texts = [(name, arrow.string()) for name in ("content", "style")]
     return arrow.list_(
@@ -67,8 +67,8 @@ def arrow_type() -> Any:
     )
 
 
-def styles_of(columns: Collection[str]) -> list[str]:
-    """Returns the styles of which steps have texts, by the names of columns."""
+def find_styles(columns: Collection[str]) -> list[str]:
+    """Returns the styles of texts in steps, from the names of columns."""
     styles = [
         *(STYLES if PERSISTENT in columns else ()),
         *(_EVENT_STYLES if EVENTS in columns else ()),
@@ -76,46 +76,48 @@ def styles_of(columns: Collection[str]) -> list[str]:
     return styles or (["subtask"] if SUBTASK_INDEX in columns else [])
 
 
-def labels_in(fields: Iterable[str]) -> dict[str, str]:
-    """Returns the styles of label fields that become language texts, by path of the field.
+def find_labels(fields: Iterable[str]) -> dict[str, str]:
+    """Returns the styles of label fields that become language texts, by field path.
 
-    >>> labels_in(["label/subtask", "label/slip", "action"])
+    >>> find_labels(["label/subtask", "label/slip", "action"])
     {'label/subtask': 'subtask'}
     """
     styles = {f"{_LABEL}/{style}": style for style in STYLES}
     return {path: styles[path] for path in fields if path in styles}
 
 
-def texts_of(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the texts of each style in each row; empty where there is none.
+def decode_texts(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the text of each row, by style; empty if there is no text.
 
-    Several that are said at a time are lines of one text.
+    Several texts at the same time become lines of one text.
 
     Args:
-      columns: The columns of language, in JSON.
+      columns: The language columns, in JSON.
       times: The time of each row.
     """
-    by_style: dict[str, np.ndarray] = {}
+    texts_by_style: dict[str, np.ndarray] = {}
     if PERSISTENT in columns:
-        by_style |= {style: np.full(len(times), "", object) for style in STYLES}
+        texts_by_style |= {style: np.full(len(times), "", object) for style in STYLES}
         for text, rows in _runs(columns[PERSISTENT]):
             stored = json.loads(text) or []
             for style in STYLES:
-                begins, texts = _in_order(stored, style)
+                begins, texts = _sort_texts(stored, style)
                 text_of_row = (
                     np.searchsorted(begins, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
                 )
-                by_style[style][rows] = np.array(["", *texts], object)[text_of_row + 1]
+                texts_by_style[style][rows] = np.array(["", *texts], object)[text_of_row + 1]
     if EVENTS in columns:
-        by_style |= {style: np.full(len(times), "", object) for style in _EVENT_STYLES}
+        texts_by_style |= {style: np.full(len(times), "", object) for style in _EVENT_STYLES}
         for row, text in enumerate(columns[EVENTS]):
             stored = json.loads(text) or []
             for style in _EVENT_STYLES if stored else ():
-                by_style[style][row] = "\n".join(_event(each, style) for each in stored).strip("\n")
-    return by_style
+                texts_by_style[style][row] = "\n".join(
+                    _event_text(event, style) for event in stored
+                ).strip("\n")
+    return texts_by_style
 
 
-def with_texts(
+def replace_texts(
     stored: str, texts: Mapping[str, np.ndarray], times: np.ndarray
 ) -> list[dict[str, Any]]:
     """Returns `language_persistent` of an episode with new texts of some styles.
@@ -130,37 +132,37 @@ def with_texts(
         role = "user" if style == "task_aug" else "assistant"
         for text, rows in _runs(column):
             for line in text.split("\n") if style == "task_aug" else [text]:
-                if rows.start or line:  # There is no text before the first one.
+                if rows.start or line:  # Empty rows before the first text have no entry.
                     entry = {"role": role, "content": line, "style": style}
                     time = float(times[rows.start])
                     result.append({**entry, "timestamp": time, "camera": None, "tool_calls": None})
     return sorted(result, key=lambda row: row["timestamp"])
 
 
-def rows_after(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
-    """Returns `language_persistent` of an episode whose first rows were cut off.
+def drop_rows(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
+    """Returns `language_persistent` of an episode after its first rows were dropped.
 
     Args:
       stored: The stored value, in JSON.
-      begin: The time that is 0 from now on.
-      length: The time of the last row from now on.
+      begin: The old time of the first row.
+      length: The new time of the last row.
     """
-    remaining: list[dict[str, Any]] = []
-    newest: dict[tuple[Any, ...], float] = {}
+    kept: list[dict[str, Any]] = []
+    latest: dict[tuple[Any, ...], float] = {}
     rows = json.loads(stored) or []
     for row in rows:
         if row["timestamp"] <= begin + _TIME_TOLERANCE_S:
-            kind = _kind(row)
-            newest[kind] = max(row["timestamp"], newest.get(kind, 0.0))
+            key = _row_key(row)
+            latest[key] = max(row["timestamp"], latest.get(key, 0.0))
     for row in rows:
         time = row["timestamp"] - begin
-        last = newest.get(_kind(row))
+        last = latest.get(_row_key(row))
         if time > _TIME_TOLERANCE_S or row["timestamp"] == last:
-            remaining.append({**row, "timestamp": max(time, 0.0)})
-    return [row for row in remaining if row["timestamp"] <= length + _TIME_TOLERANCE_S]
+            kept.append({**row, "timestamp": max(time, 0.0)})
+    return [row for row in kept if row["timestamp"] <= length + _TIME_TOLERANCE_S]
 
 
-def _kind(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Returns the key of a row (style, role, camera); a later row replaces an equal key."""
     return row["style"], row["role"], row.get("camera")
 
@@ -174,8 +176,8 @@ def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
         begin = end
 
 
-def _in_order(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
-    """Returns the start times of the texts of a style, and the texts, in order."""
+def _sort_texts(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
+    """Returns the start times of the texts of a style, and the texts, sorted by time."""
     texts: dict[float, list[str]] = {}
     for row in stored:
         if row["style"] == style:
@@ -184,8 +186,8 @@ def _in_order(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[flo
     return begins, ["\n".join(texts[begin]) for begin in begins]
 
 
-def _event(row: Mapping[str, Any], style: str) -> str:
-    """Returns the text of an event; empty if it has another style."""
+def _event_text(row: Mapping[str, Any], style: str) -> str:
+    """Returns the text of an event; empty for a different style."""
     if style == "tool_calls":
         calls = row.get("tool_calls")
         return json.dumps(calls, ensure_ascii=False) if row["style"] is None and calls else ""

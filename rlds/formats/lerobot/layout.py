@@ -1,18 +1,18 @@
 """The files of LeRobot datasets, and their contents: versions 2.0, 2.1 and 3.0.
 
-    meta/info.json               what there is: features, numbers, templates of file names
+    meta/info.json               features, counts, templates of file names
     meta/stats.json              statistics of all features; not in 2.1, may be missing in 3.0
-    data/...parquet              the rows; a file for each episode (2.x), or for many (3.0)
-    videos/...mp4                the frames of video features, likewise
+    data/...parquet              the rows; a file per episode (2.x), or per many episodes (3.0)
+    videos/...mp4                the frames of video features, in files per episode or episodes
     meta/tasks.jsonl             2.x: the texts of tasks, by `task_index`
     meta/episodes.jsonl          2.x: a line for each episode
     meta/episodes_stats.jsonl    2.1: the statistics of each episode
     meta/tasks.parquet           3.0: the texts of tasks; the text is an index of pandas
     meta/episodes/...parquet     3.0: a row for each episode, with its statistics
-    meta/rlds.json               the digest of the sidecar; LeRobot warns of others in info.json
-    .rlds/...                    the sidecar, which no other reader sees
+    meta/rlds.json               the digest of the sidecar; LeRobot warns of new keys in info.json
+    .rlds/...                    the sidecar, which LeRobot ignores
 
-A feature becomes the field of a step whose path is its name with slashes for dots (`step_paths`):
+A feature becomes a field of steps, with slashes instead of dots in its name (`step_paths`):
 `observation.images.top` is `observation/images/top`.
 """
 
@@ -45,11 +45,11 @@ __all__ = [
     "EPISODE_GROUPS",
     "EXTRAS",
     "IMAGE_NAMES",
+    "INDEX_COLUMNS",
     "INFO",
     "LANGUAGE_INSTRUCTION",
     "LEGACY_SIDECAR",
     "METADATA_KEY",
-    "NUMBERS",
     "STATS",
     "TABLE",
     "TASK",
@@ -75,7 +75,7 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 EPISODES_JSONL = "meta/episodes.jsonl"
 EPISODES_STATS = "meta/episodes_stats.jsonl"
 EXTRAS = "extras/episode_{episode_index}"
-# The sidecar of earlier releases, and the place of the text of the task in it.
+# The path of the sidecar of earlier releases, and the name of the task in sidecars.
 LEGACY_SIDECAR, TASK = "meta/rlds", "task"
 DIGEST = "meta/rlds.json"
 
@@ -100,21 +100,21 @@ DEFAULT_COLUMNS: Mapping[str, Mapping[str, Any]] = {
 # The names of the dimensions of images.
 IMAGE_NAMES = ["height", "width", "channels"]
 
-# Columns of row, episode and task numbers, which are renumbered.
-NUMBERS = ("episode_index", "index", "task_index")
+# Columns of row, episode and task indices, which are renumbered.
+INDEX_COLUMNS = ("episode_index", "index", "task_index")
 
-# Of episodes of parts: how many bytes their rows have.
+# The column of staged datasets with the size of the rows of an episode, in bytes.
 DATA_BYTES = "data/bytes"
 # The columns of the table of episodes, and the prefixes of further columns.
 EPISODE_COLUMNS = ("episode_index", "tasks", "length", "dataset_from_index", "dataset_to_index")
 EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
-# The quantisation of depths in the `info` of a video, as `DepthCodes` has it; of 12 bits.
+# The quantisation of depths to 12 bits in the `info` of a video, for `DepthCodes`.
 _CODES = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
 _CAMERAS = f"{rlds.OBSERVATION}/images/"
-_NUMBERS = ("episode_chunk", "episode_index", "chunk_index", "file_index")
-_PLACEHOLDER = re.compile(rf"\{{(video_key|({'|'.join(_NUMBERS)})(:0?[0-9]{{1,2}}d)?)\}}")
+_TEMPLATE_FIELDS = ("episode_chunk", "episode_index", "chunk_index", "file_index")
+_PLACEHOLDER = re.compile(rf"\{{(video_key|({'|'.join(_TEMPLATE_FIELDS)})(:0?[0-9]{{1,2}}d)?)\}}")
 _CHANNELS = re.compile(r"channels?|rgb|c", re.IGNORECASE)
 _MAX_DIMS = 5
 
@@ -124,12 +124,12 @@ class LeRobotFeature:
     """An entry of `features` in `info.json`.
 
     Attributes:
-      name: Its name.
+      name: The name of the feature.
       dtype: A dtype of NumPy, or `string`, `image`, `video`, `language`.
       shape: The shape of a value. Scalars have `(1,)`.
-      raw: The whole entry: `names`, and `info` of a video.
-      unit: The unit of depths, if it is known.
-      codes: The quantisation of depths, if the pixels of a video are codes of them.
+      raw: The complete entry, including `names`, and `info` of a video.
+      unit: The unit of depths, or None.
+      codes: The quantisation of depths in a video, or None.
     """
 
     name: str
@@ -144,7 +144,7 @@ class LeRobotFeature:
         """Reads an entry of `features`.
 
         Raises:
-          ValueError: It is none.
+          ValueError: The entry is invalid.
         """
         if not name or "/" in name or "\0" in name or name in (".", ".."):
             raise ValueError(f"a feature cannot have the name {name!r}")
@@ -158,34 +158,34 @@ class LeRobotFeature:
             or len(shape) > _MAX_DIMS
         ):
             raise ValueError(f"{shape!r:.100}, expected a shape")
-        return cls(name, raw["dtype"], tuple(shape), raw, *_depth_of(raw))
+        return cls(name, raw["dtype"], tuple(shape), raw, *_read_depth(raw))
 
     @property
     def is_video(self) -> bool:
-        """Whether the feature has frames in mp4 files, and no column."""
+        """True if the feature has frames in mp4 files, and no column."""
         return self.dtype == "video"
 
     @property
     def element_names(self) -> tuple[str, ...] | None:
         """The names of the elements along the last dimension, such as names of joints."""
-        names = _texts(self.raw.get("names"))
-        fits = self.shape and len(names) == self.shape[-1] == math.prod(self.shape)
-        return tuple(names) if fits else None
+        names = _flatten_names(self.raw.get("names"))
+        is_vector = self.shape and len(names) == self.shape[-1] == math.prod(self.shape)
+        return tuple(names) if is_vector else None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Height, width and channels of an image or a frame, in this order.
 
         Raises:
-          ValueError: It has no such shape.
+          ValueError: The feature has no image shape.
         """
         shape = self.shape if len(self.shape) == 3 else (*self.shape, 1)
         if len(shape) != 3:
             raise ValueError(f"shape {self.shape}, expected height, width and channels")
-        names = _texts(self.raw.get("names"))
-        named = [axis for axis, name in enumerate(names) if _CHANNELS.fullmatch(name)]
-        if len(names) == 3 and len(named) == 1:
-            channels = named[0]
+        names = _flatten_names(self.raw.get("names"))
+        channel_axes = [axis for axis, name in enumerate(names) if _CHANNELS.fullmatch(name)]
+        if len(names) == 3 and len(channel_axes) == 1:
+            channels = channel_axes[0]
         else:
             axes = [axis for axis in (2, 0) if shape[axis] in (1, 3, 4)]
             channels = axes[0] if axes else 2
@@ -198,12 +198,12 @@ class Info:
     """The content of `info.json`.
 
     Attributes:
-      raw: The whole content.
+      raw: The complete content.
       is_v3: True for version 3.0, False for 2.0 and 2.1.
-      features: The features by name, videos too.
+      features: The features by name, including videos.
       fps: The rows per second.
       data_path: The template of the names of data files.
-      video_path: The template of the names of videos; None if there are none.
+      video_path: The template of the names of videos; None without videos.
       chunks_size: The number of episodes (2.x) or files (3.0) in a chunk.
     """
 
@@ -222,10 +222,10 @@ class Info:
         Args:
           raw: The content.
           file: The name of the file in errors.
-          is_v3: Whether the files are those of version 3.0; by default as `codebase_version` says.
+          is_v3: True if the files have version 3.0; by default, from `codebase_version`.
 
         Raises:
-          SourceError: It is not what the format demands; says which entry.
+          SourceError: An entry is invalid.
         """
         if not isinstance(raw, Mapping):
             raise SourceError("expected a JSON object", file=file)
@@ -265,7 +265,7 @@ class Info:
 
     @property
     def depths(self) -> dict[str, np.ndarray | None]:
-        """The depth of each code of video features, by name; None for video without depth codes."""
+        """The lookup tables of depths, by video feature; None for video without depth codes."""
         return {
             name: depths_of_codes(feature.codes, feature.unit)
             for name, feature in self.features.items()
@@ -278,15 +278,15 @@ class Info:
         return [name for name, feature in self.features.items() if feature.is_video]
 
     def data_file(self, episode: int, chunk: int = 0, file: int = 0) -> str:
-        """Returns the path of the file with the rows of an episode; 3.0 names it by its number."""
-        return self._filled(self.data_path, episode, chunk, file)
+        """Returns the path of the file with the rows of an episode; 3.0 needs chunk and file."""
+        return self._fill(self.data_path, episode, chunk, file)
 
     def video_file(self, episode: int, video: str, chunk: int = 0, file: int = 0) -> str:
         """Returns the path of the file with the frames of a feature in an episode."""
         assert self.video_path is not None
-        return self._filled(self.video_path, episode, chunk, file, video)
+        return self._fill(self.video_path, episode, chunk, file, video)
 
-    def _filled(self, template: str, episode: int, chunk: int, file: int, video: str = "") -> str:
+    def _fill(self, template: str, episode: int, chunk: int, file: int, video: str = "") -> str:
         return template.format(
             episode_chunk=episode // self.chunks_size,
             episode_index=episode,
@@ -297,13 +297,13 @@ class Info:
 
 
 def depth_info(field: Field) -> dict[str, Any]:
-    """Returns the depth entries in `info` of a feature: unit and quantisation.
+    """Returns the entries for depths in `info` of a feature: unit and quantisation.
 
     Args:
       field: The field of images, or of a clip.
     """
     info: dict[str, Any] = {}
-    if field.codes or not field.is_text:  # LeRobot takes all depth in video for codes.
+    if field.codes or not field.is_text:  # LeRobot treats all depths in video as codes.
         info["is_depth_map"] = True
     if field.unit in PER_METRE:
         info["depth_unit"] = field.unit
@@ -322,7 +322,7 @@ def video_columns(video: str) -> tuple[str, str, str, str]:
 
 
 def video_bytes(video: str) -> str:
-    """Returns the column of parts with the size of the frames of a feature."""
+    """Returns the column of staged datasets with the size of the frames of a feature."""
     return f"videos/{video}/bytes"
 
 
@@ -336,10 +336,10 @@ def episode_key(index: int) -> str:
 
 
 def user_cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of the episode table that users have added.
+    """Returns the cells of columns that users added to the table of episodes.
 
     Args:
-      row: All that the table says of it.
+      row: The complete row of an episode.
     """
     return {
         name: value
@@ -349,12 +349,12 @@ def user_cells(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str, str]:
-    """Returns the paths that features have in a step, by their names.
+    """Returns the paths of features in steps, by name.
 
-    Dots become slashes, but not after a name that is a feature itself. `next.reward` is `reward`,
-    and `actions.` is `action/` where there is no other action. What a step has anyway is under
-    `lerobot/`. With `flat_cameras`, what is below `observation/images` is below `observation`,
-    unless there is another such field.
+    Dots become slashes, but not after a name that is a feature itself. `next.reward` becomes
+    `reward`, and `actions.` becomes `action/` unless there is another action. Names of step flags
+    are moved below `lerobot/`. With `flat_cameras`, `observation/images/<name>` becomes
+    `observation/<name>` if there is no such field.
 
     >>> step_paths(["observation.state", "observation.state.raw", "actions.arm", "next.reward"])
     {'observation.state': 'observation/state', 'observation.state.raw': 'observation/state.raw', \
@@ -362,11 +362,11 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
     """
     names = list(names)
     all_names = {*names}
-    paths = {name: _nested(name, all_names) for name in names}
-    taken = {path.partition("/")[0] for path in paths.values()}
-    if rlds.REWARD not in taken and _REWARD in paths:
+    paths = {name: _split_name(name, all_names) for name in names}
+    used = {path.partition("/")[0] for path in paths.values()}
+    if rlds.REWARD not in used and _REWARD in paths:
         paths[_REWARD] = rlds.REWARD
-    if rlds.ACTION not in taken:
+    if rlds.ACTION not in used:
         for name, path in paths.items():
             if path.startswith("actions/") or path == "actions":
                 paths[name] = rlds.ACTION + path.removeprefix("actions")
@@ -383,32 +383,32 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
 
 
 def task_path(paths: Mapping[str, str]) -> str:
-    """Returns the path that the text of the task of a row has in a step.
+    """Returns the path of the text of the task in steps.
 
     Args:
       paths: The paths of the features.
     """
-    taken = {path.partition("/")[0] for path in paths.values()}
-    free = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in taken]
-    return free[0] if free else f"lerobot/{LANGUAGE_INSTRUCTION}"
+    used = {path.partition("/")[0] for path in paths.values()}
+    unused = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in used]
+    return unused[0] if unused else f"lerobot/{LANGUAGE_INSTRUCTION}"
 
 
-def _nested(name: str, all_names: set[str]) -> str:
-    """A name with slashes for the dots up to the first prefix that is a name, too."""
-    parts = name.split(".")
-    if not all(parts):
+def _split_name(name: str, all_names: set[str]) -> str:
+    """Replaces dots of a name by slashes, up to the first prefix that is a feature name."""
+    segments = name.split(".")
+    if not all(segments):
         return name
-    for depth in range(1, len(parts)):
-        if ".".join(parts[:depth]) in all_names:
-            return "/".join([*parts[: depth - 1], ".".join(parts[depth - 1 :])])
-    return "/".join(parts)
+    for depth in range(1, len(segments)):
+        if ".".join(segments[:depth]) in all_names:
+            return "/".join([*segments[: depth - 1], ".".join(segments[depth - 1 :])])
+    return "/".join(segments)
 
 
-def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
-    """The unit of the depths of a feature, and the quantisation of those in a video.
+def _read_depth(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
+    """Returns the unit of the depths of a feature, and their quantisation in a video.
 
     Raises:
-      ValueError: They are said in part, or contradict each other.
+      ValueError: The entries are incomplete, or contradict each other.
     """
     info = raw.get("info")
     info = info if isinstance(info, Mapping) else {}
@@ -418,18 +418,18 @@ def _depth_of(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
         raise ValueError(f"depth_unit: {unit!r:.100}, expected one of {[*PER_METRE]}")
     if raw["dtype"] != "video" or not any(value is not None for value in codes.values()):
         return unit, None
-    *numbers, is_log = codes.values()
+    *limits, is_log = codes.values()
     is_depth = info.get("is_depth_map") or info.get("video.is_depth_map")
-    if not is_depth or not all(map(_is_number, numbers)) or not isinstance(is_log, bool):
+    if not is_depth or not all(map(_is_number, limits)) or not isinstance(is_log, bool):
         codes["is_depth_map"] = is_depth
         expected = "numbers, use_log as a bool, and is_depth_map as true"
         raise ValueError(f"{codes!r:.200}, expected {expected}")
-    low, high, shift = map(float, numbers)
+    low, high, shift = map(float, limits)
     return unit or "m", DepthCodes(low, high, shift, is_log)
 
 
-def _texts(names: Any, depth: int = 0) -> list[str]:
-    """The texts in lists, and in lists that are values of objects, in order."""
+def _flatten_names(names: Any, depth: int = 0) -> list[str]:
+    """Returns the texts in nested lists and objects, in order."""
     if isinstance(names, str):
         return [names]
     if depth > _MAX_DIMS:
@@ -439,7 +439,7 @@ def _texts(names: Any, depth: int = 0) -> list[str]:
         return []
     if isinstance(names, Mapping) and all(type(position) is int for position in names.values()):
         return sorted(names, key=names.__getitem__)
-    return [text for child in children for text in _texts(child, depth + 1)]
+    return [text for child in children for text in _flatten_names(child, depth + 1)]
 
 
 def _major_version(version: Any, file: Any) -> int:
@@ -459,7 +459,7 @@ def _template(template: Any, file: Any, field: str) -> str:
     if {"{", "}", "\\", "\0", ":"} & {*fixed} or fixed.startswith("/") or ".." in fixed.split("/"):
         raise SourceError(
             f"{template!r:.200}, expected a path template below the dataset, with the fields "
-            f"{', '.join(_NUMBERS)}, video_key",
+            f"{', '.join(_TEMPLATE_FIELDS)}, video_key",
             file=file,
             field=field,
         )

@@ -1,4 +1,4 @@
-"""Exports of LeRobot episodes to LeRobot: the same rows and packets, in the current layout."""
+"""Exports of LeRobot episodes to LeRobot, with their rows and packets in the current layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etils import epath
 import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.cameras import clip_statistics
-from rlds.formats.lerobot.columns import DataColumn, column_of
+from rlds.formats.lerobot.columns import DataColumn, data_column
 from rlds.formats.lerobot.dataset_files import (
     DATASET_FILES,
     NewEpisode,
@@ -27,29 +27,29 @@ from rlds.formats.lerobot.dataset_files import (
 )
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
-    of_column,
-    of_column_like,
-    of_images,
-    sampled_frames,
-    shaped_like,
-    statistics_in,
+    column_statistics,
+    column_statistics_like,
+    image_statistics,
+    match_shapes,
+    read_statistics,
+    sample_frames,
 )
-from rlds.formats.lerobot.final_files import are_staged, copied, file_options, write_staged
+from rlds.formats.lerobot.final_files import are_staged, file_options, read_staged, write_staged
 from rlds.formats.lerobot.kept_features import KeptFeatures
 from rlds.formats.lerobot.language import (
     LANGUAGE,
-    OF_SUBTASKS,
     PERSISTENT,
     STYLES,
     SUBTASK_INDEX,
     SUBTASKS,
-    rows_after,
-    texts_of,
-    with_texts,
+    SUBTASKS_TABLE,
+    decode_texts,
+    drop_rows,
+    replace_texts,
 )
 from rlds.formats.lerobot.layout import Info
-from rlds.formats.lerobot.modality import MODALITY, renamed, tables_of
-from rlds.formats.lerobot.small_files import decoded_schema, read_subtasks
+from rlds.formats.lerobot.modality import MODALITY, find_text_tables, rename_features
+from rlds.formats.lerobot.small_files import decode_schema, read_subtasks
 from rlds.formats.lerobot.source import EXTRA_FILES, ROW, LeRobotSource
 from rlds.formats.lerobot.tables import image_array, tasks_table
 from rlds.raw_files.tiff_images import encode_tiff
@@ -71,30 +71,30 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import at, leaves_at, nest
 from tfds_files.png import encode_png
 
-__all__ = ["LeRobotRows", "order_of"]
+__all__ = ["LeRobotRows", "original_order"]
 
-# Columns that number the rows of an episode; renumbered if rows were cut.
+# Columns with positions of rows in an episode, which are renumbered after rows were dropped.
 _FRAME, _TIME = "frame_index", "timestamp"
 
 
 class LeRobotRows:
-    """Writes the rows of a dataset, or of some of its episodes, in the current layout.
+    """The writer of the rows of episodes from LeRobot, in the current layout.
 
-    Episodes that are stored as they are given keep their statistics; those of others are made anew,
-    their rows are counted from 0, and their clips have no more than their frames need.
+    Unchanged episodes keep their statistics. For changed episodes, statistics are computed, rows
+    are renumbered from 0, and clips are cut to the frames of the rows.
 
     Args:
-      export: The export whose episodes are to be written.
-      features: Their features.
-      version: The version to write; if None, that which it was.
+      export: The export.
+      features: The features of the episodes.
+      version: The new version; by default, the version of the source.
       sizes: The sizes of files, as entries of `info.json`.
 
     Attributes:
-      paths: The paths of features in a step, by name.
-      task_columns: The columns of numbers of tasks, beside `task_index`.
+      paths: The paths of features in steps, by name.
+      task_columns: Further columns with indices of tasks.
 
     Raises:
-      SourceError: The metadata is not what LeRobot's source says.
+      SourceError: The metadata of the source is invalid.
       ValueError: The version cannot hold the rows.
     """
 
@@ -116,29 +116,31 @@ class LeRobotRows:
             schemas = metadata["schemas"]
             raw = {
                 **metadata["info"],
-                "features": features.described(metadata["info"]["features"]),
+                "features": features.info_entries(metadata["info"]["features"]),
                 **sizes,
             }
-            self.task_columns = self._columns_of_tasks(metadata, raw["features"])
-            self._schema = features.schema(decoded_schema(schemas["data"]), raw["features"])
+            self.task_columns = self._find_task_columns(metadata, raw["features"])
+            self._schema = features.schema(decode_schema(schemas["data"]), raw["features"])
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             self._tasks = dict(sorted(table_in(episodes.metadata, TASKS).items()))
             known_features, fps = self._info.features, self._info.fps
-            self._columns = {f.name: column_of(f, known_features.get(f.name)) for f in self._schema}
-            self._episode_schema = schemas["episodes"] and decoded_schema(schemas["episodes"])
+            self._columns = {
+                f.name: data_column(f, known_features.get(f.name)) for f in self._schema
+            }
+            self._episode_schema = schemas["episodes"] and decode_schema(schemas["episodes"])
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
         )
-        self._is_part = episodes.has_random_access and (
+        self._is_subset = episodes.has_random_access and (
             self._is_edited or len(episodes) != raw.get("total_episodes")
         )
-        self._subtasks = table_in(episodes.metadata, OF_SUBTASKS)
-        # Otherwise the table of tasks stays the same.
-        below = reading.bases(episodes.source)
-        self._bases = bases = [base for base in below if isinstance(base, LeRobotSource)]
-        is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_part
+        self._subtasks = table_in(episodes.metadata, SUBTASKS_TABLE)
+        sources = reading.bases(episodes.source)
+        self._bases = bases = [base for base in sources if isinstance(base, LeRobotSource)]
+        is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_subset
         is_same &= all(base.texts == self._tasks for base in bases)
+        # With an unchanged table of tasks, no column is renumbered.
         self.task_columns = [] if is_same else self.task_columns
         self._version: Version = version or ("v3.0" if self._info.is_v3 else "v2.1")
         if self._version == "v2.1" and fps != int(fps):
@@ -151,29 +153,29 @@ class LeRobotRows:
             episode_schema=self._episode_schema,
         )
 
-    def _columns_of_tasks(
+    def _find_task_columns(
         self, metadata: Mapping[str, Any], features: dict[str, dict[str, Any]]
     ) -> list[str]:
-        """Returns the columns of task numbers besides `task_index`; marks them in `features`."""
-        columns = [column_of(field, None) for field in decoded_schema(metadata["schemas"]["data"])]
+        """Returns the further columns of task indices; marks them in `features`."""
+        columns = [data_column(field, None) for field in decode_schema(metadata["schemas"]["data"])]
         text = self._files.get(MODALITY, {}).get("text", "{}")
-        # Datasets that older releases converted lack this in their fields.
-        stored = tables_of(text, columns, metadata["info"]["features"])
-        tables = {name: stored.get(old, "") for name, old in self._features.before.items()}
+        # Datasets that older releases converted have no `Field.table`.
+        stored = find_text_tables(text, columns, metadata["info"]["features"])
+        tables = {name: stored.get(old, "") for name, old in self._features.old_names.items()}
         for name, path in self.paths.items():
             field = self._spec.get(f"{rlds.STEPS}/{path}")
             if isinstance(field, Field) and field.table:
                 tables[name] = field.table
-        names = [n for n, it in tables.items() if it == TASKS and n not in layout.NUMBERS]
+        names = [n for n, it in tables.items() if it == TASKS and n not in layout.INDEX_COLUMNS]
         for name in names:
-            # Neither a new name nor the modality.json of another dataset says it.
-            if self._features.before.get(name) != name or stored.get(name) != TASKS:
+            # For renamed features, and features from another dataset, modality.json lacks it.
+            if self._features.old_names.get(name) != name or stored.get(name) != TASKS:
                 features[name] = {**features[name], layout.TABLE: TASKS}
         return names
 
     @property
     def unchecked(self) -> set[str]:
-        """Fields that name locations in files, or depend on options of the source."""
+        """The fields with locations in files, or with a value that depends on options."""
         files = {path for path in self._spec if path.startswith(f"{VIDEO}/")}
         files -= {f"{VIDEO}/{self.paths[name]}/{CLIP}" for name in self._info.videos}
         ends = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
@@ -181,26 +183,26 @@ class LeRobotRows:
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        placed = {self._task_path: layout.TASK}
+        targets = {self._task_path: layout.TASK}
         for name in self._schema.names:
-            placed |= {self.paths[name]: name, f"{IMAGE_FILE}/{self.paths[name]}": name}
-        placed = {f"{rlds.STEPS}/{path}": target for path, target in placed.items()}
+            targets |= {self.paths[name]: name, f"{IMAGE_FILE}/{self.paths[name]}": name}
+        targets = {f"{rlds.STEPS}/{path}": target for path, target in targets.items()}
         for name in self._info.videos:
-            for part in (CLIP, FIRST):
-                placed[f"{VIDEO}/{self.paths[name]}/{part}"] = f"videos/{name}"
-        placed |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
-        placed[ROW] = "meta/episodes"
-        placed |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
-        placed |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._features.texts}
-        names = [*layout.NUMBERS, *self.task_columns]
+            for key in (CLIP, FIRST):
+                targets[f"{VIDEO}/{self.paths[name]}/{key}"] = f"videos/{name}"
+        targets |= {path: path for path in self._spec if path.startswith(f"{EXTRA_FILES}/")}
+        targets[ROW] = "meta/episodes"
+        targets |= {p: PERSISTENT for p in self._spec if p.startswith(f"{rlds.STEPS}/{LANGUAGE}/")}
+        targets |= {f"{rlds.STEPS}/{path}": PERSISTENT for path in self._features.texts}
+        names = [*layout.INDEX_COLUMNS, *self.task_columns]
         names += (_FRAME, _TIME, PERSISTENT) if self._is_edited else ()
-        numbers = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
+        renumbered = {f"{rlds.STEPS}/{self.paths[name]}" for name in names if name in self.paths}
         return [
-            Placement(path, placed[path], "renumbered", "positions in the new dataset")
-            if path in numbers
-            else Placement(path, placed[path], "exact")
+            Placement(path, targets[path], "renumbered", "positions in the new dataset")
+            if path in renumbered
+            else Placement(path, targets[path], "exact")
             for path in self._spec
-            if path in placed
+            if path in targets
         ]
 
     def write(self, path: Path, export: Export) -> None:
@@ -208,26 +210,26 @@ class LeRobotRows:
         sidecar = Sidecar.metadata_only(export.episodes, layout.METADATA_KEY)
         SidecarWriter.in_folder(path, sidecar).close()
         tasks = [] if export.is_part else list(self._tasks.values())
-        if self._is_part and tasks:
+        if self._is_subset and tasks:
             used = self._used_tasks(export.episodes)
             tasks = [text for text in tasks if text in used]
         is_staged, options = are_staged(export), file_options(export)
         with self.files(path, tasks=tasks, **options) as files:
             for _ in write_staged(export, files, path) if is_staged else ():
                 pass
-            for episode in () if is_staged else export.each_or_stored(self._copies):
+            for episode in () if is_staged else export.each_or_stored(self._can_copy):
                 if isinstance(episode, Location):
                     in_part = export.staged_with(export.index) is not None
-                    files.add(self.copied(episode) if in_part else self._copied(episode))
+                    files.add(self.read_staged(episode) if in_part else self._read_stored(episode))
                 else:
                     is_stored = export.is_stored(export.index)
-                    files.add(self._rows(episode, self._tasks, is_stored=is_stored))
+                    files.add(self._new_episode(episode, self._tasks, is_stored=is_stored))
             files.finish({})
         write_below(path, layout.DIGEST, json.dumps({SIDECAR_KEY: sidecar.digest}).encode())
         for name, content in self._files.items():
-            if name != layout.STATS or self._version == "v2.1":  # In 3.0 it is computed.
+            if name != layout.STATS or self._version == "v2.1":  # Version 3.0 computes it.
                 text = content.get("text", "")
-                text = renamed(text, self._features.names) if name == MODALITY else text
+                text = rename_features(text, self._features.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])
                 write_below(path, name, data)
         if self._subtasks and read_subtasks(epath.Path(path)) != self._subtasks:
@@ -235,7 +237,7 @@ class LeRobotRows:
             import_extra("pyarrow.parquet").write_table(table, path / SUBTASKS)
 
     def _used_tasks(self, episodes: Episodes) -> set[str]:
-        """The texts of the tasks that the steps of episodes have, as far as they can be read."""
+        """Returns the texts of tasks in the readable steps of episodes."""
         used: set[str] = set()
         source = with_random_access(episodes.source)
         columns = [self.paths[name] for name in self.task_columns]
@@ -245,11 +247,11 @@ class LeRobotRows:
                 steps = reading.read_steps(source, *episodes.locate(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
                     used |= {as_text(value) for value in at(steps, self._task_path)}
-                numbers = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
-                used |= {self._tasks[number] for number in numbers if number in self._tasks}
+                indices = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
+                used |= {self._tasks[index] for index in indices if index in self._tasks}
         return used
 
-    def _copies(self, location: Location) -> bool:
+    def _can_copy(self, location: Location) -> bool:
         source = location.source
         if not isinstance(source, LeRobotSource):
             return False
@@ -257,29 +259,29 @@ class LeRobotRows:
         is_alike &= source.subtasks.items() <= self._subtasks.items()
         return is_alike and source.can_be_copied(self._schema, self._version, self.paths)
 
-    def copied(self, location: Location) -> NewEpisode:
-        """Returns an episode of a part."""
-        return copied(location, self._schema, self.task_columns)
+    def read_staged(self, location: Location) -> NewEpisode:
+        """Returns a staged episode."""
+        return read_staged(location, self._schema, self.task_columns)
 
-    def _copied(self, location: Location) -> NewEpisode:
-        """Returns a stored episode without decoding it."""
+    def _read_stored(self, location: Location) -> NewEpisode:
+        """Returns a stored episode, not decoded if possible."""
         source = location.source
         assert isinstance(source, LeRobotSource)
         rows = source.stored_episode(location.split, location.index, self._schema)
         if rows is None:
             episode = reading.read(source, location.split, location.index)
-            return self._rows(episode, source.texts, is_stored=True)
-        numbers = {name: rows.numbers[name] for name in self.task_columns}
+            return self._new_episode(episode, source.texts, is_stored=True)
+        indices = {name: rows.task_indices[name] for name in self.task_columns}
         statistics = self._stored_statistics(rows.statistics)
-        return dataclasses.replace(rows, statistics=statistics, numbers=numbers)
+        return dataclasses.replace(rows, statistics=statistics, task_indices=indices)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """Returns an episode to compare: with only the packets of its frames in its clips."""
-        about = dict(leaves_at(episode.metadata, None))
+        """Returns an episode for comparison, with the packets of its frames instead of clips."""
+        metadata = dict(leaves_at(episode.metadata, None))
         for name, clip in self._clips(episode).items():
-            about[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
+            metadata[f"{VIDEO}/{self.paths[name]}/{CLIP}"] = b"".join(packets_of(clip))
         steps = dict(leaves_at(episode.steps, None))
-        if self._features.texts:  # They come back as texts of language.
+        if self._features.texts:  # Labels are read back as language texts.
             steps.pop(self.paths[PERSISTENT], None)
             labels = {
                 f"{LANGUAGE}/{s}": path for path, s in self._features.texts.items() if path in steps
@@ -287,41 +289,43 @@ class LeRobotRows:
             steps |= {path: steps.pop(label) for path, label in labels.items()}
             empty = np.full(episode.num_steps, "", object)
             steps = {**{f"{LANGUAGE}/{style}": empty for style in STYLES}, **steps}
-        return dataclasses.replace(episode, steps=nest(steps), metadata=nest(about))
+        return dataclasses.replace(episode, steps=nest(steps), metadata=nest(metadata))
 
     def _clips(self, episode: SourceEpisode) -> dict[str, Clip]:
-        about = dict(leaves_at(episode.metadata, None))
+        metadata = dict(leaves_at(episode.metadata, None))
         clips = {}
         for name in self._info.videos:
             camera = f"{VIDEO}/{self.paths[name]}"
-            data, first = bytes(about[f"{camera}/{CLIP}"]), int(about[f"{camera}/{FIRST}"])
+            data, first = bytes(metadata[f"{camera}/{CLIP}"]), int(metadata[f"{camera}/{FIRST}"])
             clips[name] = Clip(data, first, episode.num_steps)
         return clips
 
-    def _rows(
+    def _new_episode(
         self, episode: SourceEpisode, known_tasks: TextTable, *, is_stored: bool
     ) -> NewEpisode:
         steps = dict(leaves_at(episode.steps, None))
-        about = dict(leaves_at(episode.metadata, None))
+        metadata = dict(leaves_at(episode.metadata, None))
         tasks = as_texts(steps.get(self._task_path, np.full(episode.num_steps, "", object)))
         clips = self._clips(episode)
         if not is_stored:
             self._renumber(steps)
             clips = {name: cut_clip(clip, 0, episode.num_steps) for name, clip in clips.items()}
-        if self._features.texts or (not is_stored and PERSISTENT in self._features.before):
-            steps[self.paths[PERSISTENT]] = self._with_texts(steps)
-        row: dict[str, Any] = json.loads(as_text(about[ROW]))
+        if self._features.texts or (not is_stored and PERSISTENT in self._features.old_names):
+            steps[self.paths[PERSISTENT]] = self._language_column(steps)
+        row: dict[str, Any] = json.loads(as_text(metadata[ROW]))
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
-        statistics = self._stored_statistics(statistics_in(row))
+        statistics = self._stored_statistics(read_statistics(row))
         if not is_stored or not statistics:
-            statistics = self._statistics(steps, clips, like=statistics or self._like)
+            statistics = self._statistics(
+                steps, clips, like=statistics or self._reference_statistics
+            )
         for column in self._features.added:
             if not column.field.is_text:
-                statistics[column.name] = of_column(steps[column.path])
+                statistics[column.name] = column_statistics(steps[column.path])
         for name in {SUBTASK_INDEX, *self.task_columns} & statistics.keys():
-            # The task numbers may have changed.
-            statistics[name] = of_column_like(steps[self.paths[name]], statistics[name])
-        numbers = {name: np.asarray(steps[self.paths[name]]) for name in self.task_columns}
+            # Task indices may have changed.
+            statistics[name] = column_statistics_like(steps[self.paths[name]], statistics[name])
+        indices = {name: np.asarray(steps[self.paths[name]]) for name in self.task_columns}
         extras = leaves_at(episode.metadata.get(EXTRA_FILES, {}), None)
         return NewEpisode(
             arrays,
@@ -329,37 +333,37 @@ class LeRobotRows:
             statistics,
             clips,
             layout.user_cells(row),
-            numbers,
+            indices,
             known_tasks,
             extras={name: bytes(data) for name, data in extras if data},
         )
 
     def _renumber(self, steps: dict[str, np.ndarray]) -> None:
-        """Renumbers the rows of an episode from 0: LeRobot locates frames by time."""
+        """Renumbers the rows of an episode from 0, because LeRobot locates frames by time."""
         frames = steps[self.paths[_FRAME]]
-        begun = frames - frames[:1]
+        new_frames = frames - frames[:1]
         if _TIME in self.paths and frames[0]:
             column = steps[self.paths[_TIME]]
-            old, new = ((n / self._info.fps).astype(column.dtype) for n in (frames, begun))
+            old, new = ((n / self._info.fps).astype(column.dtype) for n in (frames, new_frames))
             steps[self.paths[_TIME]] = new + (column - old)
-        steps[self.paths[_FRAME]] = begun
-        if frames[0] and PERSISTENT in self._features.before:
+        steps[self.paths[_FRAME]] = new_frames
+        if frames[0] and PERSISTENT in self._features.old_names:
             path, begin = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
-            rows = rows_after(steps[path][0], begin, float(begun[-1] / self._info.fps))
+            rows = drop_rows(steps[path][0], begin, float(new_frames[-1] / self._info.fps))
             steps[path] = np.full(len(frames), json.dumps(rows, ensure_ascii=False), object)
 
-    def _with_texts(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _language_column(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the language column, with the texts of label fields."""
         times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
         times = steps[self.paths[_TIME]] if _TIME in self.paths else times
         stored, old = "null", {}
-        if PERSISTENT in self._features.before:
+        if PERSISTENT in self._features.old_names:
             column = as_texts(steps[self.paths[PERSISTENT]])
-            stored, old = column[0], texts_of({PERSISTENT: column}, times)
+            stored, old = column[0], decode_texts({PERSISTENT: column}, times)
         fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._features.texts)
         texts = {style: as_texts(steps[path]) for path, style in fields.items() if path in steps}
         texts = {s: new for s, new in texts.items() if not np.array_equal(new, old.get(s, ""))}
-        rows = with_texts(stored, texts, times)
+        rows = replace_texts(stored, texts, times)
         return np.full(len(times), json.dumps(rows, ensure_ascii=False), object)
 
     def _array(self, column: DataColumn, steps: Mapping[str, np.ndarray]) -> Any:
@@ -367,7 +371,7 @@ class LeRobotRows:
         path, kind = self.paths[column.name], column.kind
         if kind == "image":
             names = map(as_text, steps[f"{IMAGE_FILE}/{path}"])
-            files = [_image_file(image) for image in steps[path]]
+            files = [_encode_image(image) for image in steps[path]]
             return image_array(files, [name or None for name in names])
         if kind in ("numbers", "bytes"):
             return steps[path]
@@ -376,17 +380,17 @@ class LeRobotRows:
 
     def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
         """Returns the stored statistics of an episode, by the new names of the features."""
-        names = {old: new for new, old in self._features.before.items()}
-        return {names[name]: of for name, of in stored.items() if name in names}
+        names = {old: new for new, old in self._features.old_names.items()}
+        return {names[name]: statistics for name, statistics in stored.items() if name in names}
 
     @functools.cached_property
-    def _like(self) -> dict[str, Statistics]:
-        """The stored statistics of the first episode of a source dataset; empty without any."""
+    def _reference_statistics(self) -> dict[str, Statistics]:
+        """The stored statistics of the first episode of a source dataset, or empty."""
         for base in self._bases:
             with contextlib.suppress(SourceError):
-                stored = statistics_in(base.stored_row(base.splits[0], 0))
-                if renamed := self._stored_statistics(stored):
-                    return renamed
+                stored = read_statistics(base.stored_row(base.splits[0], 0))
+                if statistics := self._stored_statistics(stored):
+                    return statistics
         return {}
 
     def _statistics(
@@ -395,9 +399,9 @@ class LeRobotRows:
         clips: Mapping[str, Clip],
         like: Mapping[str, Statistics],
     ) -> dict[str, Statistics]:
-        """Returns the statistics of a changed episode: of the same features and kinds as stored.
+        """Returns the statistics of a changed episode, with the features and kinds of `like`.
 
-        If neither it nor an episode before it has stored ones, they are those of its numbers.
+        If `like` is empty, only numeric features have statistics.
         """
         clips_with_statistics = {name: clip for name, clip in clips.items() if name in like}
         computed = clip_statistics(clips_with_statistics, self._info.depths)
@@ -406,31 +410,31 @@ class LeRobotRows:
             values = steps[path]
             if column.kind == "image" and name in like:
                 field = self._spec[f"{rlds.STEPS}/{path}"]
-                images = (pixels(values[row], field) for row in sampled_frames(len(values)))
-                computed[name] = of_images(images)
+                images = (pixels(values[row], field) for row in sample_frames(len(values)))
+                computed[name] = image_statistics(images)
             elif values.dtype != object and (name in like or not like):
-                computed[name] = of_column_like(values, like.get(name))
-        return shaped_like(computed, like)
+                computed[name] = column_statistics_like(values, like.get(name))
+        return match_shapes(computed, like)
 
 
-def order_of(episodes: Episodes) -> list[int] | None:
-    """Returns the indices of episodes in the order that they had; None if they still have it.
+def original_order(episodes: Episodes) -> list[int] | None:
+    """Returns the indices of episodes in the original order; None if it is unchanged.
 
-    A dataset of TFDS has them in another one.
+    TFDS datasets have a random order.
     """
     if (examples := episodes.source.can.examples) is None:
         return None
     indices = []
     for index in range(len(episodes)):
-        split, number = episodes.locate(index)
-        example = examples.folder[split].example(number, [ROW])
+        split, position = episodes.locate(index)
+        example = examples.folder[split].example(position, [ROW])
         row = json.loads(as_text(dict(leaves_at(example, None))[ROW]))
         indices.append(row["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
 
 
-def _image_file(image: Any) -> bytes:
-    """The file of an image: depths are TIFF files, as LeRobot writes them."""
+def _encode_image(image: Any) -> bytes:
+    """Encodes an image as in LeRobot: depths become TIFF files."""
     if isinstance(image, bytes):
         return image
     return encode_png(image) if image.dtype == np.uint8 else encode_tiff(image)

@@ -23,24 +23,24 @@ _BUFFER_BYTES = 1 << 20
 
 
 class ParquetRows:
-    """The rows of a file.
+    """A reader of the rows of a file.
 
-    A row is found by decoding those before it in its row group, and what was decoded is not kept.
-    So reading rows in order is fast, and takes little memory however large a row group is.
+    Access to a row decodes the earlier rows of its row group, without a cache. So reading rows in
+    order is fast, and needs little memory, independent of the size of row groups.
 
     Args:
-      path: The file, here or in a store.
-      columns: The columns to read; all by default.
+      path: The file, on a local disk or in a store.
+      columns: The columns to read; by default, all columns.
 
     Attributes:
       path: The file.
       columns: The columns.
-      schema: The schema of the file, of Arrow.
+      schema: The Arrow schema of the file.
       num_rows: The number of rows.
 
     Raises:
-      SourceError: It is damaged, for example without the footer that is written last.
-      FileNotFoundError: There is none.
+      SourceError: The file is damaged, for example without the footer at the end.
+      FileNotFoundError: There is no such file.
     """
 
     def __init__(self, path: stores.PathLike, columns: Sequence[str] | None = None) -> None:
@@ -65,21 +65,21 @@ class ParquetRows:
             raise SourceError("a row group has a negative number of rows", file=self.path)
         self._begins = np.cumsum([0, *sizes])
         self.num_rows = int(self._begins[-1])
-        check_declared(8 * self.num_rows, size, file=self.path)  # A row has a number at least.
+        check_declared(8 * self.num_rows, size, file=self.path)  # A row has at least a number.
         self._batches: Iterator[Any] = iter(())
-        self._next_row = -1  # The row that the next batch begins with.
-        self._batch: Any = None  # The batch that was read last.
+        self._next_row = -1  # The first row of the next batch.
+        self._batch: Any = None  # The last batch.
 
     def read(self, begin: int, end: int, *, ahead: bool = False) -> Any:
-        """Returns the rows from `begin` to before `end`, a table of Arrow.
+        """Returns the rows from `begin` to before `end` as an Arrow table.
 
         Args:
           begin: The first row.
           end: The row after the last one.
-          ahead: Whether to return rows after them, too, that are decoded already.
+          ahead: True to return later rows, too, if they are already decoded.
 
         Raises:
-          SourceError: There are no such rows, or they are damaged.
+          SourceError: The rows are missing or damaged.
         """
         if not 0 <= begin <= end <= self.num_rows:
             raise SourceError(
@@ -91,7 +91,7 @@ class ParquetRows:
 
     def _read(self, begin: int, end: int, ahead: bool) -> Any:
         arrow = import_extra("pyarrow")
-        parts = []
+        slices = []
         batch_begin = self._next_row - (self._batch.num_rows if self._batch is not None else 0)
         if self._batch is None or not batch_begin <= begin <= self._next_row:
             self._seek(begin)
@@ -104,28 +104,30 @@ class ParquetRows:
             if begin < batch_end:
                 first = max(begin - batch_begin, 0)
                 last = batch_end if ahead else min(end, batch_end)
-                parts.append(self._batch.slice(first, last - batch_begin - first))
+                slices.append(self._batch.slice(first, last - batch_begin - first))
             batch_begin = batch_end
         schema = self.schema
         if self.columns is not None:
             schema = arrow.schema([schema.field(name) for name in self.columns])
         return (
-            arrow.Table.from_batches(parts).select(schema.names) if parts else schema.empty_table()
+            arrow.Table.from_batches(slices).select(schema.names)
+            if slices
+            else schema.empty_table()
         )
 
     def _seek(self, row: int) -> None:
-        """Goes to the row group with a row."""
+        """Seeks to the row group of a row."""
         group = int(np.searchsorted(self._begins, row, "right")) - 1
         group = min(group, self._metadata.num_row_groups - 1)
         self._batch, self._next_row = None, int(self._begins[group])
         self._batches = self._batches_from(group)
 
     def _batches_from(self, group: int) -> Iterator[Any]:
-        """Yields the batches of a row group and of the later ones."""
-        about = self._metadata.row_group(group)
-        row_bytes = max(about.total_byte_size, 1) / max(about.num_rows, 1)
+        """Yields the batches of a row group and of later row groups."""
+        metadata = self._metadata.row_group(group)
+        row_bytes = max(metadata.total_byte_size, 1) / max(metadata.num_rows, 1)
         end, num_groups = self._metadata.num_row_groups, 1
-        # Opening more row groups takes time before the first row, and few are needed.
+        # Opening many row groups delays the first row, and usually few are needed.
         while group < end:
             yield from self._file.iter_batches(
                 batch_size=int(min(max(_BATCH_BYTES / row_bytes, 1), _MAX_BATCH_ROWS)),
@@ -138,9 +140,9 @@ class ParquetRows:
 
 
 def as_numpy(array: Any) -> np.ndarray:
-    """Returns numbers of Arrow, of which none is missing, as an array.
+    """Converts Arrow numbers without missing values to an array.
 
-    `to_numpy` does so too, but imports pandas, which takes longer than to open a dataset.
+    `to_numpy` would import pandas, which takes longer than opening a dataset.
     """
     arrow = import_extra("pyarrow")
     if arrow.types.is_boolean(array.type):

@@ -1,4 +1,4 @@
-"""Recorder of LeRobot datasets, version 3.0, which are complete after each episode."""
+"""The recorder of LeRobot datasets (3.0), which are complete after each episode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from envlogger.recovery import recover
 from envlogger.step_data import StepData
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.dataset_files import DatasetState
-from rlds.formats.lerobot.feature_statistics import Total, statistics_in
+from rlds.formats.lerobot.feature_statistics import Total, read_statistics
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.logs.source import EnvLoggerSource
@@ -45,7 +45,7 @@ from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_atomic
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from rlds_ecosystem.model.nests import at, leaves_at
 
-__all__ = ["LeRobotBackendWriter", "add_recordings", "recordings_in", "undone_files"]
+__all__ = ["LeRobotBackendWriter", "add_recordings", "find_recordings", "unfinished_files"]
 
 _TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
 _JOURNAL_FILE = "appending.json"
@@ -60,7 +60,7 @@ _ARGUMENTS_KEY = "recording"
 
 
 class LeRobotBackendWriter(QueueingBackendWriter):
-    """Records to a LeRobot dataset: after each episode, LeRobot opens it.
+    """A recorder of LeRobot datasets, which LeRobot can open after each episode.
 
         env = envlogger.EnvLogger(
             env,
@@ -71,27 +71,27 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             video={"images/top": envlogger.Video(fps=30)},
         )
 
-    An episode is a log in the folder `.rlds` of the dataset, which is with the system when its last
-    step returns. When the next one begins, and when you call `flush` or `close`, a thread writes
-    its rows, packets and statistics under names of their own, and then the tables that count them.
-    So a discarded episode leaves nothing, and a kill costs at most the end of the running episode:
-    `rlds recover` adds the logs that are left to the dataset. The column `complete` of the table of
-    episodes is false where the last step is missing, for example as `step` has raised. What LeRobot
-    has no column for, such as the final observation and the metadata of episodes, is not kept:
-    record a log to keep all.
+    A running episode is a log in the folder `.rlds` of the dataset; after the last step, its data
+    is with the operating system. When the next episode begins, and on `flush` and `close`, a thread
+    writes the rows, packets and statistics to new files, and then replaces the tables. So a
+    discarded episode leaves no data, and a kill loses at most the end of the running episode: `rlds
+    recover` adds the remaining logs to the dataset. The column `complete` of the table of episodes
+    is false if the last step is missing, for example after an exception in `step`. Data without a
+    column in LeRobot, such as the final observation and the metadata of episodes, is lost; to keep
+    it, record a log.
 
     Args:
-      data_directory: The folder of the dataset, on this machine. If there is one, of the same
-        features, the episodes are added to it.
+      data_directory: The local folder of the dataset. Episodes are added to an existing dataset
+        with the same features.
       fps: The frame rate, in steps per second.
       task: The text of the task of episodes whose metadata has no `task`.
       robot_type: The type of the robot.
-      metadata: With the specs of the environment, and its video.
-      scheduler: Says which steps are recorded; None records all.
+      metadata: The metadata with the specs of the environment, and its video.
+      scheduler: The scheduler of recorded steps; None records all steps.
 
     Raises:
-      StorageError: The folder cannot be used, or another recorder uses it; says why.
-      ValueError: The rate of the video is another.
+      StorageError: The folder cannot be used, or another recorder uses it.
+      ValueError: The frame rate of the video differs from `fps`.
     """
 
     keeps_ended_episodes = True
@@ -111,9 +111,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         import_extra("pyarrow.parquet")
         self._root, self._fps = Path(data_directory), float(fps)
         self._robot_type, self._task = robot_type, task
-        self._own = self._root / FOLDER
+        self._logs = self._root / FOLDER
         with storage_errors(self._root):
-            self._own.mkdir(parents=True, exist_ok=True)
+            self._logs.mkdir(parents=True, exist_ok=True)
             self._lock = try_to_lock(self._root)
         if self._lock is None and can_lock(self._root):
             raise StorageError(
@@ -121,25 +121,26 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 "record to another folder, and join the two with `rlds edit --merge`"
             )
         try:
-            self._undo()
-            if left := recordings_in(self._root):
+            self._finish_journal()
+            if logs := find_recordings(self._root):
                 warnings.warn(
-                    f"{self._own} has {len(left)} unfinished episodes of an earlier process, such "
-                    f"as {left[0].name}: `rlds recover --in-place {self._root}` adds them to the "
+                    f"{self._logs} has {len(logs)} unfinished episodes of an earlier process, such "
+                    f"as {logs[0].name}: `rlds recover --in-place {self._root}` adds them to the "
                     "dataset, or remove them",
                     stacklevel=2,
                 )
-            self._has_marks = True
-            self._current = self._read()  # The dataset with all episodes so far.
-            self.reserve = DiskReserve(self._own, _MAX_PENDING_BYTES)
+            self._has_complete_column = True
+            self._current = self._read()  # The state of the dataset with all added episodes.
+            self.reserve = DiskReserve(self._logs, _MAX_PENDING_BYTES)
         except BaseException:
             self._unlock()
             raise
-        self._log: RiegeliBackendWriter | None = None  # Until the episode after it begins.
-        self._folder = self._own  # Of that log.
-        self._num_steps, self._has_ended = 0, False  # Of its last episode.
-        # Of the episode added last: its log, and the dataset tables before it.
-        self._done: Path | None = None
+        # The log of the last episode, until the next episode begins; its folder and state.
+        self._log: RiegeliBackendWriter | None = None
+        self._folder = self._logs
+        self._num_steps, self._has_ended = 0, False
+        # The log of the last added episode, and the earlier tables of the dataset.
+        self._added_log: Path | None = None
         self._old_tables: dict[str, bytes | None] | None = None
         self._was_reported = False
         self._thread = DaemonThreads(1, _THREAD_NAME)
@@ -162,7 +163,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _begin_episode(self, data: StepData) -> None:
         """Writes a step to a new log, and then adds the previous log to the dataset."""
-        folder = self._own / f"{RUNNING}{time.time_ns()}"
+        folder = self._logs / f"{RUNNING}{time.time_ns()}"
         arguments = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
         log = None
         try:
@@ -183,7 +184,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(folder, ignore_errors=True)
             if self._log is None or not isinstance(error, StorageError):
                 raise
-            # The step was accepted, and is not lost if the new log fails.
+            # An accepted step is not lost if the new log fails.
             self._fail(error.__cause__ or error)
             self._log.record_step(data, True)
             return
@@ -197,29 +198,29 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             self._log.set_episode_metadata(task)
             if self._has_ended:
                 self._log.push()
-        elif self._done is not None:
+        elif self._added_log is not None:
             with storage_errors(self._root):
-                self.add_log(self._take_back(), task.get(_TASK, self._task))
+                self.add_log(self._remove_last_episode(), task.get(_TASK, self._task))
 
     @override
     def _discard_episode(self) -> None:
         if self._log is not None and self.reserve.cause is not None:
-            self._log.discard_episode()  # There may be others in its log.
+            self._log.discard_episode()  # The log may have further episodes.
             return
         if self._log is not None:
             self._log.close()
             self._log, self._has_ended = None, False
             shutil.rmtree(self._folder, ignore_errors=True)
-        elif self._done is not None:
+        elif self._added_log is not None:
             with storage_errors(self._root):
-                shutil.rmtree(self._take_back(), ignore_errors=True)
+                shutil.rmtree(self._remove_last_episode(), ignore_errors=True)
 
     @override
     def flush(self) -> None:
         """Adds all ended episodes to the dataset, and syncs the running episode to disk.
 
         Raises:
-          StorageError: Not all can be written.
+          StorageError: Some episodes cannot be written.
         """
         super().flush()
         if self._has_ended and self._log is not None:
@@ -238,10 +239,10 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     @override
     def close(self) -> None:
-        """Ends the running episode, and adds all to the dataset; further calls do nothing.
+        """Ends the running episode, and adds all episodes; further calls have no effect.
 
         Raises:
-          StorageError: Not all can be written, and no call has said so; says where it is.
+          StorageError: Some episodes cannot be written, and no earlier call raised the error.
         """
         if self._closed:
             return
@@ -249,9 +250,9 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         try:
             self._end_log()
             self._adding.result()
-            self._forget_done()
-            if not any(self._own.iterdir()):
-                self._own.rmdir()
+            self._remove_added_log()
+            if not any(self._logs.iterdir()):
+                self._logs.rmdir()
         except OSError as error:
             self._fail(error)
         finally:
@@ -267,7 +268,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _check(self) -> None:
         if self.reserve.cause is not None:
-            self.close()  # Writes the accepted steps, and adds them if possible.
+            self.close()  # Writes the accepted steps.
             self._raise()
 
     def _fail(self, error: BaseException) -> None:
@@ -275,15 +276,15 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _raise(self) -> NoReturn:
         self._was_reported = True
-        left = len(recordings_in(self._root))
+        count = len(find_recordings(self._root))
         raise StorageError(
-            f"recording to {self._root} stops here: {self.reserve.cause}; {left} logs in "
-            f"{self._own} have the last episodes. Remove the cause, then `rlds recover --in-place "
+            f"recording to {self._root} stops here: {self.reserve.cause}; {count} logs in "
+            f"{self._logs} have the last episodes. Remove the cause, then `rlds recover --in-place "
             f"{self._root}` adds them"
         ) from self.reserve.cause
 
     def _end_log(self) -> None:
-        """Closes the log, and has its episode added in the thread."""
+        """Closes the log, and schedules its episode for addition in the thread."""
         log, self._log, folder = self._log, None, self._folder
         if log is None:
             return
@@ -294,49 +295,51 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         if self._num_steps < 2 and self.reserve.cause is None:
             shutil.rmtree(folder, ignore_errors=True)
             self._adding.result()
-            self._forget_done()
+            self._remove_added_log()
             warnings.warn(
                 "an episode without a transition was left out of the dataset", stacklevel=3
             )
             return
-        if not (self._has_ended or self._has_marks):
+        if not (self._has_ended or self._has_complete_column):
             warnings.warn(
                 f"{self._root}: episode {folder.name} has no last step. The dataset has no column "
                 f"{COMPLETE!r} to mark it, because another program began the dataset",
                 stacklevel=3,
             )
-        if threading.current_thread().name == _THREAD_NAME:  # The garbage collector closes it here.
+        if threading.current_thread().name == _THREAD_NAME:  # Called by the garbage collector.
             self._add(folder)
             return
         self._adding = self._thread.submit(self._add, folder)
 
     def _add(self, folder: Path) -> None:
-        """Adds the episodes of a log, unless something went wrong before."""
+        """Adds the episodes of a log, unless an earlier call failed."""
         if self.reserve.cause is not None:
             return
         try:
-            self._forget_done()
+            self._remove_added_log()
             self.add_log(folder)
         except BaseException as error:
             self._fail(error)
 
-    def _forget_done(self) -> None:
-        if self._done is not None:
-            shutil.rmtree(self._done, ignore_errors=True)
-        self._done = self._old_tables = None
+    def _remove_added_log(self) -> None:
+        if self._added_log is not None:
+            shutil.rmtree(self._added_log, ignore_errors=True)
+        self._added_log = self._old_tables = None
 
     # --- The dataset
 
     def expect(self, features: Mapping[str, Any]) -> None:
-        """Declares the features of a new dataset; other episodes are refused."""
+        """Declares the features of a new dataset; episodes with different features are errors."""
         if not self._current.num_episodes:
             self._current = dataclasses.replace(self._current, info={"features": features})
 
     def _read(self) -> DatasetState:
-        """Returns the content of the dataset."""
+        """Returns the state of the dataset."""
         if not (self._root / layout.INFO).exists():
-            if foreign := [path for path in self._root.iterdir() if path.name != FOLDER]:
-                fault = f"is not a LeRobot dataset, it has {foreign[0].name}: pass an empty folder"
+            if other_paths := [path for path in self._root.iterdir() if path.name != FOLDER]:
+                fault = (
+                    f"is not a LeRobot dataset, it has {other_paths[0].name}: pass an empty folder"
+                )
                 raise StorageError(f"{self._root} {fault}")
             return DatasetState()
         source = LeRobotSource(self._root)
@@ -349,11 +352,11 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         if sorted(texts) != [*range(len(texts))]:
             raise StorageError(
                 f"{self._root / layout.TASKS} has the numbers {sorted(texts)[:10]}, expected 0, 1, "
-                "...: `rlds.sources.export` writes the dataset anew with these numbers"
+                "...: `rlds.sources.export` writes a new dataset with these numbers"
             )
         table = min(self._root.glob(f"{layout.EPISODES_FOLDER}/*/*.parquet"))
         schema = import_extra("pyarrow.parquet").read_schema(table)
-        self._has_marks = COMPLETE in schema.names
+        self._has_complete_column = COMPLETE in schema.names
         files = [*self._root.glob("*/*/file-*"), *self._root.glob("*/*/*/file-*")]
         positions = [(int(file.parent.name[6:]), int(file.stem[5:])) for file in files]
         per_chunk = source.info.chunks_size
@@ -361,8 +364,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             return DatasetState(
                 num_episodes=int(info["total_episodes"]),
                 num_rows=int(info["total_frames"]),
-                num_files=max((c * per_chunk + f + 1 for c, f in positions), default=0),
-                tasks=[texts[number] for number in sorted(texts)],
+                num_files=max((chunk * per_chunk + f + 1 for chunk, f in positions), default=0),
+                tasks=[texts[index] for index in sorted(texts)],
                 total=_total_of(source, json.loads((self._root / layout.STATS).read_text())),
                 info=info,
             )
@@ -371,8 +374,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Adds the episodes of a log, and renames its folder.
 
         Args:
-          folder: The log; of a recorder that has no trouble, it has one episode.
-          task: The text of their task, in place of that in the log.
+          folder: The log, with a single episode unless its recorder had an error.
+          task: The text of the task, instead of the text in the log.
 
         Returns:
           The numbers of new episodes and rows.
@@ -390,67 +393,68 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 episode = dataclasses.replace(episode, metadata=metadata)
             self._add_episode(folder, episodes, episode)
             lengths.append(num_rows)
-        self._done = folder.rename(_with_kind(folder, _ADDED_PREFIX))
-        (self._own / _JOURNAL_FILE).unlink(missing_ok=True)
+        self._added_log = folder.rename(_log_path(folder, _ADDED_PREFIX))
+        (self._logs / _JOURNAL_FILE).unlink(missing_ok=True)
         return len(lengths), sum(lengths)
 
     def _add_episode(self, folder: Path, episodes: Episodes, episode: SourceEpisode) -> None:
-        info, marks = self._current.info, {COMPLETE: episode.complete} if self._has_marks else {}
+        info = self._current.info
+        cells = {COMPLETE: episode.complete} if self._has_complete_column else {}
         rows = RldsRows(
             episodes,
             "v3.0",
             {"fps": self._fps, "robot_type": self._robot_type or info.get("robot_type")},
             task=_TASK,
         )
-        draft = self._own / "episode"
+        draft = self._logs / "episode"
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir()
-            with rows.files(draft, before=self._current) as written:
-                written.add(rows.new_episode(episode, marks))
-                after = written.finish(rows.described())
-            self._check_features(after.info)
+            with rows.files(draft, initial=self._current) as writer:
+                writer.add(rows.new_episode(episode, cells))
+                state = writer.finish(rows.info_entries())
+            self._check_features(state.info)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
             names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
-            self._old_tables = {name: _content(self._root / name) for name in _TABLES}
-            self._begin(folder, after.num_episodes, names)
+            self._old_tables = {name: _read_if_exists(self._root / name) for name in _TABLES}
+            self._write_journal(folder, state.num_episodes, names)
             # The tables are replaced last: until then, readers see the old dataset.
             for name in (*sorted(names, reverse=True), *_TABLES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        self._added, self._previous, self._current = names, self._current, after
+        self._added, self._previous, self._current = names, self._current, state
 
-    def _begin(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
-        """Writes the journal of an episode: files that come or go, and the count of episodes."""
-        log = _with_kind(folder, RUNNING).name
+    def _write_journal(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
+        """Writes the journal of an episode: changed files, and the number of episodes."""
+        log = _log_path(folder, RUNNING).name
         write_atomically(
-            self._own / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode()
+            self._logs / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode()
         )
 
-    def _take_back(self) -> Path:
-        """Takes the last episode out of the dataset again; returns its log."""
+    def _remove_last_episode(self) -> Path:
+        """Removes the last episode from the dataset; returns its log."""
         assert self._old_tables is not None
-        assert self._done is not None
-        self._begin(self._done, self._current.num_episodes, self._added)
+        assert self._added_log is not None
+        self._write_journal(self._added_log, self._current.num_episodes, self._added)
         for name, content in reversed(self._old_tables.items()):
             if content is None:
                 (self._root / name).unlink()
             else:
                 write_atomically(self._root / name, content)
-        log = self._done.rename(_with_kind(self._done, RUNNING))
+        log = self._added_log.rename(_log_path(self._added_log, RUNNING))
         for name in self._added:
             _remove(self._root, name)
-        os.unlink(self._own / _JOURNAL_FILE)
-        self._old_tables, self._done, self._current = None, None, self._previous
+        os.unlink(self._logs / _JOURNAL_FILE)
+        self._old_tables, self._added_log, self._current = None, None, self._previous
         return log
 
-    def _undo(self) -> None:
-        """Completes the episode of a killed process, or removes it (crash recovery)."""
+    def _finish_journal(self) -> None:
+        """Completes or removes the episode in the journal of a killed process (crash recovery)."""
         is_counted, log, names = _journal(self._root)
         running, added = (
-            self._own / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED_PREFIX)
+            self._logs / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED_PREFIX)
         )
         for name in () if is_counted else names:
             _remove(self._root, name)
@@ -458,25 +462,25 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             added.rename(running)
         elif log and is_counted and running.exists():
             shutil.rmtree(running)
-        (self._own / _JOURNAL_FILE).unlink(missing_ok=True)
-        for done in self._own.glob(f"{_ADDED_PREFIX}*"):
-            shutil.rmtree(done)
+        (self._logs / _JOURNAL_FILE).unlink(missing_ok=True)
+        for added_log in self._logs.glob(f"{_ADDED_PREFIX}*"):
+            shutil.rmtree(added_log)
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of the dataset."""
         earlier = self._current.info.get("features") or info["features"]
         for name in {**earlier, **info["features"]}:
             recorded, stored = (features.get(name, {}) for features in (info["features"], earlier))
-            for fact in ("dtype", "shape"):
-                if recorded.get(fact) != stored.get(fact):
+            for key in ("dtype", "shape"):
+                if recorded.get(key) != stored.get(key):
                     raise StorageError(
-                        f"{self._root}: the {fact} of {name!r} is {stored.get(fact)}, but "
-                        f"{recorded.get(fact)} in the new episode: record to another folder"
+                        f"{self._root}: the {key} of {name!r} is {stored.get(key)}, but "
+                        f"{recorded.get(key)} in the new episode: record to another folder"
                     )
 
 
 def _total_of(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
-    """The statistics of a dataset, whose rows are read for the quantiles of all.
+    """Returns the statistics of a dataset, with quantiles from all of its rows.
 
     Args:
       source: The dataset.
@@ -487,21 +491,21 @@ def _total_of(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
     )
     paths = source.about.metadata[layout.METADATA_KEY]["fields"]
     fields = dict(leaves_at(source.fields.steps, None))
-    numbers = {
+    paths_by_name = {
         name: path
         for name, path in paths.items()
         if path in fields and not fields[path].is_text and not fields[path].encoding
     }
     for split in source.splits:
         for index in range(source.num_episodes(split)):
-            steps = reading.read_steps(source, split, index, [*numbers.values()])
-            rows = {name: at(steps, path) for name, path in numbers.items()}
-            total.add_quantiles(statistics_in(source.stored_row(split, index)), rows)
+            steps = reading.read_steps(source, split, index, [*paths_by_name.values()])
+            rows = {name: at(steps, path) for name, path in paths_by_name.items()}
+            total.add_quantiles(read_statistics(source.stored_row(split, index)), rows)
     return total
 
 
-def recordings_in(root: Path) -> list[Path]:
-    """Returns the logs of episodes that were running when a process ended, and are not added.
+def find_recordings(root: Path) -> list[Path]:
+    """Returns the logs of unfinished episodes of a killed process.
 
     Args:
       root: The folder of the dataset.
@@ -515,8 +519,8 @@ def recordings_in(root: Path) -> list[Path]:
     return sorted(folders)
 
 
-def undone_files(root: Path) -> list[str]:
-    """Returns the files of an episode that a killed process has not added; its log exists."""
+def unfinished_files(root: Path) -> list[str]:
+    """Returns the incomplete files of an episode of a killed process, whose log exists."""
     is_counted, _, names = _journal(root)
     return [] if is_counted else names
 
@@ -528,19 +532,19 @@ def add_recordings(
     fps: float | None,
     features: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Path, tuple[int, int], str]]:
-    """Adds the episodes of logs that a killed process left.
+    """Adds the episodes in logs of a killed process to a dataset.
 
     Args:
-      root: The dataset that they are added to.
-      logs: The logs, which stay as they are.
-      copies: A folder for copies of them.
-      fps: The frame rate, in steps per second; if None, that of their recorder.
-      features: The required features, if the dataset is new.
+      root: The dataset.
+      logs: The logs, which are not changed.
+      copies: A folder for copies of the logs.
+      fps: The frame rate, in steps per second; by default, the rate of the recorder.
+      features: The required features of a new dataset.
 
     Yields:
-      Each log, how many episodes and rows it has, and why none if so.
+      A log, its numbers of episodes and rows, and the reason if it has none.
     """
-    writer, its_arguments = None, None
+    writer, writer_arguments = None, None
     with contextlib.ExitStack() as stack:
         for log in logs:
             copy = copies / log.name
@@ -554,10 +558,10 @@ def add_recordings(
                 yield log, (0, 0), "its frame rate is unknown; pass fps"
                 continue
             arguments = rate, stored.get("task", ""), stored.get("robot_type") or None
-            if writer is None or arguments != its_arguments:  # To open a dataset takes long.
+            if writer is None or arguments != writer_arguments:  # Opening a dataset is slow.
                 stack.close()
                 writer = stack.enter_context(LeRobotBackendWriter(root, *arguments))
-                its_arguments = arguments
+                writer_arguments = arguments
                 if features is not None:
                     writer.expect(features)
             counts = writer.add_log(copy)
@@ -565,8 +569,8 @@ def add_recordings(
 
 
 def _journal(root: Path) -> tuple[bool, str, list[str]]:
-    """Reads the journal of an episode: whether the tables count the episode, its log, its files."""
-    content = _content(root / FOLDER / _JOURNAL_FILE)
+    """Reads the journal of an episode: True if the tables count it, its log, and its files."""
+    content = _read_if_exists(root / FOLDER / _JOURNAL_FILE)
     if content is None:
         return False, "", []
     num_episodes, log, *names = json.loads(content)
@@ -574,16 +578,16 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
         raise StorageError(
             f"{root / FOLDER / _JOURNAL_FILE} names files outside the dataset: {log}, {names}"
         )
-    info = _content(root / layout.INFO)
+    info = _read_if_exists(root / layout.INFO)
     return info is not None and json.loads(info)["total_episodes"] == num_episodes, log, names
 
 
-def _with_kind(folder: Path, kind: str) -> Path:
-    """Returns the name of the folder of a log in a state: running, or added."""
+def _log_path(folder: Path, kind: str) -> Path:
+    """Returns the path of a log after a change of its state: running, or added."""
     return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED_PREFIX))
 
 
-def _content(path: Path) -> bytes | None:
+def _read_if_exists(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 

@@ -1,8 +1,8 @@
-"""Crash recovery of LeRobot datasets: from data that is provably complete.
+"""Crash recovery of LeRobot datasets.
 
-A recorder writes the rows of an episode, then its frames, camera by camera, then its table rows;
-and the footers of the tables at the end. So an episode is complete if it has its rows, and as many
-frames of each camera, whatever the tables contain. Such episodes are written to a new dataset.
+A recorder writes the rows of an episode, then the frames of each camera, then its table row, and
+finally the footers of the tables. So an episode is complete if each camera has a frame for each
+row, independent of the tables. Complete episodes are written to a new dataset.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import numpy as np
 from etils import epath
 
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.cameras import clip_statistics, described
-from rlds.formats.lerobot.columns import column_of, image_field, values_of
+from rlds.formats.lerobot.cameras import clip_statistics, describe_video
+from rlds.formats.lerobot.columns import data_column, decode_values, image_field
 from rlds.formats.lerobot.dataset_files import DATASET_FILES, PATHS, Frames, NewEpisode, Version
 from rlds.formats.lerobot.feature_statistics import (
     Statistics,
-    of_column_like,
-    of_images,
-    sampled_frames,
-    shaped_like,
-    statistics_in,
+    column_statistics_like,
+    image_statistics,
+    match_shapes,
+    read_statistics,
+    sample_frames,
 )
 from rlds.formats.lerobot.layout import Info, episode_key
-from rlds.formats.lerobot.modality import read_modality, tables_of
+from rlds.formats.lerobot.modality import find_text_tables, read_modality
 from rlds.formats.lerobot.parquet_rows import ParquetRows, as_numpy
-from rlds.formats.lerobot.recorder import add_recordings, recordings_in, undone_files
+from rlds.formats.lerobot.recorder import add_recordings, find_recordings, unfinished_files
 from rlds.formats.lerobot.small_files import leftovers, other_files, read_bytes, task_text, walk
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.lerobot.tables import data_schema, tasks_table
@@ -64,13 +64,13 @@ class Recovered:
     """The result of `recover`: counts before and after, faults and losses.
 
     Attributes:
-      path: The recovered dataset; if none was written, the damaged one.
+      path: The recovered dataset, or the damaged dataset if nothing was written.
       num_episodes_before: The number of episodes in `info.json`.
-      num_episodes: The number of episodes whose data is complete.
+      num_episodes: The number of complete episodes.
       num_steps_before: The number of rows in `info.json`.
       num_steps: The number of rows of the complete episodes.
       faults: Descriptions of the faults.
-      lost: Descriptions of the data that is lost.
+      lost: Descriptions of the lost data.
     """
 
     path: str
@@ -93,7 +93,7 @@ def is_dataset(path: str | os.PathLike[str]) -> bool:
     if not stores.is_local(path) or not root.is_dir():
         return False
     has_rows = any(root.glob("data/chunk-*/*.parquet"))
-    return (root / layout.INFO).exists() or has_rows or bool(recordings_in(root))
+    return (root / layout.INFO).exists() or has_rows or bool(find_recordings(root))
 
 
 def recover(
@@ -103,23 +103,23 @@ def recover(
     in_place: bool = False,
     dry_run: bool = False,
 ) -> Recovered:
-    """Recovers a LeRobot dataset after its recorder was killed, or lost some of its files.
+    """Recovers a LeRobot dataset after its recorder was killed, or after files were lost.
 
-    An episode is recovered if it has its rows, and as many frames of each camera. Video packets and
-    rows do not change. Table rows are read, or rebuilt from the data rows. An episode that
-    `LeRobotBackendWriter` was recording is added from its log.
+    An episode is recovered if each camera has a frame for each row. Video packets and rows do not
+    change. Table rows are read, or rebuilt from the data rows. The unfinished episode of a
+    `LeRobotBackendWriter` is added from its log.
 
     Args:
       path: The local dataset: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder must have
         ended.
-      to: The path of the recovered dataset: missing, or an empty folder.
+      to: The path of the recovered dataset: a new or an empty folder.
       in_place: True to replace the damaged dataset, which becomes `<name>.old`.
-      dry_run: True to write nothing, and only report the result.
+      dry_run: True to report the result without writing.
 
     Raises:
-      ValueError: Not exactly one of `to`, `in_place` and `dry_run` is given; or `to` is in the
+      ValueError: None or several of `to`, `in_place` and `dry_run` are given; or `to` is in the
         dataset.
-      FileExistsError: `to` exists, or an older `<name>.old`.
+      FileExistsError: `to` or `<name>.old` exists.
       SourceError: No episode can be recovered.
     """
     if (to is not None) + in_place + dry_run != 1:
@@ -156,8 +156,8 @@ class _Episode:
       begin: The first row in the file.
       length: The number of rows.
       row: The metadata in the tables; empty if missing or wrong.
-      tasks: The numbers of the tasks.
-      frames: Functions that return the frames to copy, by video feature.
+      tasks: The indices of the tasks.
+      frames: Functions that return the frames, by video feature.
     """
 
     index: int
@@ -180,30 +180,30 @@ class _DamagedDataset:
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, scratch
         self._faults: list[str] = []
-        self._extra_frames: list[
-            str
-        ] = []  # No fault by itself: recorders may write a further frame.
+        # Recorders may write a further frame, so this is no fault by itself.
+        self._extra_frames: list[str] = []
         self._lost: list[str] = []
         self._videos: dict[str, VideoFile | None] = {}
         self._opened: dict[str, ParquetRows] = {}
-        self.recordings = recordings_in(root)
-        self._unfinished_files = undone_files(root)
+        self.recordings = find_recordings(root)
+        self._unfinished_files = unfinished_files(root)
         self._tasks: dict[int, str] = {}
-        self._table_rows: dict[
-            int, tuple[str, int]
-        ] = {}  # Locations of rows of the table of episodes.
-        self._added = [0, 0]
+        # The files and rows of episodes in the table of episodes.
+        self._table_rows: dict[int, tuple[str, int]] = {}
+        self._num_added = [0, 0]
         self.episodes: list[_Episode] = []
         self._info = self._read_info()
         raw = self._info.raw if self._info is not None else {}
         totals = [raw.get(name) for name in ("total_episodes", "total_frames")]
         self._declared_counts = [total if type(total) is int else 0 for total in totals]
         if self._info is not None:
-            self._entries = self._rows_of_table(self._info)
-            self._schema, files = self._data_files(self._info)
+            self._entries = self._read_table(self._info)
+            self._schema, files = self._open_data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
             known_features = self._info.features
-            self._columns = {f.name: column_of(f, known_features.get(f.name)) for f in self._schema}
+            self._columns = {
+                f.name: data_column(f, known_features.get(f.name)) for f in self._schema
+            }
             self._find_episodes(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
@@ -217,11 +217,11 @@ class _DamagedDataset:
             dict.fromkeys([*self._faults, *(self._extra_frames if self._faults else ())])
         )
         recovered = [len(self.episodes), sum(episode.length for episode in self.episodes)]
-        (episodes, steps), (claimed, rows) = (
-            map(sum, zip(recovered, self._added)),
+        (episodes, steps), (declared, rows) = (
+            map(sum, zip(recovered, self._num_added)),
             self._declared_counts,
         )
-        return Recovered(os.fspath(path), claimed, episodes, rows, steps, faults, (*self._lost,))
+        return Recovered(os.fspath(path), declared, episodes, rows, steps, faults, (*self._lost,))
 
     # --- The existing files
 
@@ -230,24 +230,24 @@ class _DamagedDataset:
         if not file.exists() and not any(self._root.glob("data/chunk-*/*.parquet")):
             return None
         raw: Any = None
-        with self._fault_recorder(layout.INFO):
+        with self._collect_faults(layout.INFO):
             raw = json.loads(read_bytes(epath.Path(file)))
         is_v3 = not (self._root / layout.EPISODES_JSONL).exists() and not any(
             self._root.glob("data/chunk-*/episode_*.parquet")
         )
         if raw is None:
-            raw = _salvaged_info(self._root, is_v3=is_v3)
+            raw = _rebuild_info(self._root, is_v3=is_v3)
             self._lost.append(f"{layout.INFO}: the robot, the names of elements, and further facts")
         return Info.from_json(raw, file, is_v3=is_v3)
 
-    def _rows_of_table(self, info: Info) -> dict[int, dict[str, Any]]:
-        """Returns the readable rows of the tables of episodes, by `episode_index`."""
+    def _read_table(self, info: Info) -> dict[int, dict[str, Any]]:
+        """Reads the readable rows of the tables of episodes, by `episode_index`."""
         entries: dict[int, dict[str, Any]] = {}
         if not info.is_v3:
             for raw in self._lines(layout.EPISODES_JSONL):
-                entries[_number(raw, "episode_index")] = raw
+                entries[_read_integer(raw, "episode_index")] = raw
             for raw in self._lines(layout.EPISODES_STATS):
-                row = entries.get(_number(raw, "episode_index"), {})
+                row = entries.get(_read_integer(raw, "episode_index"), {})
                 stats = raw.get("stats")
                 for feature, kinds in stats.items() if isinstance(stats, dict) else ():
                     row |= {f"stats/{feature}/{kind}": value for kind, value in kinds.items()}
@@ -255,16 +255,16 @@ class _DamagedDataset:
         for file in self._files(layout.EPISODES_FOLDER):
             if (rows := self._parquet(file)) is None:
                 continue
-            with self._fault_recorder(file):
+            with self._collect_faults(file):
                 rows.columns = [n for n in rows.schema.names if not n.startswith("stats/")]
                 for table_row, row in enumerate(rows.read(0, rows.num_rows).to_pylist()):
-                    entries[_number(row, "episode_index")] = row
+                    entries[_read_integer(row, "episode_index")] = row
                     self._table_rows[row["episode_index"]] = rows.path, table_row
         return entries
 
     def _parquet(self, name: str) -> ParquetRows | None:
-        """Returns a reader of a Parquet file; None if unreadable, which is recorded as a fault."""
-        with self._fault_recorder(name):
+        """Returns a reader of a Parquet file; None for an unreadable file, which is a fault."""
+        with self._collect_faults(name):
             with open(self._root / name, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4))
                 if file.read() != b"PAR1":
@@ -275,7 +275,7 @@ class _DamagedDataset:
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         file = self._root / name
         for line_index, line in enumerate(file.read_bytes().splitlines() if file.exists() else ()):
-            with self._fault_recorder(f"{name}, line {line_index + 1}"):
+            with self._collect_faults(f"{name}, line {line_index + 1}"):
                 yield dict(json.loads(line))
 
     def _files(self, folder: str, suffix: str = ".parquet") -> list[str]:
@@ -283,26 +283,26 @@ class _DamagedDataset:
         names = [os.path.relpath(file, self._root) for file in files]
         return [name for name in names if name not in self._unfinished_files]
 
-    def _data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
-        """Returns the schema and the readers of the data files, completed if necessary."""
+    def _open_data_files(self, info: Info) -> tuple[Any, dict[str, ParquetRows]]:
+        """Returns the schema and the readers of the data files, or of completed copies."""
         files = {name: self._parquet(name) for name in self._files("data")}
         schemas = [rows.schema for rows in files.values() if rows is not None]
         schema = schemas[0] if schemas else data_schema(info.raw["features"])
         return schema, {
-            name: rows or self._completed_copy(name, schema, info) for name, rows in files.items()
+            name: rows or self._complete_copy(name, schema, info) for name, rows in files.items()
         }
 
-    def _completed_copy(self, name: str, schema: Any, info: Info) -> ParquetRows:
-        """Returns a reader of a file without a footer, from a completed copy."""
+    def _complete_copy(self, name: str, schema: Any, info: Info) -> ParquetRows:
+        """Completes a copy of a file without a footer; returns the reader of the copy."""
         file = self._scratch / name.replace("/", "-")
         data = (self._root / name).read_bytes()
-        num_left = len(data)
+        num_unused = len(data)
         try:
-            _, num_left = finish_parquet(data, file, schema, info.features)
+            _, num_unused = finish_parquet(data, file, schema, info.features)
         except SourceError:
             finish_parquet(b"PAR1", file, schema, info.features)
-        if num_left:
-            self._lost.append(f"{name}: {num_left} bytes at its end are no complete rows")
+        if num_unused:
+            self._lost.append(f"{name}: {num_unused} bytes at its end are no complete rows")
         return ParquetRows(file)
 
     def _find_episodes(self, files: Mapping[str, ParquetRows], info: Info) -> None:
@@ -310,17 +310,21 @@ class _DamagedDataset:
         entry: Mapping[str, Any]
         for name, rows in files.items():
             table = None
-            with self._fault_recorder(name, is_loss=True):
+            with self._collect_faults(name, is_loss=True):
                 names = ["episode_index", "frame_index", *self._task_column]
                 table = ParquetRows(rows.path, names).read(0, rows.num_rows)
-                of, frames, *tasks = (as_numpy(column.combine_chunks()) for column in table.columns)
+                episode_indices, frame_indices, *tasks = (
+                    as_numpy(column.combine_chunks()) for column in table.columns
+                )
             if table is None:
                 continue
-            begins = np.flatnonzero((np.diff(of, prepend=-1) != 0) | (frames == 0))
-            for begin, end in zip(begins, [*begins[1:], len(of)]):
-                index, length = int(of[begin]), int(end - begin)
+            begins = np.flatnonzero(
+                (np.diff(episode_indices, prepend=-1) != 0) | (frame_indices == 0)
+            )
+            for begin, end in zip(begins, [*begins[1:], len(episode_indices)]):
+                index, length = int(episode_indices[begin]), int(end - begin)
                 key = episode_key(index)
-                if (frames[begin:end] != np.arange(length)).any() or index in episodes:
+                if (frame_indices[begin:end] != np.arange(length)).any() or index in episodes:
                     self._lost.append(f"{key}: {name} has rows of it out of order")
                     continue
                 entry = self._entries.get(index, {})
@@ -328,10 +332,10 @@ class _DamagedDataset:
                     self._faults.append(
                         f"{key}: the table has {entry.get('length')} rows, but {name} has {length}"
                     )
-                    entry = _placed(entry, length, info)
-                numbers = [np.unique(column[begin:end]).tolist() for column in tasks]
-                at = Path(rows.path), int(begin), length
-                episodes[index] = _Episode(index, *at, entry, numbers[0] if numbers else [])
+                    entry = _correct_length(entry, length, info)
+                task_indices = [np.unique(column[begin:end]).tolist() for column in tasks]
+                file, ids = Path(rows.path), task_indices[0] if task_indices else []
+                episodes[index] = _Episode(index, file, int(begin), length, entry, ids)
         self.episodes = [episodes[index] for index in sorted(episodes)]
         for index in sorted(self._entries.keys() - episodes.keys()):
             self._lost.append(f"{episode_key(index)}: the table lists it, but its rows are missing")
@@ -341,27 +345,27 @@ class _DamagedDataset:
         name = layout.TASKS if info.is_v3 else layout.TASKS_JSONL
         rows: list[Any] = [] if info.is_v3 else list(self._lines(name))
         if info.is_v3 and (table := self._parquet(name)) is not None:
-            with self._fault_recorder(name):
+            with self._collect_faults(name):
                 rows = table.read(0, table.num_rows).to_pylist()
         if info.is_v3 and not rows and (self._root / name).exists():
-            table = self._completed_copy(name, tasks_table([""]).schema, info)
+            table = self._complete_copy(name, tasks_table([""]).schema, info)
             rows = table.read(0, table.num_rows).to_pylist()
-        self._tasks = {_number(row, "task_index"): str(task_text(row)) for row in rows}
+        self._tasks = {_read_integer(row, "task_index"): str(task_text(row)) for row in rows}
         for episode in self.episodes:
-            for number in sorted({*episode.tasks} - {*self._tasks}):
+            for index in sorted({*episode.tasks} - {*self._tasks}):
                 texts = episode.row.get("tasks") or []
                 if len(texts) == 1:
-                    self._tasks[number] = texts[0]
+                    self._tasks[index] = texts[0]
                 else:
-                    self._replace_text(name, number)
+                    self._replace_text(name, index)
 
     # --- Frames
 
     def _video(self, name: str) -> VideoFile | None:
-        """Returns an open video; None if it cannot be read."""
+        """Returns an open video; None for an unreadable video."""
         if name not in self._videos:
             self._videos[name] = None
-            with self._fault_recorder(name):
+            with self._collect_faults(name):
                 video = VideoFile(self._root / name)
                 video.index()
                 self._videos[name] = video
@@ -371,7 +375,7 @@ class _DamagedDataset:
 
     def _find_frames(self, info: Info, camera: str) -> None:
         """Finds the frames of a video feature in each episode."""
-        chunk, number, start, _ = layout.video_columns(camera)
+        chunk, file_index, start, _ = layout.video_columns(camera)
         ends: dict[str, int] = {}
         starts: list[tuple[_Episode, str, float]] = []
         listed = {e.index: e for e in self.episodes if e.row or not info.is_v3}
@@ -381,7 +385,7 @@ class _DamagedDataset:
             for index in self._entries.keys() - {e.index for e in unlisted}
         }
         for index, row in (rows | {e.index: e.row for e in listed.values()}).items():
-            file = info.video_file(index, camera, row.get(chunk) or 0, row.get(number) or 0)
+            file = info.video_file(index, camera, row.get(chunk) or 0, row.get(file_index) or 0)
             begin = row.get(start) or 0.0
             length = listed[index].length if index in listed else row.get("length") or 0
             ends[file] = max(ends.get(file, 0), round(begin * info.fps) + length)
@@ -390,18 +394,18 @@ class _DamagedDataset:
         for episode, file, begin in starts:
             if (video := self._video(file)) is None:
                 continue
-            more = video.info.num_frames - ends[file]
+            num_extra = video.info.num_frames - ends[file]
             first = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
-            if more < 0 and not video.fault:
+            if num_extra < 0 and not video.fault:
                 self._add_frame_mismatch(file, video.info.num_frames)
             elif video.info.num_frames - first >= episode.length:
-                episode.frames[camera] = _frames(video, first, episode.length)
-            if more > 0 and not info.is_v3:
-                self._extra_frames.append(f"{file}: {more} more frames than rows")
+                episode.frames[camera] = _defer_span(video, first, episode.length)
+            if num_extra > 0 and not info.is_v3:
+                self._extra_frames.append(f"{file}: {num_extra} more frames than rows")
         if info.is_v3:
-            following = max(rows, default=-1) + 1
-            in_order = [e for number, e in enumerate(unlisted, following) if e.index == number]
-            self._find_in_order(info, camera, ends, in_order)
+            next_index = max(rows, default=-1) + 1
+            in_order = [e for index, e in enumerate(unlisted, next_index) if e.index == index]
+            self._assign_in_order(info, camera, ends, in_order)
         for episode in self.episodes:
             if camera in episode.frames or (info.is_v3 and episode.row):
                 continue
@@ -409,43 +413,45 @@ class _DamagedDataset:
                 episode.frames[camera] = clip
 
     def _add_frame_mismatch(self, file: str, num_frames: int) -> None:
-        """Records the fault that frames of a file cannot be assigned to rows."""
+        """Adds the fault that the frames of a file cannot be assigned to rows."""
         self._faults.append(
             f"{file}: {num_frames} frames do not match the rows of its episodes, so their episodes "
             "are unknown"
         )
 
-    def _find_in_order(
+    def _assign_in_order(
         self, info: Info, camera: str, ends: Mapping[str, int], unlisted: list[_Episode]
     ) -> None:
-        """Finds the frames of episodes without table rows, after the frames of other episodes."""
+        """Assigns the frames after all listed episodes to episodes without table rows."""
         files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._declared_counts[0]
         for file in files:
             video = self._video(file)
             if video is None:
                 break
             end, num_frames = ends.get(file, 0), video.info.num_frames
-            first: list[tuple[_Episode, int]] = []
+            assigned: list[tuple[_Episode, int]] = []
             while unlisted and unlisted[0].length <= num_frames - end:
-                first.append((unlisted.pop(0), end))
-                end += first[-1][0].length
-            # The remaining episodes have own video files, or images that are not encoded yet.
+                assigned.append((unlisted.pop(0), end))
+                end += assigned[-1][0].length
+            # The remaining episodes have separate video files, or images that are not encoded.
             own = [self._leftover_frames(info, camera, episode) for episode in unlisted]
-            late = [e for e, clip in zip(unlisted, own) if clip is None and e.index < num_claimed]
-            # There may be frames between episodes, too: those of final observations, for example.
-            is_other = end < num_frames and bool(first or unlisted)
-            if (is_other or (late and file == files[-1])) and not video.fault:
+            unassigned = [
+                e for e, clip in zip(unlisted, own) if clip is None and e.index < num_claimed
+            ]
+            # There may be frames between episodes, for example of final observations.
+            has_gap = end < num_frames and bool(assigned or unlisted)
+            if (has_gap or (unassigned and file == files[-1])) and not video.fault:
                 self._add_frame_mismatch(file, num_frames)
                 break
-            for episode, begin in first:
-                episode.frames[camera] = _frames(video, begin, episode.length)
+            for episode, begin in assigned:
+                episode.frames[camera] = _defer_span(video, begin, episode.length)
             if video.fault:
                 break
 
     def _leftover_frames(
         self, info: Info, camera: str, episode: _Episode
     ) -> Callable[[], Frames] | None:
-        """The frames of an episode that were encoded, or are images, but are in no video yet."""
+        """Returns the frames of an episode in temporary videos or images; None without these."""
         names = (f"{camera}_{episode.index:03d}", f"{camera.replace('/', '_')}_streaming")
         clips = []
         for file in sorted(self._root.glob("tmp*/*.mp4")):
@@ -453,18 +459,18 @@ class _DamagedDataset:
                 with contextlib.suppress(SourceError):
                     video = VideoFile(file)
                     if video.info.num_frames == episode.length and not video.fault:
-                        clips.append(_frames(video, 0, episode.length))
+                        clips.append(_defer_span(video, 0, episode.length))
         if len(clips) == 1:
             return clips[0]
-        for mark in "" if clips else "-_":  # The latter is that of version 2.1.
-            folder = self._root / _IMAGES_FOLDER / camera / f"episode{mark}{episode.index:06d}"
-            images = [folder / f"frame{mark}{row:06d}.png" for row in range(episode.length)]
+        for separator in "" if clips else "-_":  # Version 2.1 has "_".
+            folder = self._root / _IMAGES_FOLDER / camera / f"episode{separator}{episode.index:06d}"
+            images = [folder / f"frame{separator}{row:06d}.png" for row in range(episode.length)]
             if all(image.exists() for image in images):
-                return functools.partial(_encoded, images, info.fps)
+                return functools.partial(_encode_images, images, info.fps)
         return None
 
     def _keep_complete(self, info: Info) -> None:
-        """Keeps the episodes with all frames, and notes missing table rows."""
+        """Keeps the episodes with all frames, and adds faults for missing table rows."""
         complete = []
         for episode in self.episodes:
             missing = [name for name in info.videos if name not in episode.frames]
@@ -490,11 +496,11 @@ class _DamagedDataset:
                     f"{layout.INFO}: {name} is {info.raw.get(name)}, but {total} are complete"
                 )
         if info.is_v3 and (self._root / layout.STATS).exists():
-            with self._fault_recorder(layout.STATS):
+            with self._collect_faults(layout.STATS):
                 json.loads(read_bytes(epath.Path(self._root / layout.STATS)))
 
     def _find_leftovers(self) -> None:
-        """Finds leftovers of a killed recorder."""
+        """Adds faults for temporary folders of a killed recorder."""
         indices = {episode.index for episode in self.episodes}
         for name in leftovers(epath.Path(self._root)):
             self._faults.append(f"{name}: left over from a killed recorder")
@@ -505,8 +511,8 @@ class _DamagedDataset:
                 )
 
     @contextlib.contextmanager
-    def _fault_recorder(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
-        """Notes the faults of a file."""
+    def _collect_faults(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
+        """Catches the faults of a file, and adds them."""
         try:
             with source_errors(name):
                 yield
@@ -527,18 +533,18 @@ class _DamagedDataset:
 
         Args:
           path: The dataset.
-          is_new: Whether it is another one, which shows what would be added.
+          is_new: True for a new dataset, in a dry run.
         """
         fps = self._info.fps if self._info is not None else None
         features = self._info.raw.get("features") if is_new and self._info else None
         copies = self._scratch / "logs"
-        for log, counts, why in add_recordings(path, self.recordings, copies, fps, features):
-            self._added = [sum(pair) for pair in zip(self._added, counts)]
-            if why:
-                self._lost.append(f"{log.name}: {why}")
+        for log, counts, reason in add_recordings(path, self.recordings, copies, fps, features):
+            self._num_added = [sum(pair) for pair in zip(self._num_added, counts)]
+            if reason:
+                self._lost.append(f"{log.name}: {reason}")
 
     def _write(self, path: Path, info: Info) -> None:
-        texts = [self._tasks[number] for number in sorted(self._tasks)]
+        texts = [self._tasks[index] for index in sorted(self._tasks)]
         stored = (self._stored_statistics(episode) for episode in self.episodes)
         like = next(filter(None, stored), {})
         version: Version = "v3.0" if info.is_v3 else "v2.1"
@@ -576,13 +582,13 @@ class _DamagedDataset:
                 shutil.copyfile(self._root / name, path / name)
 
     def _read(self, path: str, begin: int, end: int) -> Any:
-        """Reads rows with a cached reader, which continues after the rows read last."""
+        """Reads rows with a cached reader, which is fast for consecutive rows."""
         rows = self._opened.pop(path, None) or ParquetRows(path)
         self._opened = {**dict([*self._opened.items()][-2:]), path: rows}
         return rows.read(begin, end)
 
     def _stored_statistics(self, episode: _Episode) -> dict[str, Statistics]:
-        """Returns the stored statistics of an episode, if its stored number of rows is right."""
+        """Returns the stored statistics of an episode, if its stored length is correct."""
         entry = self._entries.get(episode.index, {})
         if not episode.row or entry.get("length") != episode.length:
             return {}
@@ -590,7 +596,7 @@ class _DamagedDataset:
             if episode.index in self._table_rows:
                 path, row = self._table_rows[episode.index]
                 entry = self._read(path, row, row + 1).to_pylist()[0]
-            return statistics_in(entry)
+            return read_statistics(entry)
         return {}
 
     def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> NewEpisode:
@@ -598,47 +604,49 @@ class _DamagedDataset:
         table = self._read(os.fspath(episode.file), episode.begin, end).cast(self._schema)
         tasks = [""] * episode.length
         if self._task_column:
-            tasks = [self._tasks[number] for number in table["task_index"].to_pylist()]
+            tasks = [self._tasks[index] for index in table["task_index"].to_pylist()]
         frames = {name: make() for name, make in episode.frames.items()}
         if not info.is_v3:
-            frames = {name: _clip_of(each, episode.length) for name, each in frames.items()}
+            frames = {name: _to_clip(span, episode.length) for name, span in frames.items()}
         statistics, values = self._stored_statistics(episode), dict[str, np.ndarray]()
         for name, column in self._columns.items():
             if column.kind == "numbers":
                 with contextlib.suppress(SourceError):  # A value is missing.
-                    values[name] = values_of(column, table[name], SourceError)
+                    values[name] = decode_values(column, table[name], SourceError)
         if not statistics:
             files = [name for name, column in self._columns.items() if column.kind == "image"]
             images = {n: table[n].combine_chunks().field("bytes").to_pylist() for n in files}
-            clips = {name: _clip_of(each, episode.length) for name, each in frames.items()}
+            clips = {name: _to_clip(span, episode.length) for name, span in frames.items()}
             statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
         cells = layout.user_cells(episode.row)
-        numbers = {name: values[name] for name in self._number_columns}
-        for name, of_tasks in numbers.items():
-            for number in unknown_indices(of_tasks, self._tasks):
-                self._replace_text(name, number)
-        return NewEpisode(columns, tasks, statistics, frames, cells, numbers, self._tasks, values)
+        task_indices = {name: values[name] for name in self._task_columns}
+        for name, indices in task_indices.items():
+            for index in unknown_indices(indices, self._tasks):
+                self._replace_text(name, index)
+        return NewEpisode(
+            columns, tasks, statistics, frames, cells, task_indices, self._tasks, values
+        )
 
-    def _replace_text(self, where: str, number: int) -> None:
-        """Sets a replacement for the lost text of a task."""
-        text = self._tasks[number] = f"task {number}"
-        self._lost.append(f"{where}: the text of task {number} is lost; {text!r} replaces it")
+    def _replace_text(self, file: str, index: int) -> None:
+        """Replaces the lost text of a task."""
+        text = self._tasks[index] = f"task {index}"
+        self._lost.append(f"{file}: the text of task {index} is lost; {text!r} replaces it")
 
     @functools.cached_property
-    def _number_columns(self) -> set[str]:
-        """The columns of numbers of tasks, beside `task_index`."""
+    def _task_columns(self) -> set[str]:
+        """The further columns with indices of tasks."""
         assert self._info is not None
         text = read_modality(epath.Path(self._root))
-        tables = tables_of(text, self._columns.values(), self._info.raw["features"])
+        tables = find_text_tables(text, self._columns.values(), self._info.raw["features"])
         return {name for name, it in tables.items() if it == TASKS} - self._task_column
 
 
-def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
+def _correct_length(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
     """Returns the metadata of an episode with its true length; empty if its videos differ.
 
     Args:
-      row: The metadata in the table, with another number of rows.
+      row: The metadata in the table, with a wrong length.
       length: The number of rows in the data file.
       info: The content of `info.json`.
     """
@@ -649,26 +657,26 @@ def _placed(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any
     return {**row, "length": length}
 
 
-def _number(row: Mapping[str, Any], name: str) -> int:
+def _read_integer(row: Mapping[str, Any], name: str) -> int:
     value = row.get(name)
     if type(value) is not int:
         raise SourceError(f"got {value!r:.100}, expected a number", file=name)
     return value
 
 
-def _frames(video: VideoFile, begin: int, num_frames: int) -> Callable[[], Frames]:
+def _defer_span(video: VideoFile, begin: int, num_frames: int) -> Callable[[], Frames]:
     return lambda: video.span(begin, begin + num_frames)
 
 
-def _clip_of(frames: Frames, num_frames: int) -> Clip:
+def _to_clip(frames: Frames, num_frames: int) -> Clip:
     if isinstance(frames, Clip):
         return frames
     begin = int(np.flatnonzero(frames.video.index()[1].frames == frames.first)[0])
     return frames.video.clip(begin, begin + num_frames)
 
 
-def _encoded(images: Sequence[Path], fps: float) -> Clip:
-    """Encodes the images that LeRobot had not encoded yet to a clip, with its settings."""
+def _encode_images(images: Sequence[Path], fps: float) -> Clip:
+    """Encodes images to a clip, with the settings of LeRobot."""
     pictures = [import_extra("PIL.Image").open(image).convert("RGB") for image in images]
     frames = [np.asarray(picture) for picture in pictures]
     video = Video(codec="av1", fps=fps, gop=2, delays=True)
@@ -682,28 +690,28 @@ def _statistics(
     info: Info,
     like: Mapping[str, Statistics],
 ) -> dict[str, Statistics]:
-    """The statistics of an episode that no table has any of."""
+    """Returns the statistics of an episode without stored statistics."""
     statistics = clip_statistics(clips, info.depths)
-    statistics |= {name: of_column_like(column, like.get(name)) for name, column in values.items()}
+    statistics |= {
+        name: column_statistics_like(column, like.get(name)) for name, column in values.items()
+    }
     for name, files in images.items():
-        chosen = [files[row] for row in sampled_frames(len(files))]
-        statistics[name] = of_images(
-            tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in chosen
+        samples = [files[row] for row in sample_frames(len(files))]
+        statistics[name] = image_statistics(
+            tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in samples
         )
-    return shaped_like(statistics, like)
+    return match_shapes(statistics, like)
 
 
-def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
-    """The entries that a damaged `info.json` needs for rows and frames to be read.
-
-    They are those that the data and the videos state, too.
+def _rebuild_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
+    """Rebuilds the required entries of a damaged `info.json` from the data and the videos.
 
     Args:
       root: The folder of the dataset.
-      is_v3: Whether the files are those of version 3.0.
+      is_v3: True for the files of version 3.0.
 
     Raises:
-      SourceError: No file says what the columns are.
+      SourceError: No file has the schema of the columns.
     """
     rows = None
     for data in walk(epath.Path(root / "data"), ".parquet"):
@@ -719,20 +727,22 @@ def _salvaged_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
     with source_errors(rows.path):
         entries = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
         last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
-        features = {name: _feature_of(entries.get(name), last[name]) for name in rows.schema.names}
+        features = {
+            name: _infer_feature(entries.get(name), last[name]) for name in rows.schema.names
+        }
         rate = round(last["frame_index"] / last["timestamp"], 3)
     for file in walk(epath.Path(root / "videos"), ".mp4"):
         name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]
         if name not in features:
             with contextlib.suppress(SourceError):
-                features[name] = described(VideoFile(file).info)
+                features[name] = describe_video(VideoFile(file).info)
     version: Version = "v3.0" if is_v3 else "v2.1"
     paths = dict(zip(("data_path", "video_path"), PATHS[version]))
     return {"codebase_version": version, "fps": rate, **paths, "features": features}
 
 
-def _feature_of(entry: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
-    """Returns the entry of a column, from LeRobot's metadata in the schema, and a value."""
+def _infer_feature(entry: Mapping[str, Any] | None, value: Any) -> dict[str, Any]:
+    """Returns the entry of a column, from the entry in the schema, and a value."""
     if entry is None:
         return {"dtype": "language", "shape": [1], "names": None}
     if entry["_type"] == "Image":

@@ -1,4 +1,4 @@
-"""Exports of any episodes to LeRobot: a transition becomes a row."""
+"""Exports of episodes of any format to LeRobot, with a row for each transition."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
     PlannedFeature,
-    columns_of,
-    instruction_of,
-    why_not,
+    find_instruction,
+    plan_features,
+    why_unsupported,
 )
 from rlds.formats.lerobot.feature_statistics import (
     KINDS,
     Statistics,
-    of_columns,
-    of_images,
-    sampled_frames,
-    statistics_in,
+    image_statistics,
+    read_statistics,
+    sample_frames,
+    statistics_by_column,
 )
 from rlds.formats.lerobot.final_files import (
     are_staged,
-    base_of,
-    copied,
+    base_source,
     file_options,
+    read_staged,
     write_staged,
 )
 from rlds.formats.lerobot.language import (
@@ -46,8 +46,8 @@ from rlds.formats.lerobot.language import (
     LANGUAGE,
     PERSISTENT,
     STYLES,
-    labels_in,
-    with_texts,
+    find_labels,
+    replace_texts,
 )
 from rlds.formats.lerobot.layout import DEFAULT_COLUMNS, DIGEST, METADATA_KEY, TASK
 from rlds.formats.lerobot.source import LeRobotSource
@@ -73,30 +73,30 @@ from tfds_files.png import encode_png
 __all__ = ["RldsRows"]
 
 _FLAG_FEATURE = {"dtype": "bool", "shape": [1], "names": None}
-# The note on texts, if none is recognized as the task.
+# The note on text fields, if the field of the task is ambiguous.
 _TASK_HINT = "if it is the text of the task, pass task={0!r} (-T task={0} on the command line)"
-# LeRobot 0.3 checks the distances of time stamps, which are of 32 bits.
+# The tolerance of distances of time stamps of 32 bits in LeRobot 0.3, in seconds.
 _TIME_TOLERANCE_S = 1e-4
 
 
 class RldsRows:
-    """Writes episodes that came from elsewhere.
+    """The writer of the rows of episodes from other formats.
 
     Args:
       episodes: The episodes.
       version: See `LeRobotExport`.
       info: Entries of `info.json`: `fps`, `robot_type`, and the sizes of files.
       task: See `LeRobotExport`.
-      to_sidecar: Likewise.
-      encoded: The paths of the fields of steps that `with_clips` made video of.
+      to_sidecar: See `LeRobotExport`.
+      encoded: The paths of fields of steps that `with_clips` encoded as video.
 
     Attributes:
       sidecar: The sidecar for values without a column.
-      files: Opens the files of a dataset, see `DatasetFiles`.
-      task_columns: The columns of numbers of tasks.
+      files: A function that opens the files of a dataset, see `DatasetFiles`.
+      task_columns: The columns with indices of tasks.
 
     Raises:
-      ValueError: An option does not fit.
+      ValueError: An option is invalid.
     """
 
     def __init__(
@@ -114,54 +114,56 @@ class RldsRows:
         steps = dict(leaves_at(spec.pop(rlds.STEPS), None))
         fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
         fields = {path: field for path, field in fields.items() if path not in rlds.STEP_FLAGS}
-        of_episode = dict(leaves_at(spec, None))
+        episode_fields = dict(leaves_at(spec, None))
         cameras = {
-            path.removesuffix(f"/{CLIP}") for path in of_episode if path.endswith(f"/{CLIP}")
+            path.removesuffix(f"/{CLIP}") for path in episode_fields if path.endswith(f"/{CLIP}")
         }
         for path in to_sidecar:
             if path not in fields and path not in cameras:
                 field_names = ", ".join([*fields, *cameras])
                 raise ValueError(f"to_sidecar: got {path!r}, expected one of {field_names}")
-        if task is not None and not _is_text(fields.get(task, of_episode.get(task))):
+        if task is not None and not _is_text(fields.get(task, episode_fields.get(task))):
             raise ValueError(f"task: got {task!r}, expected a text field of steps or episodes")
-        texts = {p: field for p, field in {**of_episode, **fields}.items() if _is_text(field)}
-        self._task = instruction_of(texts) if task is None else task
+        texts = {p: field for p, field in {**episode_fields, **fields}.items() if _is_text(field)}
+        self._task = find_instruction(texts) if task is None else task
         is_column = self._task in fields and fields[self._task].dtype == str
-        labels = {f"{LANGUAGE}/{style}": style for style in STYLES} | labels_in(fields)
+        labels = {f"{LANGUAGE}/{style}": style for style in STYLES} | find_labels(fields)
         self._texts = {
             style: path
             for path, style in labels.items()
             if version == "v3.0" and path in fields and fields[path].dtype == str
         }
         derived = [path for path, field in fields.items() if is_derived(path, field)]
-        taken = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
+        excluded = {*to_sidecar, *derived, self._task, *self._texts.values(), PERSISTENT, EVENTS}
         self._flags = [DONE, TRUNCATED]
         if METADATA_KEY in episodes.metadata:  # LeRobot's counters are renumbered.
-            taken |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
-            self._flags = []  # Its own flags are fields.
-        tasks, without_table = _numbered_tasks(episodes, fields, taken)
-        self._columns = columns_of(fields, {*taken, *without_table}, self._flags)
+            excluded |= DEFAULT_COLUMNS.keys() | {p for p in fields if root_of(p) == IMAGE_FILE}
+            self._flags = []  # The flags of LeRobot are fields.
+        tasks, without_texts = _find_task_texts(episodes, fields, excluded)
+        self._columns = plan_features(fields, {*excluded, *without_texts}, self._flags)
         self.task_columns = [column.name for column in self._columns if column.field.table]
         targets = {column.path: column.name for column in self._columns}
         if is_column and self._task not in to_sidecar:
             targets[self._task] = TASK
         targets |= {path: f"{PERSISTENT}/{style}" for style, path in self._texts.items()}
         names = [*targets.values(), *self._flags]
-        self._cameras = Cameras(of_episode, to_sidecar, names, self._fps)
+        self._cameras = Cameras(episode_fields, to_sidecar, names, self._fps)
         self.sidecar = Sidecar.create(
             episodes, targets, episode_paths=self._cameras.fields, clips=[*self._cameras.names]
         )
         hints = {} if self._task else texts
-        self._why = {
+        self._reasons = {
             path: _TASK_HINT.format(path)
             for path, field in hints.items()
             if field.dtype == str and (path in fields or "/" not in path)
         }
-        self._why |= {path: why_not(field) for path, field in fields.items() if path not in targets}
-        note = "frames after the last row are in the sidecar, unless others depend on them"
-        self._why |= {f"{path}/{CLIP}": note for path in self._cameras.names}
-        self._why |= dict.fromkeys(
-            without_table, "LeRobot would have its numbers without the texts"
+        self._reasons |= {
+            path: why_unsupported(field) for path, field in fields.items() if path not in targets
+        }
+        note = "frames after the last row are in the sidecar, unless earlier frames depend on them"
+        self._reasons |= {f"{path}/{CLIP}": note for path in self._cameras.names}
+        self._reasons |= dict.fromkeys(
+            without_texts, "LeRobot would have indices without their texts"
         )
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
@@ -183,16 +185,16 @@ class RldsRows:
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
-        return encoded_placements(sidecar_placements(self.sidecar, self._why), self._episodes)
+        return encoded_placements(sidecar_placements(self.sidecar, self._reasons), self._episodes)
 
     def compared(self, episode: SourceEpisode) -> SourceEpisode:
-        """Returns an episode to compare: clips as packets, which share files."""
-        about = dict(leaves_at(episode.metadata, None))
+        """Returns an episode for comparison, with packets instead of clips, which share files."""
+        metadata = dict(leaves_at(episode.metadata, None))
         for path in self._cameras.names:
-            clip = Clip(bytes(about[f"{path}/{CLIP}"]), int(about[f"{path}/{FIRST}"]))
-            about[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
-            about[f"{path}/{FIRST}"] = 0
-        return dataclasses.replace(episode, metadata=nest(about))
+            clip = Clip(bytes(metadata[f"{path}/{CLIP}"]), int(metadata[f"{path}/{FIRST}"]))
+            metadata[f"{path}/{CLIP}"] = b"".join(packets_of(clip))
+            metadata[f"{path}/{FIRST}"] = 0
+        return dataclasses.replace(episode, metadata=nest(metadata))
 
     def write(self, path: Path, export: Export) -> None:
         """Writes the episodes of an export."""
@@ -201,75 +203,80 @@ class RldsRows:
         with sidecar_writer as sidecar, self.files(path, **options) as files:
             for location in write_staged(export, files, path) if is_staged else ():
                 assert isinstance(location.source, RestoredSource)
-                self._describe(base_of(location.source), location.source.stored.path)
+                self._describe(base_source(location.source), location.source.stored.path)
                 sidecar.copy(location.source.stored, location.split, location.index)
-            for episode in () if is_staged else export.each_or_stored(self._copies):
+            for episode in () if is_staged else export.each_or_stored(self._can_copy):
                 if isinstance(episode, Location):
                     assert isinstance(episode.source, RestoredSource)
                     if export.staged_with(export.index) is None:
                         files.add(self._stored)
                     else:
-                        self._describe(base_of(episode.source))
-                        files.add(self.copied(episode))
+                        self._describe(base_source(episode.source))
+                        files.add(self.read_staged(episode))
                     sidecar.copy(episode.source.stored, episode.split, episode.index)
                 else:
                     reused = self._stored_statistics(export, episode)
                     files.add(self.new_episode(episode, {}, reused))
                     sidecar.add(episode)
-            files.finish(self.described())
+            files.finish(self.info_entries())
         (path / DIGEST).write_text(json.dumps({SIDECAR_KEY: self.sidecar.digest}))
 
-    def _copies(self, location: Location) -> bool:
-        """Whether an episode is stored as it would be written; keeps its rows if it is."""
-        source, at = location.source, (location.split, location.index)
+    def _can_copy(self, location: Location) -> bool:
+        """Returns True if a stored episode can be copied; keeps its rows in this case."""
+        source, position = location.source, (location.split, location.index)
         if source not in self._bases:
-            self._bases[source] = self._alike(source)
+            self._bases[source] = self._matching_base(source)
         if (base := self._bases[source]) is None:
             return False
-        rows, outline = base.stored_episode(*at, self._schema), reading.outline(source, *at)
+        rows, outline = (
+            base.stored_episode(*position, self._schema),
+            reading.outline(source, *position),
+        )
         if rows is None:
             return False
         tasks, num_rows = rows.tasks, outline.num_steps - outline.final_observation_known
         if not self._task:
             tasks = [""] * num_rows
-        elif self.sidecar.paths.get(self._task) != TASK:  # It may have been another field.
+        elif (
+            self.sidecar.paths.get(self._task) != TASK
+        ):  # The source may have had a different task field.
             paths = [self._task, f"{rlds.STEPS}/{self._task}"]
-            tasks = self._tasks_of(reading.read(source, *at, paths), num_rows)
-        if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._unlike(base):
+            tasks = self._task_texts(reading.read(source, *position, paths), num_rows)
+        if (num_rows, tasks) != (len(rows.tasks), rows.tasks) or self._find_difference(base):
             return False  # Writing the episode raises the error.
         self._describe(base)
         self._stored = rows
         return True
 
-    def copied(self, location: Location) -> NewEpisode:
-        """Returns an episode of a part."""
-        return copied(location, self._schema, self.task_columns)
+    def read_staged(self, location: Location) -> NewEpisode:
+        """Returns a staged episode."""
+        return read_staged(location, self._schema, self.task_columns)
 
-    def _unlike(self, base: LeRobotSource) -> str:
-        """Returns a feature whose shape differs from earlier episodes; empty if there is none."""
-        stored, shapes = base.info.raw["features"], self.described()
-        unlike = (name for name in shapes if [*stored[name]["shape"]] != [*shapes[name]["shape"]])
-        return next(unlike, "")
+    def _find_difference(self, base: LeRobotSource) -> str:
+        """Returns a feature whose shape differs from earlier episodes; empty if all agree."""
+        stored, shapes = base.info.raw["features"], self.info_entries()
+        names = (name for name in shapes if [*stored[name]["shape"]] != [*shapes[name]["shape"]])
+        return next(names, "")
 
     def _describe(self, base: LeRobotSource, where: str = "") -> None:
-        """Notes the declarations of images in a dataset."""
-        if name := self._unlike(base):
-            raise self._other_size(name, base.info.raw["features"][name]["shape"], where)
+        """Checks and keeps the shapes of images and videos in a dataset."""
+        if name := self._find_difference(base):
+            raise self._size_error(name, base.info.raw["features"][name]["shape"], where)
         features = base.info.raw["features"]
         images = [column.name for column in self._columns if column.is_image]
         self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
         for name in self._cameras.names.values():
-            self._cameras.described.setdefault(name, {**features[name]})
+            self._cameras.entries.setdefault(name, {**features[name]})
 
-    def _other_size(self, name: str, shape: Sequence[int | None], where: str) -> ValueError:
+    def _size_error(self, name: str, shape: Sequence[int | None], where: str) -> ValueError:
         paths = {column.name: column.path for column in self._columns}
-        path, before = paths.get(name, name), tuple(self.described()[name]["shape"])
+        path, old = paths.get(name, name), tuple(self.info_entries()[name]["shape"])
         return ValueError(
-            f"{where}, {path}: an image of {tuple(shape)}, but {before} before; LeRobot needs one "
+            f"{where}, {path}: an image of {tuple(shape)}, but {old} before; LeRobot needs one "
             f"size. Pass to_sidecar=[{path!r}] to write no column of them"
         )
 
-    def _alike(self, source: Source) -> LeRobotSource | None:
+    def _matching_base(self, source: Source) -> LeRobotSource | None:
         """Returns the LeRobot dataset of a source, if it stores exactly the written fields."""
         if not isinstance(source, RestoredSource):
             return None
@@ -277,30 +284,30 @@ class RldsRows:
             return None
         fields = {**self.sidecar.steps, **self.sidecar.episode}
         numbered = {column.path: column.name for column in self._columns if column.field.table}
-        placed = base.placed(self.sidecar)
+        resolved = base.resolve_sidecar(self.sidecar)
         is_alike = (
             base.info.fps == self._fps
             and self._features.keys() <= base.info.features.keys()
             and {path for path, field in fields.items() if field.table} == numbered.keys()
             and {*base.task_columns} == {*numbered.values()}
-            and placed is not None
-            and placed.layout == source.stored.sidecar.layout
+            and resolved is not None
+            and resolved.layout == source.stored.sidecar.layout
             and base.can_be_copied(self._schema, self._version)
         )
         return base if is_alike else None
 
-    def described(self) -> dict[str, Any]:
+    def info_entries(self) -> dict[str, Any]:
         """Returns the entries of features in `info.json` that depend on the written episodes."""
         shapes = {name: {"shape": list(shape)} for name, shape in self._shapes.items()}
-        return {**shapes, **self._cameras.described}
+        return {**shapes, **self._cameras.entries}
 
     def _stored_statistics(self, export: Export, episode: SourceEpisode) -> dict[str, Statistics]:
-        """Returns the statistics of features whose values are in files of LeRobot as they are."""
-        source, at = export.episodes.source, export.episodes.locate(export.index)
-        location = stored_location(source, *at, ignore_names=True)
+        """Returns the stored statistics of features that are unchanged since LeRobot files."""
+        source, position = export.episodes.source, export.episodes.locate(export.index)
+        location = stored_location(source, *position, ignore_names=True)
         if location is None:
             return {}
-        base, stored = location.source, stored_paths(source, at)
+        base, stored = location.source, stored_paths(source, position)
         if isinstance(base, RestoredSource):
             sidecar, base = base.stored.sidecar, base.source
             steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.paths.items()}
@@ -310,14 +317,14 @@ class RldsRows:
             return {}
         columns = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
         columns |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
-        stats = statistics_in(base.stored_row(*location[1:]))
+        stats = read_statistics(base.stored_row(*location[1:]))
         names = {stored.get(path): name for path, name in columns.items()}
         reused = {names[path]: stats.get(it, {}) for path, it in base.features if path in names}
         num_rows = episode.num_steps - episode.final_observation_known
         return {
-            name: of
-            for name, of in reused.items()
-            if of.keys() >= KINDS and (of["mean"].ndim == 3 or of["count"] == num_rows)
+            name: kinds
+            for name, kinds in reused.items()
+            if kinds.keys() >= KINDS and (kinds["mean"].ndim == 3 or kinds["count"] == num_rows)
         }
 
     def new_episode(
@@ -331,7 +338,7 @@ class RldsRows:
         Args:
           episode: The episode.
           cells: Further columns of the table of episodes.
-          reused: Statistics of features. The others are made of the values.
+          reused: Stored statistics of features. All other statistics are computed.
         """
         num_rows = episode.num_steps - episode.final_observation_known
         where = f"episode {episode.key}"
@@ -343,47 +350,50 @@ class RldsRows:
         arrays = {column.name: rows[column.path] for column in self._columns} | arrays
         texts = {column.name for column in self._columns if column.field.is_text}
         images = {column.name: column for column in self._columns if column.is_image}
-        numbers = [name for name in arrays if name not in {*texts, *images, *reused}]
-        raw = {**reused, **of_columns({name: arrays[name] for name in numbers})}
+        numeric = [name for name in arrays if name not in {*texts, *images, *reused}]
+        computed = {**reused, **statistics_by_column({name: arrays[name] for name in numeric})}
         for name, column in images.items():
-            raw[name] = self._image_statistics(column, arrays[name], where, reused.get(name))
-            arrays[name] = _images(arrays[name])
-        statistics = {name: self._readable(name, raw[name]) for name in arrays if name in raw}
-        statistics = {name: of for name, of in statistics.items() if of}
+            computed[name] = self._image_statistics(column, arrays[name], where, reused.get(name))
+            arrays[name] = _image_column(arrays[name])
+        statistics = {n: self._drop_unsupported(n, computed[n]) for n in arrays if n in computed}
+        statistics = {name: kinds for name, kinds in statistics.items() if kinds}
         if self._texts:
             texts_by_style = {style: rows[path] for style, path in self._texts.items()}
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
-            arrays[PERSISTENT] = objects([with_texts("null", texts_by_style, times)] * num_rows)
+            arrays[PERSISTENT] = objects([replace_texts("null", texts_by_style, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
         unknown = {name: clip for name, clip in clips.items() if name not in reused}
         statistics |= {name: reused[name] for name in clips if name in reused}
         statistics |= clip_statistics(unknown, self._cameras.depths, self._encoded_features)
-        tasks = self._tasks_of(episode, num_rows)
+        tasks = self._task_texts(episode, num_rows)
         return NewEpisode(arrays, tasks, statistics, clips, cells)
 
     def _image_statistics(
         self, column: PlannedFeature, values: np.ndarray, where: str, reused: Statistics | None
     ) -> Statistics:
-        """Returns the statistics of images, unless they are known; notes their shape."""
-        images = [values[row] for row in sampled_frames(len(values))]
+        """Returns the statistics of images, computed unless given; checks their shape."""
+        images = [values[row] for row in sample_frames(len(values))]
         if reused is None:
             images = [pixels(image, column.field) for image in images]
         for image in images:
             shape: Any = (image_field(image) if isinstance(image, bytes) else image).shape
             if shape != self._shapes.setdefault(column.name, shape):
-                raise self._other_size(column.name, shape, where)
-        return reused or of_images(images)
+                raise self._size_error(column.name, shape, where)
+        return reused or image_statistics(images)
 
-    def _readable(self, name: str, kinds: Statistics) -> Statistics:
-        """Drops statistics that readers refuse: of a non-image whose name contains "image"."""
+    def _drop_unsupported(self, name: str, kinds: Statistics) -> Statistics:
+        """Drops statistics that LeRobot refuses: of numeric features with "image" in the name."""
         channels = (3,) if self._version == "v2.1" else (1, 3)
         if "image" not in name:
             return kinds
         if kinds["mean"].size not in channels:
             return {}
-        return {k: v if k == "count" else v.reshape(-1, 1, 1) for k, v in kinds.items()}
+        return {
+            kind: value if kind == "count" else value.reshape(-1, 1, 1)
+            for kind, value in kinds.items()
+        }
 
-    def _tasks_of(self, episode: SourceEpisode, num_rows: int) -> list[str]:
+    def _task_texts(self, episode: SourceEpisode, num_rows: int) -> list[str]:
         if not self._task:
             return [""] * num_rows
         steps = dict(leaves_at(episode.steps, None))
@@ -394,8 +404,8 @@ class RldsRows:
 
     def _check_times(self, num_rows: int, where: str) -> None:
         fps = self._fps
-        apart = np.diff((np.arange(num_rows) / fps).astype(np.float32))
-        if (abs(apart - 1 / fps) > _TIME_TOLERANCE_S).any():
+        distances = np.diff((np.arange(num_rows) / fps).astype(np.float32))
+        if (abs(distances - 1 / fps) > _TIME_TOLERANCE_S).any():
             warnings.warn(
                 f"{where} lasts {num_rows / fps:.0f} seconds: its time stamps of 32 bits are too "
                 "coarse for LeRobot 0.3, which does not open such a dataset",
@@ -403,14 +413,14 @@ class RldsRows:
             )
 
 
-def _numbered_tasks(
-    episodes: Episodes, fields: Mapping[str, Field], taken: Collection[str]
+def _find_task_texts(
+    episodes: Episodes, fields: Mapping[str, Field], excluded: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """The tasks that columns have the numbers of, and columns whose texts LeRobot has no table for.
+    """Returns the texts of tasks for columns of indices, and the columns without a text table.
 
-    What is read back has the numbers that there were: these have to be those of the new table.
+    Readers get the stored indices, which therefore must be the indices of the new table.
     """
-    tables = {path: it.table for path, it in fields.items() if it.table and path not in taken}
+    tables = {path: it.table for path, it in fields.items() if it.table and path not in excluded}
     numbered = table_in(episodes.metadata, TASKS)
     texts = list(numbered.values())
     is_counted = [*numbered] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
@@ -422,15 +432,15 @@ def _is_text(field: Any) -> bool:
     return isinstance(field, Field) and field.is_text and not field.shape and not field.encoding
 
 
-def _images(values: np.ndarray) -> Any:
-    """A column of images, as files."""
+def _image_column(values: np.ndarray) -> Any:
+    """Returns a column of image files."""
     files = [value if isinstance(value, bytes) else encode_png(value) for value in values]
     suffixes = [".jpg" if data.startswith(b"\xff\xd8") else ".png" for data in files]
     return image_array(files, [f"frame-{n:06d}{suffix}" for n, suffix in enumerate(suffixes)])
 
 
 def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:
-    """Returns the columns that mark how an episode ended: done and truncated."""
+    """Returns the flags of the end of an episode: done and truncated."""
     last = np.arange(num_rows) == num_rows - 1
     terminal = episode.steps.get(rlds.IS_TERMINAL)
     is_terminal = terminal is not None and bool(terminal[-1])

@@ -1,4 +1,4 @@
-"""The small files of LeRobot datasets: info.json, the tasks, and additional files."""
+"""Reading of the small files of LeRobot datasets: info.json, tasks, and additional files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING
 
 __all__ = [
-    "decoded_schema",
-    "encoded_schema",
+    "decode_schema",
+    "encode_schema",
     "leftovers",
     "other_files",
     "read_bytes",
@@ -54,11 +54,11 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     """Reads the tasks.
 
     Returns:
-      Their rows in the order of the file, each with `task_index` and a text.
+      The rows in the order of the file, with `task_index` and a text.
 
     Raises:
-      SourceError: They are damaged.
-      FileNotFoundError: There are none.
+      SourceError: The table is damaged.
+      FileNotFoundError: There is no table.
     """
     file = root / (layout.TASKS if info.is_v3 else layout.TASKS_JSONL)
     if info.is_v3:
@@ -78,7 +78,7 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
 
 
 def read_subtasks(root: epath.Path) -> dict[int, str]:
-    """Reads the texts of subtasks by their numbers; none if there is no such table."""
+    """Reads the texts of subtasks by their indices; empty if there is no such table."""
     file = root / SUBTASKS
     if not file.exists():
         return {}
@@ -97,7 +97,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
     """Reads the additional small files of a dataset.
 
     Returns:
-      The contents by path, each as `text` or `base64`; and the paths of files that are too large.
+      The contents by path, as `text` or `base64`; and the paths of files that are too large.
     """
     remaining = _MAX_OTHER_BYTES
     contents: dict[str, dict[str, str]] = {}
@@ -123,7 +123,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
 
 
 def leftovers(root: epath.Path) -> list[str]:
-    """Returns temporary folders of a recorder (such as images), left by a killed process."""
+    """Returns the temporary folders of a killed recorder, such as images."""
     if not stores.is_local(root):
         return []
     patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING}*/")
@@ -140,7 +140,7 @@ def read_bytes(file: epath.Path) -> bytes:
     """Reads a small file.
 
     Raises:
-      SourceError: It is no file, or too large.
+      SourceError: The file is too large, or no regular file.
     """
     check_is_file(file)
     with stores.open_binary(file) as opened:
@@ -151,7 +151,7 @@ def read_bytes(file: epath.Path) -> bytes:
 
 
 def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the objects of a JSON Lines file, each with its byte offset."""
+    """Yields the objects of a JSON Lines file, with their byte offsets."""
     check_is_file(file)
     offset = 0
     with stores.open_binary(file) as opened:
@@ -166,14 +166,14 @@ def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield begin, raw
 
 
-def encoded_schema(schema: Any) -> str:
-    """Returns a schema of Arrow as text."""
+def encode_schema(schema: Any) -> str:
+    """Encodes an Arrow schema as text."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 @functools.cache
-def decoded_schema(text: str) -> Any:
-    """Decodes the result of `encoded_schema`."""
+def decode_schema(text: str) -> Any:
+    """Decodes the result of `encode_schema`."""
     arrow = import_extra("pyarrow")
     return import_extra("pyarrow.ipc").read_schema(arrow.py_buffer(base64.b64decode(text)))
 

@@ -1,9 +1,9 @@
 """LeRobot datasets (https://github.com/huggingface/lerobot) as RLDS, read without LeRobot.
 
-A row of a LeRobot dataset is an observation with the action that was taken on it. There is no row
-for the observation after the last action, and nothing says whether that was a terminal state. So
-`T` rows become `T` steps with `final_observation_known=False`, and an episode counts as truncated
-unless you say which flag of the rows is to be believed.
+A row of a LeRobot dataset has an observation and the next action. There is no row for the
+observation after the last action, and no record of terminal states. So `T` rows become `T` steps
+with `final_observation_known=False`, and episodes are truncated unless a flag of the rows is
+selected with the option `terminal`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.lerobot import layout
-from rlds.formats.lerobot.columns import contradiction, values_of
+from rlds.formats.lerobot.columns import decode_values, find_contradiction
 from rlds.formats.lerobot.data_files import PATH, DataFiles
-from rlds.formats.lerobot.dataset_files import EpisodesOfPart, NewEpisode
+from rlds.formats.lerobot.dataset_files import NewEpisode, StagedEpisodes
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
-from rlds.formats.lerobot.feature_statistics import statistics_in
+from rlds.formats.lerobot.feature_statistics import read_statistics
 from rlds.formats.lerobot.language import (
     EVENTS,
     LANGUAGE,
-    OF_SUBTASKS,
     PERSISTENT,
     SUBTASK_INDEX,
-    styles_of,
-    texts_of,
+    SUBTASKS_TABLE,
+    decode_texts,
+    find_styles,
 )
-from rlds.formats.lerobot.modality import read_modality, tables_of
+from rlds.formats.lerobot.modality import find_text_tables, read_modality
 from rlds.formats.lerobot.parquet_rows import ParquetRows
 from rlds.formats.lerobot.small_files import (
-    decoded_schema,
+    decode_schema,
     leftovers,
     other_files,
     read_bytes,
@@ -52,7 +52,7 @@ from rlds.formats.lerobot.small_files import (
     task_text,
     walk,
 )
-from rlds.formats.lerobot.tables import flat_numbers
+from rlds.formats.lerobot.tables import flatten_column
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.digests import hashed_content
@@ -83,17 +83,17 @@ from rlds_ecosystem.model.nests import nest, root_of
 
 __all__ = ["EXTRA_FILES", "ROW", "LeRobotSource"]
 
-# The fields of an episode besides `video`: its table row with statistics, in JSON;
-# the extra files of RoboCasa.
+# The fields of an episode apart from `video`: its row of the table of episodes with statistics, in
+# JSON, and the extra files of RoboCasa.
 ROW, EXTRA_FILES = "lerobot/row", "extras"
 
 _TASK_INDEX, _TIMESTAMP, _TRUNCATED = "task_index", "timestamp", "next.truncated"
 _REWARD = "next.reward"
-# Bytes of rows to copy at once.
+# The size of rows to copy at once, in bytes.
 _COPY_BYTES = 4 << 20
 
 
-class _Stored(NamedTuple):
+class _StoredEpisode(NamedTuple):
     """An undecoded episode: position in the table, rows, tasks, frames, extra files."""
 
     position: int
@@ -113,17 +113,17 @@ class LeRobotSource(Source):
     language columns by style, such as `language/subtask`. Image files are not decoded; their names
     are in `image_file/...`. A column without a dtype, such as lists of objects, is JSON text.
 
-    Videos stay packets: an episode has, for each video feature, a field `video/<path of its
-    field>`, see `rlds.video`. Other fields of an episode are:
+    Videos stay packets: for each video feature, an episode has a field `video/<path>`, see
+    `rlds.video`. Further fields of an episode are:
 
-    * `lerobot/row`: its table rows with its statistics, as JSON in the form of version 3.0;
+    * `lerobot/row`: its row of the table of episodes with statistics, as JSON of version 3.0;
     * `extras`: the additional files of RoboCasa.
 
-    Columns with numbers of tasks have the `Field.table` "tasks", so that edits renumber them:
+    Columns with indices of tasks have the `Field.table` "tasks", so that edits renumber them:
     `task_index`, and the GR00T annotations in `modality.json`, or all `annotation.*` without it.
 
-    The metadata has info.json, the tasks, and other files in `meta`. A dataset that
-    `rlds.sources.export` wrote from other data restores that data.
+    The metadata has info.json, the tasks, and the small files in `meta`. Episodes of other formats
+    that `rlds.sources.export` wrote to LeRobot are restored.
 
     Args:
       path: The folder, with `meta/info.json`.
@@ -133,22 +133,22 @@ class LeRobotSource(Source):
       flat_cameras: True to name `observation.images.top` `observation/top`: loaders of Octo and
         OpenVLA expect cameras directly below `observation`.
       match: The match of frames and rows: by "order", or by the "timestamp" of each row, for data
-        from which rows were removed; then steps have the numbers of their frames.
+        with removed rows; then steps have the indices of their frames.
       terminal: The flag of the last row that marks a terminal state: `next.done` or
         `next.success`, unless `next.truncated` is set. If None, no episode is terminal.
-      task_columns: The columns with numbers of tasks besides `task_index`, such as
+      task_columns: The columns with indices of tasks in addition to `task_index`, such as
         `task_index_high_level`. If None, the GR00T annotations.
 
     Attributes:
       info: The content of info.json.
-      texts: The texts of the tasks by their numbers.
-      task_columns: The columns with numbers of tasks, besides `task_index`.
-      subtasks: The texts of the subtasks by their numbers.
+      texts: The texts of the tasks by their indices.
+      task_columns: Further columns with indices of tasks.
+      subtasks: The texts of the subtasks by their indices.
 
     Raises:
       FileNotFoundError: There is no dataset.
       SourceError: info.json or a table is damaged, or no data file can be read.
-      ValueError: There is no such flag, or no such column.
+      ValueError: A flag or column does not exist.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class LeRobotSource(Source):
         self._tasks = read_tasks(self._root, self._info)
         self.texts = {row["task_index"]: task_text(row) for row in self._tasks}
         # The splits of info.json, if they cover all episodes.
-        self._splits = self._stated_splits() or {"train": range(len(self._table.indices))}
+        self._splits = self._read_splits() or {"train": range(len(self._table.indices))}
         self.splits = list(self._splits)
         self._data = DataFiles(self._root, self._info.features, self._table)
         self._columns = self._data.columns
@@ -191,7 +191,7 @@ class LeRobotSource(Source):
             [*self._columns, *self._info.videos], flat_cameras=flat_cameras
         )
         self._task_path = layout.task_path(self._paths)
-        self._styles = self._free_styles()
+        self._styles = self._find_language_styles()
         self.subtasks: Mapping[int, str]
         self.subtasks = read_subtasks(self._root) if SUBTASK_INDEX in self._columns else {}
         flag = f"next.{terminal}"
@@ -199,7 +199,7 @@ class LeRobotSource(Source):
             raise ValueError(f"terminal: got {terminal!r}, but the data has no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: _Stored | None = None
+        self._stored: _StoredEpisode | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "about"}
@@ -208,9 +208,9 @@ class LeRobotSource(Source):
     # --- Fields and metadata.
 
     def _tables(self, task_columns: Sequence[str] | None) -> dict[str, str]:
-        """Returns the table of texts of each numbered column, by column."""
+        """Returns the names of text tables for columns of indices, by column."""
         text, features = read_modality(self._root), self._info.raw["features"]
-        tables = tables_of(text, self._columns.values(), features)
+        tables = find_text_tables(text, self._columns.values(), features)
         if task_columns is None:
             return tables
         for name in {*task_columns, *tables} - {_TASK_INDEX, SUBTASK_INDEX}:
@@ -219,13 +219,15 @@ class LeRobotSource(Source):
                 raise ValueError(f"task_columns: got {name!r}, expected some of {column_names}")
             # Exports keep this mark.
             features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
-        return tables_of(text, self._columns.values(), features)
+        return find_text_tables(text, self._columns.values(), features)
 
-    def _free_styles(self) -> list[str]:
-        """Returns the styles of language, unless a feature has the path of their texts."""
-        taken = any(root_of(path) == LANGUAGE for path in self._paths.values())
-        lists = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
-        return [] if taken else styles_of(lists or {SUBTASK_INDEX} & self._columns.keys())
+    def _find_language_styles(self) -> list[str]:
+        """Returns the styles of language texts; empty if a feature is named `language`."""
+        is_used = any(root_of(path) == LANGUAGE for path in self._paths.values())
+        list_columns = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
+        return (
+            [] if is_used else find_styles(list_columns or {SUBTASK_INDEX} & self._columns.keys())
+        )
 
     def _is_list(self, name: str) -> bool:
         return name in self._columns and self._columns[name].kind == "json"
@@ -262,28 +264,25 @@ class LeRobotSource(Source):
             return stored
         sidecar = stored.sidecar
         with source_errors(stored.path):
-            about = dict(sidecar.metadata["metadata"])
-        placed = self.placed(sidecar)
+            metadata = dict(sidecar.metadata["metadata"])
+        resolved = self.resolve_sidecar(sidecar)
         stored.check_count(len(self._table.indices))
-        if placed is None:
+        if resolved is None:
             names = ", ".join([*sidecar.paths.values(), *sidecar.episode_paths.values()])
-            fault = f"it belongs to other data: others took some of these fields away: {names}"
+            fault = f"it belongs to other data: some of these fields were removed: {names}"
             raise LostSidecarError(fault, file=stored.path)
-        metadata = {**sidecar.metadata, "metadata": with_rate(about, self._info.fps)}
-        stored.sidecar = dataclasses.replace(placed, metadata=metadata)
+        metadata = {**sidecar.metadata, "metadata": with_rate(metadata, self._info.fps)}
+        stored.sidecar = dataclasses.replace(resolved, metadata=metadata)
         stored.splits = self._splits
         return stored
 
-    def placed(self, sidecar: Sidecar) -> Sidecar | None:
-        """Returns a sidecar whose `places` are paths of fields, not names of LeRobot features.
-
-        None if a place is missing.
-        """
+    def resolve_sidecar(self, sidecar: Sidecar) -> Sidecar | None:
+        """Returns a sidecar with field paths instead of feature names; None if one is missing."""
         fields = {layout.TASK: self._task_path, **self._paths}
         fields |= {f"{PERSISTENT}/{style}": f"{LANGUAGE}/{style}" for style in self._styles}
         for name in self._info.videos:
-            for part in (CLIP, FIRST):
-                fields[f"videos/{name}/{part}"] = f"{VIDEO}/{self._paths[name]}/{part}"
+            for suffix in (CLIP, FIRST):
+                fields[f"videos/{name}/{suffix}"] = f"{VIDEO}/{self._paths[name]}/{suffix}"
         steps, episode = sidecar.paths, sidecar.episode_paths
         if not {*steps.values(), *episode.values()} <= fields.keys():
             return None
@@ -318,8 +317,8 @@ class LeRobotSource(Source):
         """The description, metadata and options of the dataset.
 
         The metadata `lerobot` has `info`; `tasks` in the order of their table; `subtasks`, if any;
-        Arrow `schemas` in base64; other `files` by path, as `text` or `base64`; the names of large
-        files that were `left_out`; and the path in a step of each feature in `fields`.
+        Arrow `schemas` in base64; small `files` by path, as `text` or `base64`; the names of large
+        files in `left_out`; and in `fields` the paths of features in steps.
         """
         files, left_out = other_files(self._root)
         schemas = {"data": self._data.schema, "episodes": self._table.schema}
@@ -327,7 +326,7 @@ class LeRobotSource(Source):
         metadata = {
             "info": self._info.raw,
             "tasks": self._tasks,
-            **({OF_SUBTASKS: subtasks} if subtasks else {}),
+            **({SUBTASKS_TABLE: subtasks} if subtasks else {}),
             "schemas": schemas,
             "files": files,
             "left_out": left_out,
@@ -353,7 +352,7 @@ class LeRobotSource(Source):
         return len(self._splits[split])
 
     def key(self, split: str, index: int) -> str:
-        """Returns `episode_000012`, by `episode_index`."""
+        """Returns the key with the `episode_index`, such as `episode_000012`."""
         position = self._splits[split][index]
         return layout.episode_key(int(self._table.indices[position]))
 
@@ -374,14 +373,14 @@ class LeRobotSource(Source):
             fault = f"{version}, but the files have version {'3.0' if self._info.is_v3 else '2.x'}"
             yield SourceError(fault, file=file, field="codebase_version")
         lengths = self._table.lengths
-        for name, counted in {
+        for name, actual in {
             "total_episodes": len(lengths),
             "total_frames": int(lengths.sum()),
             "total_tasks": len(self._tasks),
         }.items():
-            if name in raw and raw[name] != counted and not self._table.lost:
+            if name in raw and raw[name] != actual and not self._table.errors:
                 yield SourceError(
-                    f"{raw[name]!r:.100}, but there are {counted}", file=file, field=name
+                    f"{raw[name]!r:.100}, but there are {actual}", file=file, field=name
                 )
         for name, feature in self._info.features.items():
             if name not in self._columns and not feature.is_video:
@@ -390,17 +389,17 @@ class LeRobotSource(Source):
         for name, column in self._columns.items():
             fault = "not declared, but the data files have such a column"
             if name in self._info.features:
-                fault = contradiction(column, self._info.features[name])
+                fault = find_contradiction(column, self._info.features[name])
             if fault:
                 yield SourceError(fault, file=file, field=f"features/{name}")
-        for left in leftovers(self._root):
+        for folder in leftovers(self._root):
             fault = "left by an interrupted recording: `rlds recover` reports what can be recovered"
-            yield SourceError(fault, file=self._root / left)
+            yield SourceError(fault, file=self._root / folder)
         order = [row["task_index"] for row in self._tasks]
         if self._info.is_v3 and order != list(range(len(order))):
             fault = f"the order {order[:10]}, expected 0, 1, ...: LeRobot reads wrong tasks"
             yield SourceError(fault, file=self._root / layout.TASKS, field=_TASK_INDEX)
-        if "splits" in raw and not self._stated_splits():
+        if "splits" in raw and not self._read_splits():
             fault = f"{raw['splits']!r:.100}, expected ranges of the {len(lengths)} episodes"
             yield SourceError(fault, file=file, field="splits")
         gaps = np.setdiff1d(np.arange(len(self._table.indices)), self._table.indices)
@@ -415,20 +414,20 @@ class LeRobotSource(Source):
         unknown: dict[str, SourceError] = {}
         for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
             error = functools.partial(SourceError, file=file)
-            with contextlib.suppress(SourceError, KeyError):  # Reading the episodes raises it.
+            with contextlib.suppress(SourceError, KeyError):  # Reading episodes raises the error.
                 rows = ParquetRows(file, self.task_columns)
                 table = rows.read(0, rows.num_rows)
                 for name in self.task_columns:
-                    numbers = values_of(self._columns[name], table[name], error)
-                    if name not in unknown and (missing := unknown_indices(numbers, self.texts)):
+                    indices = decode_values(self._columns[name], table[name], error)
+                    if name not in unknown and (missing := unknown_indices(indices, self.texts)):
                         fault = f"the dataset has no task {missing[0]}"
                         unknown[name] = SourceError(fault, file=file, field=name)
         yield from unknown.values()
 
-    def _stated_splits(self) -> dict[str, range]:
-        """The splits that info.json names; none, if they are not all episodes without gaps."""
+    def _read_splits(self) -> dict[str, range]:
+        """Reads the splits in info.json; returns none unless they cover all episodes."""
         raw = self._info.raw.get("splits")
-        num_episodes, num_lost = len(self._table.indices), len(self._table.lost)
+        num_episodes, num_lost = len(self._table.indices), len(self._table.errors)
         splits: dict[str, range] = {}
         for name, text in raw.items() if isinstance(raw, Mapping) else ():
             bounds = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", str(text))
@@ -451,11 +450,11 @@ class LeRobotSource(Source):
         return Origin(row.file, row.begin, row.begin + row.length)
 
     def _lengths(self, split: str) -> Lengths | None:
-        if self._table.lost:
+        if self._table.errors:
             return None
         positions = self._splits[split]
         # Otherwise terminal states and damage are known only after reading.
-        is_all = self._flag is None and self._table.is_sound
+        is_all = self._flag is None and self._table.is_valid
         lengths = self._table.lengths[positions.start : positions.stop]
         return Lengths.create(lengths, final_observation_known=False if is_all else None)
 
@@ -479,7 +478,9 @@ class LeRobotSource(Source):
                 truncated=not self._is_terminal(row),
                 final_observation_known=False,
                 complete=row.is_complete,
-                metadata=nest(self._about(position, row, self.fields.episode_paths(fields))),
+                metadata=nest(
+                    self._read_metadata(position, row, self.fields.episode_paths(fields))
+                ),
                 counts={"rows": row.length},
             )
 
@@ -490,45 +491,45 @@ class LeRobotSource(Source):
 
     @property
     def features(self) -> list[tuple[str, str]]:
-        """The features, each with the path of the field that has its values."""
+        """The features, as pairs of the field path and the name."""
         videos = {name: f"{VIDEO}/{self._paths[name]}/{CLIP}" for name in self._info.videos}
         columns = {name: f"{rlds.STEPS}/{self._paths[name]}" for name in self._columns}
         return [(path, name) for name, path in {**columns, **videos}.items()]
 
     def sizes(self) -> Iterator[tuple[int, dict[str, tuple[int, tuple[int, int]]]]]:
-        """Yields how many bytes the rows of each episode have, and its frames: of parts only.
+        """Yields the sizes of the rows of each episode, and the sizes and files of its frames.
 
-        With those of each video feature, there is its file. Of version 2.1, nothing is known.
+        They are in bytes, by video feature, for staged datasets. In version 2.1, they are zero.
         """
         videos = self._info.videos
         if not self._info.is_v3:
             yield from itertools.repeat((0, {}), len(self.lengths))
             return
         names = [(layout.video_bytes(name), *layout.video_columns(name)[:2]) for name in videos]
-        columns = [map(self._table.column, of) for of in names]
+        columns = [map(self._table.column, video_sizes) for video_sizes in names]
         frames = [[*zip(size, zip(chunk, file))] for size, chunk, file in columns]
-        for rows, *of in zip(self._table.column(layout.DATA_BYTES).tolist(), *frames):
-            yield rows, dict(zip(videos, of))
+        for rows, *video_sizes in zip(self._table.column(layout.DATA_BYTES).tolist(), *frames):
+            yield rows, dict(zip(videos, video_sizes))
 
     def frames(self, split: str, index: int, name: str) -> Span:
-        """Returns the location of the frames of a video feature, to be copied."""
+        """Returns the location of the frames of a video feature, for copies."""
         row = self._table.row(self._splits[split][index])
         return self._videos.span(row, name, functools.partial(self._timestamps, row))
 
     def can_be_copied(
         self, schema: Any, version: str, paths: Mapping[str, str] | None = None
     ) -> bool:
-        """Whether episodes can be copied as they are stored.
+        """Returns True if stored episodes can be copied to a new dataset.
 
         Args:
-          schema: The schema of Arrow that the rows have where they are copied to.
-          version: The version of the files there.
-          paths: The paths in a step that features have there, by name, if they may be others.
+          schema: The Arrow schema of the rows of the new dataset.
+          version: The version of the new dataset.
+          paths: The paths of features in steps of the new dataset, by name; None if they are equal.
         """
-        ours, is_same = decoded_schema(self._data.schema), paths in (None, self._paths)
-        in_order = self._options["match"] == "order"
+        own_schema, is_same = decode_schema(self._data.schema), paths in (None, self._paths)
+        is_ordered = self._options["match"] == "order"
         is_same &= self._info.is_v3 == (version == "v3.0")
-        return in_order and is_same and bool(ours.equals(schema))
+        return is_ordered and is_same and bool(own_schema.equals(schema))
 
     def stored_episode(
         self,
@@ -538,23 +539,22 @@ class LeRobotSource(Source):
         *,
         is_checked: bool = True,
     ) -> NewEpisode | None:
-        """Returns an episode as it is stored; None if it cannot be copied as it is.
+        """Returns a stored episode; None if it cannot be copied.
 
         Args:
           split: The split.
-          index: The episode.
-          schema: The types that rows have where it is copied to. Those of a file may be others
-            than those of the first file.
-          is_checked: Whether to look at all values, which may be damaged, or at numbers only.
+          index: The index of the episode.
+          schema: The Arrow schema of the new dataset. Files of a dataset may have several schemas.
+          is_checked: True to decode and check all values, not only numbers.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
-        position, numbers = self._splits[split][index], self._number_columns
-        values = self._columns if is_checked else numbers
+        position, numeric = self._splits[split][index], self._numeric_columns
+        values = self._columns if is_checked else numeric
         stored = self._read_stored(position, values, self._info.videos)
         row = self.stored_row(split, index)
-        statistics = statistics_in(row)
+        statistics = read_statistics(row)
         if not statistics or not stored.table.schema.equals(schema):
             return None
         return NewEpisode(
@@ -565,45 +565,45 @@ class LeRobotSource(Source):
             layout.user_cells(row),
             {name: stored.columns[name] for name in self.task_columns},
             self.texts,
-            {name: stored.columns[name] for name in numbers},
+            {name: stored.columns[name] for name in numeric},
             {name: data for name, data in stored.extras.items() if data},
         )
 
-    def stored_episodes(self, split: str, indices: range) -> Iterator[EpisodesOfPart]:
-        """Yields the episodes of a part as they are stored (3.0), several at once.
+    def stored_episodes(self, split: str, indices: range) -> Iterator[StagedEpisodes]:
+        """Yields batches of stored episodes of a staged dataset (3.0).
 
         Args:
           split: The split.
-          indices: The episodes.
+          indices: The indices of the episodes.
 
         Raises:
-          SourceError: They are damaged.
+          SourceError: An episode is damaged.
         """
-        positions = self._splits[split][indices.start : indices.stop]
-        for some, table in self._table.rows_by_file(positions):
-            lengths, sizes = (flat_numbers(table[name]) for name in ("length", layout.DATA_BYTES))
+        span = self._splits[split][indices.start : indices.stop]
+        for positions, table in self._table.rows_by_file(span):
+            lengths, sizes = (flatten_column(table[name]) for name in ("length", layout.DATA_BYTES))
             batch = np.cumsum(sizes) // _COPY_BYTES
-            ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(some)]
+            ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(positions)]
             for begin, end in zip([0, *ends], ends):
-                rows = [self._table.row(at) for at in (some[begin:end] if self._extras else ())]
-                yield EpisodesOfPart(
-                    self._data.stored_rows(self._table.row(some[begin]), lengths[begin:end]),
-                    table.slice(begin, end - begin),
-                    self.texts,
-                    [{n: d for n, d in self._extra_files(row).items() if d} for row in rows],
-                )
+                rows = map(self._table.row, positions[begin:end] if self._extras else ())
+                extras = [{n: d for n, d in self._extra_files(row).items() if d} for row in rows]
+                first = self._table.row(positions[begin])
+                stored = self._data.read_stored_rows(first, lengths[begin:end])
+                yield StagedEpisodes(stored, table.slice(begin, end - begin), self.texts, extras)
 
     @property
-    def _number_columns(self) -> list[str]:
+    def _numeric_columns(self) -> list[str]:
         return [name for name, column in self._columns.items() if column.kind == "numbers"]
 
-    def _read_stored(self, at: int, values: Collection[str], videos: Collection[str]) -> _Stored:
-        stored = self._stored  # A copy asks for the digest, too.
-        names = [] if stored is None or stored.position != at else [*stored.columns, *stored.frames]
-        if stored is None or not {*values, *videos} <= {*names}:
-            row = self._table.row(at)
+    def _read_stored(
+        self, position: int, values: Collection[str], videos: Collection[str]
+    ) -> _StoredEpisode:
+        stored = self._stored  # Copies also compute the digest.
+        stored = stored if stored is not None and stored.position == position else None
+        if stored is None or not {*values, *videos} <= {*stored.columns, *stored.frames}:
+            row = self._table.row(position)
             with source_errors(self._root / row.file, episode=row.key):
-                table, columns = self._data.stored(row, self._columns, values)
+                table, columns = self._data.read_stored(row, self._columns, values)
                 times = functools.partial(self._timestamps, row)
                 frames = {n: self._videos.span(row, n, times) for n in videos}
                 tasks = [""] * row.length
@@ -611,58 +611,62 @@ class LeRobotSource(Source):
                     span = range(row.length)
                     tasks = self._instructions(row, columns[_TASK_INDEX], span).tolist()
                 extras = self._extra_files(row)
-            stored = self._stored = _Stored(at, table, columns, tasks, frames, extras)
+            stored = self._stored = _StoredEpisode(position, table, columns, tasks, frames, extras)
         return stored
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
-        """Returns the complete metadata of an episode, as `lerobot/row`, statistics as arrays.
+        """Returns the content of `lerobot/row` of an episode, with statistics as arrays.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The row is damaged.
         """
         return self._table.full_row(self._splits[split][index])
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the rows of an episode, its tasks, packets and further files.
 
-        What numbers its rows and tasks in the dataset does not count: a copy has the same.
+        The digest does not depend on indices in the dataset, so copies have the same digest.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         position = self._splits[split][index]
         stored = self._read_stored(position, self._columns, self._info.videos)
         row, content = self._table.row(position), dict[str, Any](stored.columns)
         with source_errors(self._root / row.file, episode=row.key):
-            for name in layout.NUMBERS:
+            for name in layout.INDEX_COLUMNS:
                 content.pop(name, None)
             for name in self.task_columns:
-                numbers = stored.columns[name].ravel().tolist()
-                texts = [str(self.texts.get(n, n)) for n in numbers]
+                indices = stored.columns[name].ravel().tolist()
+                texts = [str(self.texts.get(n, n)) for n in indices]
                 content[name] = objects(texts)
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(stored.tasks)]
             content |= {layout.TASK: objects(runs), **stored.extras}
             crc = 0
-            for part in hashed_content(content):
-                crc = google_crc32c.extend(crc, bytes(part))
+            for chunk in hashed_content(content):
+                crc = google_crc32c.extend(crc, bytes(chunk))
             for frames in stored.frames.values():
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
-    def _about(self, at: int, row: EpisodeRow, paths: Collection[str]) -> dict[str, Any]:
+    def _read_metadata(
+        self, position: int, row: EpisodeRow, paths: Collection[str]
+    ) -> dict[str, Any]:
         """Returns the requested fields of an episode by path."""
-        about: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         if ROW in paths:
-            about[ROW] = json.dumps(
-                self._table.full_row(at), ensure_ascii=False, default=lambda value: value.tolist()
+            metadata[ROW] = json.dumps(
+                self._table.full_row(position),
+                ensure_ascii=False,
+                default=lambda value: value.tolist(),
             )
         for name in self._info.videos:
             camera = f"{VIDEO}/{self._paths[name]}"
             if any(path.startswith(f"{camera}/") for path in paths):
-                about[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
+                metadata[camera] = self._videos.read(row, name, lambda: self._timestamps(row))
         if any(path.startswith(f"{EXTRA_FILES}/") for path in paths):
-            about[EXTRA_FILES] = self._extra_files(row)
-        return about
+            metadata[EXTRA_FILES] = self._extra_files(row)
+        return metadata
 
     def _extra_files(self, row: EpisodeRow) -> dict[str, bytes]:
         folder = self._root / layout.EXTRAS.format(episode_index=row.index)
@@ -688,7 +692,7 @@ class LeRobotSource(Source):
         if self._task_path in paths:
             steps[self._task_path] = self._instructions(row, columns[_TASK_INDEX], span)
         if styles := [style for style in self._styles if f"{LANGUAGE}/{style}" in paths]:
-            texts = self._texts_of(row, span)
+            texts = self._read_language(row, span)
             steps |= {f"{LANGUAGE}/{style}": texts[style] for style in styles}
         is_terminal = self._is_terminal(row)
         flags = step_flags([row.length], [is_terminal])
@@ -696,21 +700,21 @@ class LeRobotSource(Source):
             flags[rlds.DISCOUNT] = 1 - flags[rlds.IS_TERMINAL].astype(np.float32)
         return {**steps, **{name: column[span.start : span.stop] for name, column in flags.items()}}
 
-    def _texts_of(self, row: EpisodeRow, span: range) -> dict[str, np.ndarray]:
-        """The texts of the styles of language in each row."""
+    def _read_language(self, row: EpisodeRow, span: range) -> dict[str, np.ndarray]:
+        """Returns the language texts of each row, by style."""
         names = [name for name in (PERSISTENT, EVENTS) if self._is_list(name)]
         columns = self._data.read(row, [*names, _TIMESTAMP] if names else [SUBTASK_INDEX], span)
         if names:
-            return texts_of({name: columns[name] for name in names}, columns[_TIMESTAMP])
-        numbers = columns[SUBTASK_INDEX]
-        if self.subtasks and (unknown := unknown_indices(numbers, self.subtasks)):
-            number = int(np.argmax(numbers == unknown[0]))
-            raise self._without_text(row, span, number, SUBTASK_INDEX, f"subtask {unknown[0]}")
-        texts = [self.subtasks.get(number, "") for number in numbers.ravel().tolist()]
+            return decode_texts({name: columns[name] for name in names}, columns[_TIMESTAMP])
+        indices = columns[SUBTASK_INDEX]
+        if self.subtasks and (unknown := unknown_indices(indices, self.subtasks)):
+            offset = int(np.argmax(indices == unknown[0]))
+            raise self._missing_text(row, span, offset, SUBTASK_INDEX, f"subtask {unknown[0]}")
+        texts = [self.subtasks.get(offset, "") for offset in indices.ravel().tolist()]
         return {"subtask": objects(texts)}
 
     def _is_terminal(self, row: EpisodeRow) -> bool:
-        """Whether the flag of the last row marks a terminal state."""
+        """Returns True if the flag of the last row marks a terminal state."""
         if self._flag is None:
             return False
         names = [name for name in (self._flag, _TRUNCATED) if name in self._columns]
@@ -722,10 +726,10 @@ class LeRobotSource(Source):
         texts = [self.texts.get(int(task)) for task in tasks]
         if None in texts:
             offset = texts.index(None)
-            raise self._without_text(row, span, offset, _TASK_INDEX, f"task {tasks[offset]}")
+            raise self._missing_text(row, span, offset, _TASK_INDEX, f"task {tasks[offset]}")
         return objects(texts)
 
-    def _without_text(
+    def _missing_text(
         self, row: EpisodeRow, span: range, offset: int, field: str, missing: str
     ) -> SourceError:
         missing, position = f"the dataset has no {missing}", row.begin + span.start + offset

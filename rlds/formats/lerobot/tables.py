@@ -1,7 +1,7 @@
-"""The Parquet tables of LeRobot datasets, in a form that versions 2.1 and 3.0 read.
+"""The Parquet tables of LeRobot datasets, for versions 2.1 and 3.0.
 
-The metadata `huggingface` in the schema of a data file describes its columns. Lists of fixed length
-are called `Sequence` there: both versions support this name.
+The metadata `huggingface` in the schema of a data file describes its columns. It calls lists of
+fixed length `Sequence`, a name that both versions support.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from rlds_ecosystem import import_extra
 
 __all__ = [
     "TableFiles",
-    "column_array",
     "data_schema",
-    "flat_numbers",
+    "flatten_column",
     "image_array",
     "is_numeric",
-    "list_of",
+    "list_type",
+    "name_items",
     "table_bytes",
     "tasks_table",
-    "with_item_names",
+    "to_arrow",
 ]
 
 _MEGABYTE = 1 << 20
-# A row group has several episodes, as each group costs time on writing and on reading.
+# The minimum rows of a row group, as each group costs time on writing and on reading.
 _MIN_GROUP_ROWS = 500
 _TASK = "task"
-# The bytes of the offset of an entry of variable length.
+# The size of the offset of a value of variable length, in bytes.
 _OFFSET_BYTES = 4
 
 
@@ -56,8 +56,8 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
     return arrow.schema(fields, metadata)
 
 
-def column_array(column: np.ndarray, arrow_type: Any) -> Any:
-    """Returns a column of numbers or texts as an Arrow array."""
+def to_arrow(column: np.ndarray, arrow_type: Any) -> Any:
+    """Converts a column of numbers or texts to an Arrow array."""
     arrow = import_extra("pyarrow")
     if column.dtype == object:
         return arrow.array(column.tolist(), arrow_type)
@@ -69,13 +69,13 @@ def column_array(column: np.ndarray, arrow_type: Any) -> Any:
         if arrow.types.is_fixed_size_list(kind):
             array = arrow.FixedSizeListArray.from_arrays(array, type=kind)
         else:
-            is_new_file = np.arange(0, len(array) + 1, column.shape[axis], dtype=np.int32)
-            array = arrow.ListArray.from_arrays(is_new_file, array, type=kind)
+            offsets = np.arange(0, len(array) + 1, column.shape[axis], dtype=np.int32)
+            array = arrow.ListArray.from_arrays(offsets, array, type=kind)
     return array
 
 
-def flat_numbers(column: Any) -> np.ndarray:
-    """Returns all numbers of a column of a table, flattened."""
+def flatten_column(column: Any) -> np.ndarray:
+    """Flattens the numbers of a column of a table."""
     arrow = import_extra("pyarrow")
     array = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
     while arrow.types.is_nested(array.type):
@@ -83,18 +83,18 @@ def flat_numbers(column: Any) -> np.ndarray:
     return as_numpy(array)
 
 
-def list_of(dtype: np.dtype) -> Any:
+def list_type(dtype: np.dtype) -> Any:
     """Returns the type of a column of lists of numbers."""
     arrow = import_extra("pyarrow")
     return arrow.list_(arrow.from_numpy_dtype(dtype))
 
 
-def with_item_names(arrow_type: Any) -> Any:
-    """Returns an Arrow type whose list elements are named `item`, as pyarrow does by default."""
+def name_items(arrow_type: Any) -> Any:
+    """Renames the elements of list types to `item`, the default of pyarrow."""
     arrow = import_extra("pyarrow")
     if not arrow.types.is_list(arrow_type):
         return arrow_type
-    return arrow.list_(with_item_names(arrow_type.value_type))
+    return arrow.list_(name_items(arrow_type.value_type))
 
 
 def is_numeric(arrow_type: Any) -> bool:
@@ -113,18 +113,18 @@ def image_array(files: Sequence[bytes], paths: Sequence[str | None]) -> Any:
 
 
 def tasks_table(
-    tasks: Sequence[str], numbers: Sequence[int] | None = None, name: str = _TASK
+    tasks: Sequence[str], indices: Sequence[int] | None = None, name: str = _TASK
 ) -> Any:
-    """Returns the table of tasks, as pandas would write it with their texts as the index.
+    """Returns the table of tasks, in the form of pandas with the texts as index.
 
     Args:
       tasks: The texts.
-      numbers: The numbers of the tasks; 0, 1, ... if None.
+      indices: The indices of the tasks; by default, 0, 1, ....
       name: The name of the column of texts.
     """
     arrow = import_extra("pyarrow")
-    index, numbers = f"{name}_index", range(len(tasks)) if numbers is None else numbers
-    table = arrow.table({index: arrow.array(numbers, arrow.int64()), name: list(tasks)})
+    index, indices = f"{name}_index", range(len(tasks)) if indices is None else indices
+    table = arrow.table({index: arrow.array(indices, arrow.int64()), name: list(tasks)})
     column = {"metadata": None, "numpy_type": "int64", "pandas_type": "int64"}
     text = {"metadata": None, "numpy_type": "object", "pandas_type": "unicode"}
     pandas = {
@@ -172,11 +172,11 @@ def _width(kind: Any) -> int | None:
 
 
 class TableFiles:
-    """Writes tables to the numbered Parquet files of a LeRobot dataset.
+    """The writer of tables to the numbered Parquet files of a LeRobot dataset.
 
     Args:
       directory: The folder of the dataset.
-      first: The number of the first file.
+      first: The index of the first file.
       template: The template of file names, with `chunk_index` and `file_index`.
       max_megabytes_per_file: The size limit of a file; a single table may be larger.
       files_per_chunk: The number of files in a chunk.
@@ -201,7 +201,7 @@ class TableFiles:
 
     @property
     def num_files(self) -> int:
-        """The number of files, including the existing ones before the first."""
+        """The number of files, including existing files before the first one."""
         return self._file + 1
 
     def file_for(self, size: int) -> tuple[int, int]:
@@ -211,7 +211,7 @@ class TableFiles:
         return divmod(self._file + (self._writer is None), self._per_chunk)
 
     def plan(self, size: int, *_: Any) -> bool:
-        """Plans the file of a table to be added later; returns True if the table begins a file."""
+        """Plans the file of the next table; returns True if the table begins a file."""
         is_new_file = not self._size or self._size + size >= self._max_bytes
         self._size = size + (0 if is_new_file else self._size)
         return is_new_file
@@ -223,7 +223,7 @@ class TableFiles:
     def add_several(
         self, table: Any, lengths: Iterable[int], sizes: Iterable[int]
     ) -> tuple[int, int]:
-        """Writes concatenated tables to one file, as if they were added one by one.
+        """Writes concatenated tables to one file, equivalent to a call of `add` for each table.
 
         Args:
           table: The concatenated tables.
@@ -263,7 +263,7 @@ class TableFiles:
 
     def _write_group(self) -> None:
         if self._pending:
-            # Combined, because chunks would change the bytes of the file.
+            # Chunks would change the bytes of the file.
             table = import_extra("pyarrow").concat_tables(self._pending).combine_chunks()
             self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))

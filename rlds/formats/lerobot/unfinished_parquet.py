@@ -1,8 +1,8 @@
 """Recovery of rows from a Parquet file without a footer, whose writer was killed.
 
-A writer appends groups of rows: of each column the pages, one after the other, each behind a header
-in Thrift's compact protocol that says how long it is, and of how many values. Only the footer says
-what the columns are and where they begin. So pages are counted until each column has as many rows.
+A file has row groups with the pages of one column after the other. A page has a header in Thrift's
+compact protocol, with its size and its number of values. Only the footer has the types and offsets
+of columns. Therefore, pages are counted until each column has the same number of rows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MAGIC = b"PAR1"
 # Types of Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
-# A struct of Thrift: types and values, by the numbers of fields. A list: the type, and the values.
+# A struct of Thrift: types and values, by field id. A list is a type and values.
 _Struct = dict[int, tuple[int, Any]]
 
-# Fields of a header of a page, and types of pages.
+# The field ids of page headers, by type of page.
 _TYPE, _SIZE, _DATA, _DICTIONARY, _DATA_2 = 1, 3, 5, 7, 8
 _HEADERS = {0: _DATA, 2: _DICTIONARY, 3: _DATA_2}
-# Encodings that writers use: plain, run lengths, numbers in a dictionary.
+# The encodings of writers: plain, run lengths, dictionary indices.
 _ENCODINGS = (_I32, [0, 3, 8])
 _SNAPPY = 1
 
@@ -43,11 +43,11 @@ class _Page(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column as it is in the file: of a struct, each member is one.
+    """A column of the file; each member of a struct is a column.
 
     Attributes:
-      width: The number of values of a row; None if rows differ.
-      is_boolean: Whether they are booleans, of which writers make no dictionary.
+      width: The number of values of a row; None if it varies.
+      is_boolean: True for booleans, which have no dictionary.
     """
 
     width: int | None
@@ -76,19 +76,19 @@ def _leaves(kind: Any, width: int | None, shape: list[int]) -> list[_Column]:
 def finish_parquet(
     data: bytes, path: Path, schema: Any, features: Mapping[str, LeRobotFeature]
 ) -> tuple[int, int]:
-    """Writes a file again, with a footer.
+    """Writes a copy of a file, with a footer.
 
     Args:
       data: The bytes of the incomplete file.
       path: The file to write.
-      schema: The schema of its columns, of Arrow.
-      features: The features of `info.json`: the lengths of lists.
+      schema: The Arrow schema of the columns.
+      features: The features of `info.json`, with the lengths of lists.
 
     Returns:
-      The number of rows, and of the bytes at the end that belong to no complete group of rows.
+      The number of rows, and the number of bytes after the last complete row group.
 
     Raises:
-      SourceError: It does not begin as such a file.
+      SourceError: The file is not a Parquet file.
     """
     if not data.startswith(_MAGIC):
         raise SourceError("not a Parquet file", file=path)
@@ -98,17 +98,17 @@ def finish_parquet(
     groups = list(_groups(pages, leaves))
     end = pages[groups[-1].columns[-1].stop - 1].end if groups else len(_MAGIC)
     footer, num_rows = _template(schema), sum(group.num_rows for group in groups)
-    _, [like] = footer[4][1]
-    _, chunks = like[1][1]
-    described = [_described(group, pages, chunks) for group in groups]
-    footer[3], footer[4] = (_I64, num_rows), (_LIST, (_STRUCT, described))
-    packed = _packed(footer)
+    _, [group_template] = footer[4][1]
+    _, chunks = group_template[1][1]
+    entries = [_footer_entry(group, pages, chunks) for group in groups]
+    footer[3], footer[4] = (_I64, num_rows), (_LIST, (_STRUCT, entries))
+    packed = _pack_struct(footer)
     path.write_bytes(data[:end] + packed + struct.pack("<I", len(packed)) + _MAGIC)
     return num_rows, len(data) - end
 
 
 def _pages(data: bytes) -> Iterator[_Page]:
-    """Returns the complete pages."""
+    """Yields the complete pages."""
     position, file = len(_MAGIC), io.BytesIO(data)
     while position < len(data):
         file.seek(position)
@@ -126,7 +126,7 @@ def _pages(data: bytes) -> Iterator[_Page]:
 
 
 def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Group]:
-    """Yields the complete groups of rows."""
+    """Yields the complete row groups."""
     begin = 0
     while begin < len(pages):
         total, group = 0, None
@@ -134,8 +134,8 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
             if pages[index].is_dictionary:
                 break
             total += pages[index].num_values
-            num_rows, num_over = divmod(total, leaves[0].width or 1)
-            if not num_over:  # Or the first column goes on.
+            num_rows, remainder = divmod(total, leaves[0].width or 1)
+            if not remainder:  # Otherwise the first column has more pages.
                 group = _group(pages, begin, leaves, num_rows) or group
         if group is None:
             return
@@ -146,7 +146,7 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
 def _group(
     pages: Sequence[_Page], begin: int, leaves: Sequence[_Column], num_rows: int
 ) -> _Group | None:
-    """Returns a group of `num_rows` rows if the pages form one; otherwise None."""
+    """Returns a row group of `num_rows` rows; None if the pages do not form it."""
     columns = []
     has_dictionaries = pages[begin].is_dictionary or leaves[0].is_boolean
     for width, is_boolean in leaves:
@@ -167,7 +167,7 @@ def _group(
 
 
 def _template(schema: Any) -> _Struct:
-    """Returns the footer of a file with the same columns, and one group of rows."""
+    """Returns the footer of a file with the same columns and one row group."""
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     output = io.BytesIO()
     with parquet.ParquetWriter(output, schema, write_page_index=False) as writer:
@@ -181,8 +181,8 @@ def _template(schema: Any) -> _Struct:
     return _read_struct(output)
 
 
-def _described(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
-    """Returns the entry of a footer for a group of rows."""
+def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struct]) -> _Struct:
+    """Returns the footer entry of a row group."""
     columns, total = [], 0
     for span, chunk in zip(group.columns, chunks):
         first, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].begin
@@ -215,8 +215,8 @@ def _read_struct(file: BinaryIO) -> _Struct:
     """Reads a struct.
 
     Raises:
-      IndexError: The bytes end before.
-      ValueError: There is none.
+      IndexError: The struct is truncated.
+      ValueError: The struct is invalid.
     """
     fields: _Struct = {}
     field_id = 0
@@ -240,9 +240,9 @@ def _read_value(file: BinaryIO, kind: int) -> Any:
             raise IndexError
         return value
     if kind == _LIST:
-        size, of = divmod(file.read(1)[0], 16)
+        size, item_type = divmod(file.read(1)[0], 16)
         size = _read_varint(file) if size == 15 else size
-        return of, [_read_value(file, of) for _ in range(size)]
+        return item_type, [_read_value(file, item_type) for _ in range(size)]
     if kind == _STRUCT:
         return _read_struct(file)
     raise ValueError(f"type {kind}")
@@ -259,25 +259,25 @@ def _read_varint(file: BinaryIO) -> int:
 
 
 def _read_integer(file: BinaryIO) -> int:
-    number = _read_varint(file)
-    return number >> 1 ^ -(number & 1)
+    value = _read_varint(file)
+    return value >> 1 ^ -(value & 1)
 
 
-def _packed(fields: _Struct) -> bytes:
-    """Writes a struct."""
-    parts, last = [], 0
+def _pack_struct(fields: _Struct) -> bytes:
+    """Encodes a struct."""
+    chunks, last = [], 0
     for field_id, (kind, value) in sorted(fields.items()):
         if kind in (_TRUE, _FALSE):
             kind = _TRUE if value else _FALSE
         short = 0 < field_id - last < 16
-        parts.append(bytes([(field_id - last) << 4 | kind if short else kind]))
-        parts += [] if short else [encode_varint(field_id << 1)]
-        parts += [] if kind in (_TRUE, _FALSE) else [_value(kind, value)]
+        chunks.append(bytes([(field_id - last) << 4 | kind if short else kind]))
+        chunks += [] if short else [encode_varint(field_id << 1)]
+        chunks += [] if kind in (_TRUE, _FALSE) else [_pack_value(kind, value)]
         last = field_id
-    return b"".join([*parts, b"\0"])
+    return b"".join([*chunks, b"\0"])
 
 
-def _value(kind: int, value: Any) -> bytes:
+def _pack_value(kind: int, value: Any) -> bytes:
     if kind in (_TRUE, _FALSE, _BYTE):
         return bytes([value])
     if kind in (_I16, _I32, _I64):
@@ -285,8 +285,12 @@ def _value(kind: int, value: Any) -> bytes:
     if kind == _BINARY:
         return encode_varint(len(value)) + bytes(value)
     if kind == _STRUCT:
-        return _packed(value)
-    of, values = value
+        return _pack_struct(value)
+    item_type, values = value
     size = len(values)
-    begin = bytes([size << 4 | of]) if size < 15 else bytes([15 << 4 | of]) + encode_varint(size)
-    return begin + b"".join(_value(of, each) for each in values)
+    begin = (
+        bytes([size << 4 | item_type])
+        if size < 15
+        else bytes([15 << 4 | item_type]) + encode_varint(size)
+    )
+    return begin + b"".join(_pack_value(item_type, item) for item in values)

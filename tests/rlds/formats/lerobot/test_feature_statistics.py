@@ -10,9 +10,9 @@ import pytest
 from rlds.formats.lerobot.feature_statistics import (
     QUANTILES,
     Total,
-    of_column,
-    of_images,
-    sampled_frames,
+    column_statistics,
+    image_statistics,
+    sample_frames,
 )
 from tfds_files.png import encode_png
 
@@ -34,7 +34,7 @@ IMAGES = [
 def test_statistics_of_columns_are_exact(name):
     column = COLUMNS[name]
     rows = column.reshape(-1, column.shape[-1] if column.ndim > 1 else 1).astype(float)
-    actual = of_column(column)
+    actual = column_statistics(column)
     for kind, expected in (
         ("min", rows.min(0)),
         ("max", rows.max(0)),
@@ -50,14 +50,14 @@ def test_statistics_of_columns_are_exact(name):
 
 
 def test_nan_spoils_the_statistics_of_its_own_element_only():
-    actual = of_column(np.array([[1, np.nan], [3, 2]]))
+    actual = column_statistics(np.array([[1, np.nan], [3, 2]]))
     assert actual["min"][0] == 1
     assert np.isnan([actual[name][1] for name in ("min", "max", "mean", "std")]).all()
 
 
 @pytest.mark.parametrize("images", IMAGES)
 def test_statistics_of_images_are_those_of_their_pixels(images):
-    actual = of_images(images)
+    actual = image_statistics(images)
     step = 2 if images.shape[1] > 300 else 1
     pixels = images[:, ::step, ::step].reshape(-1, 3) / 255
     assert actual["mean"].shape == (3, 1, 1)
@@ -67,12 +67,12 @@ def test_statistics_of_images_are_those_of_their_pixels(images):
         expected = np.quantile(pixels, share, 0, method="inverted_cdf")
         np.testing.assert_allclose(actual[name].reshape(-1), expected, err_msg=name)
     assert actual["count"].tolist() == [len(images)]
-    deep = of_images(images[..., :1].astype(np.uint16) * 100)
+    deep = image_statistics(images[..., :1].astype(np.uint16) * 100)
     np.testing.assert_allclose(deep["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
     depths = np.linspace(0.5, 9, 256).astype(np.float32)  # Of codes.
     codes = images[..., :1]
-    of_codes = of_images(codes.astype(np.uint16), depths)
-    for name, value in of_images(depths[codes]).items():
+    of_codes = image_statistics(codes.astype(np.uint16), depths)
+    for name, value in image_statistics(depths[codes]).items():
         np.testing.assert_allclose(of_codes[name], value, rtol=1e-6, err_msg=name)
 
 
@@ -80,9 +80,9 @@ def test_totals_are_the_statistics_of_all_rows():
     total, before = Total(), None
     parts = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
     for part in parts:
-        total.add({"state": of_column(part)}, {"state": part})
+        total.add({"state": column_statistics(part)}, {"state": part})
         before = before or copy.deepcopy(total)
-    actual, direct = total.features["state"], of_column(COLUMNS["state"])
+    actual, direct = total.features["state"], column_statistics(COLUMNS["state"])
     for name in ("min", "max", "mean", "std", "count"):
         np.testing.assert_allclose(actual[name], direct[name])
     for name, share in QUANTILES.items():
@@ -92,7 +92,7 @@ def test_totals_are_the_statistics_of_all_rows():
     again = Total(total.features)
     assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
     for part in parts:
-        again.add_quantiles({"state": of_column(part)}, {"state": part})
+        again.add_quantiles({"state": column_statistics(part)}, {"state": part})
     np.testing.assert_array_equal(again.features["state"]["q90"], actual["q90"])
 
 
@@ -103,7 +103,7 @@ def test_quantiles_of_many_rows_are_exact_in_any_division():
     columns += [np.where(rng.random(50_000) < 0.2, np.inf, 1), np.arange(50_000) // 20_000]
     rows, total = np.stack(columns, axis=1), Total()
     for part in np.split(rows, 50):
-        total.add({"state": of_column(part)}, {"state": part})
+        total.add({"state": column_statistics(part)}, {"state": part})
     actual, second = (copy.deepcopy(total).selections()["state"] for _ in range(2))
     for number, part in enumerate(np.split(rows, 20)):
         (actual if number % 3 else second).add(part)
@@ -121,7 +121,7 @@ def test_image_quantiles_are_those_of_all_pixels():
     dark, bright = (np.linspace(a, a + 50, 2500).astype(np.uint8) for a in (0, 200))
     total = Total()
     for pixels, number in ((dark, 8), (bright, 2)):
-        total.add({"top": of_images([pixels.reshape(50, 50, 1)] * number)}, {})
+        total.add({"top": image_statistics([pixels.reshape(50, 50, 1)] * number)}, {})
     pixels = np.concatenate([dark] * 8 + [bright] * 2) / 255
     actual = total.features["top"]
     assert actual["q99"].shape == (1, 1, 1)
@@ -163,14 +163,14 @@ def test_statistics_are_those_that_lerobot_computes(tmp_path):
     (tmp_path / "paths.json").write_text(json.dumps(paths))
     theirs = foreign_readers.run("lerobot", _LEROBOT, tmp_path)
     for length, frames in theirs["sampled"].items():
-        assert sampled_frames(int(length)) == frames
-    ours = {name: of_column(column) for name, column in COLUMNS.items()}
+        assert sample_frames(int(length)) == frames
+    ours = {name: column_statistics(column) for name, column in COLUMNS.items()}
     for name, images in zip(paths, IMAGES):
-        ours[name] = of_images(images[sampled_frames(len(images))])
+        ours[name] = image_statistics(images[sample_frames(len(images))])
     total = Total()
     for part in (slice(0, 20), slice(20, 57)):
         names = [name for name in COLUMNS if name != "single"]
-        total.add({name: of_column(COLUMNS[name][part]) for name in names}, {})
+        total.add({name: column_statistics(COLUMNS[name][part]) for name in names}, {})
     for actual, expected in ((ours, theirs["one"]), (total.features, theirs["all"])):
         assert actual.keys() == expected.keys()
         for name, kinds in expected.items():

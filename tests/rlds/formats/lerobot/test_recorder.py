@@ -21,7 +21,7 @@ import envlogger
 import rlds.sources
 from envlogger import Video
 from rlds.editing import Delete
-from rlds.formats.lerobot.recorder import recordings_in
+from rlds.formats.lerobot.recorder import find_recordings
 from rlds.recording import LeRobotBackendWriter, recover
 from rlds_ecosystem.model.errors import StorageError, UnsupportedTypeError
 
@@ -338,7 +338,7 @@ def test_a_kill_costs_the_running_episode(tmp_path, wait):
     check(path, [*range(number)], ["pick"] * number)
     done = recover(path, tmp_path / "mended")
     assert number <= done.num_episodes <= number + 1
-    is_left = bool(recordings_in(path))
+    is_left = bool(find_recordings(path))
     with (
         pytest.warns(UserWarning, match="unfinished episodes of an earlier process")
         if is_left
