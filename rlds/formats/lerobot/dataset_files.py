@@ -42,9 +42,9 @@ __all__ = [
     "PATHS",
     "DatasetFiles",
     "DatasetState",
+    "EpisodeBatch",
     "Frames",
     "NewEpisode",
-    "StagedEpisodes",
     "Version",
     "check_is_below",
     "write_below",
@@ -129,7 +129,7 @@ class NewEpisode:
 
 
 @dataclasses.dataclass(frozen=True)
-class StagedEpisodes:
+class EpisodeBatch:
     """Consecutive episodes of a staged dataset, which are copied unchanged (3.0).
 
     Attributes:
@@ -335,7 +335,7 @@ class DatasetFiles(abc.ABC):
         `add` writes frames, and a planner for data files, by the name "".
         """
 
-    def add_stored(self, stored: StagedEpisodes, task_columns: Sequence[str]) -> None:
+    def add_stored(self, stored: EpisodeBatch, task_columns: Sequence[str]) -> None:
         """Writes staged episodes (3.0).
 
         Args:
@@ -457,7 +457,7 @@ class _Files30(DatasetFiles):
         return {"": self._data, **self._videos}
 
     @override
-    def add_stored(self, stored: StagedEpisodes, task_columns: Sequence[str]) -> None:
+    def add_stored(self, stored: EpisodeBatch, task_columns: Sequence[str]) -> None:
         arrow, episodes = import_extra("pyarrow"), stored.entries
         columns = dict(zip(stored.table.column_names, stored.table.columns))
         numeric = [field.name for field in self._schema if is_numeric(field.type)]

@@ -27,7 +27,7 @@ import rlds
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.columns import decode_values, find_contradiction
 from rlds.formats.lerobot.data_files import PATH, DataFiles
-from rlds.formats.lerobot.dataset_files import NewEpisode, StagedEpisodes
+from rlds.formats.lerobot.dataset_files import EpisodeBatch, NewEpisode
 from rlds.formats.lerobot.episode_table import EpisodeMetadata, EpisodeRow
 from rlds.formats.lerobot.feature_statistics import read_statistics
 from rlds.formats.lerobot.language import (
@@ -569,7 +569,7 @@ class LeRobotSource(Source):
             {name: data for name, data in stored.extras.items() if data},
         )
 
-    def stored_episodes(self, split: str, indices: range) -> Iterator[StagedEpisodes]:
+    def stored_episodes(self, split: str, indices: range) -> Iterator[EpisodeBatch]:
         """Yields batches of stored episodes of a staged dataset (3.0).
 
         Args:
@@ -589,7 +589,7 @@ class LeRobotSource(Source):
                 extras = [{n: d for n, d in self._extra_files(row).items() if d} for row in rows]
                 first = self._table.row(positions[begin])
                 stored = self._data.read_stored_rows(first, lengths[begin:end])
-                yield StagedEpisodes(stored, table.slice(begin, end - begin), self.texts, extras)
+                yield EpisodeBatch(stored, table.slice(begin, end - begin), self.texts, extras)
 
     @property
     def _numeric_columns(self) -> list[str]:
