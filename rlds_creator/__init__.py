@@ -1,18 +1,18 @@
-"""People play environments in the browser, and what they did becomes a dataset.
+"""People play environments in the browser, and their episodes become a dataset.
 
     rlds create recordings     serves the pages on which people play, replay, tag and download
     rlds view data/walker2d    serves the page that replays episodes, of data in any format
 
-The parts, each of which knows only those above it:
+The packages; each one imports only the ones above it:
 
-    model           what there is: studies, environments, people, episodes, tags
-    recorded        names of what is recorded with steps and episodes
-    environments    what can be played, and how keys become actions
+    model           records: studies, environments, people, episodes, tags
+    recorded        names of recorded fields
+    environments    supported environments, and the key maps that select actions
     worker          the process of a player: steps, renders and records an environment
     viewing         episodes of recordings and datasets, step by step
     exporting       downloads: recordings and their tags as a log, a dataset, or another format
     store           studies, people, episodes and tags in a database
-    server          pages, the interface they call, and who may do what
+    server          pages, the HTTP interface that they call, and permissions
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

@@ -6,12 +6,12 @@ A header of 36 bytes, little-endian, then the action as JSON, then the picture:
     0       u8    1, the version
     1       u8    codec of the picture: 1 JPEG, 2 WebP, 3 PNG
     2       u16   flags: 1 first step, 2 last step, 4 no new step (a camera or a quality changed)
-    4       u32   number of the frame, counted from the start of the worker
-    8       u32   step of the episode that it shows
-    12      u32   number of the last input that had come when it was made
+    4       u32   index of the frame since the start of the worker
+    8       u32   index of the step in the episode
+    12      u32   index of the last input before the picture was drawn
     16      f32   reward of the step
     20      f32   sum of the rewards so far
-    24      f64   when it was made, in seconds since 1970
+    24      f64   time at which it was drawn, in seconds since 1970
     32      u16   length of the action
     34      u16   0
 
@@ -23,12 +23,12 @@ from __future__ import annotations
 import dataclasses
 import struct
 
-__all__ = ["CODECS", "Frame", "number_of"]
+__all__ = ["CODECS", "Frame", "read_index"]
 
 CODECS = {"jpeg": 1, "webp": 2, "png": 3}
 _VERSION = 1
 _HEADER = struct.Struct("<BBHIIIffdHH")
-_NUMBER = struct.Struct("<4xI")
+_INDEX = struct.Struct("<4xI")
 _FIRST, _LAST, _REDRAWN = 1, 2, 4
 
 
@@ -37,25 +37,25 @@ class Frame:
     """A picture of a step.
 
     Attributes:
-      number: The number of the frame, counted from the start of the worker.
-      step: The step of the episode that it shows, from 0 on.
+      index: The index of the frame since the start of the worker.
+      step: The index of the step in the episode.
       picture: An image file.
-      codec: Its format, one of `CODECS`.
+      codec: The format of the picture, one of `CODECS`.
       action: The action that led to the step, as JSON; empty for the first step.
       reward: The reward of the step.
-      total_reward: The sum of the rewards so far.
-      applied_input: The number of the last input that had come when it was made.
-      time: When it was made, in seconds since 1970.
+      total_reward: The sum of the rewards up to the step.
+      applied_input: The index of the last input before the picture was drawn.
+      time: The time at which it was drawn, in seconds since 1970.
       is_first: Whether it is the first step of an episode.
-      is_last: Whether it is the last one.
-      is_redrawn: Whether it shows a step again, after a camera or a quality changed.
+      is_last: Whether it is the last step of an episode.
+      is_redrawn: Whether it shows the same step again, with another camera or quality.
 
     >>> frame = Frame(number=7, step=0, picture=b"...", codec="png", is_first=True)
     >>> Frame.decode(frame.encode()) == frame
     True
     """
 
-    number: int
+    index: int
     step: int
     picture: bytes
     codec: str
@@ -76,7 +76,7 @@ class Frame:
             _VERSION,
             CODECS[self.codec],
             flags,
-            self.number & 0xFFFFFFFF,
+            self.index & 0xFFFFFFFF,
             self.step & 0xFFFFFFFF,
             self.applied_input & 0xFFFFFFFF,
             self.reward,
@@ -92,19 +92,19 @@ class Frame:
         """Returns the frame of a message.
 
         Raises:
-          ValueError: It is none.
+          ValueError: The message is not a frame.
         """
         try:
-            version, codec, flags, *numbers, size, _ = _HEADER.unpack_from(message)
-            number, step, applied, reward, total, time = numbers
-            codec = {number: name for name, number in CODECS.items()}[codec]
+            version, codec, flags, *fields, size, _ = _HEADER.unpack_from(message)
+            index, step, applied, reward, total, time = fields
+            codec = {code: name for name, code in CODECS.items()}[codec]
         except (struct.error, KeyError):
             raise ValueError("not a frame message") from None
         end = _HEADER.size + size
         if version != _VERSION or len(message) < end:
             raise ValueError("not a frame message")
         return cls(
-            number=number,
+            index=index,
             step=step,
             picture=message[end:],
             codec=codec,
@@ -119,11 +119,11 @@ class Frame:
         )
 
 
-def number_of(message: bytes) -> int:
-    """Returns the number of the frame of a message, without reading the rest.
+def read_index(message: bytes) -> int:
+    """Returns the index of the frame of a message, without decoding the rest.
 
-    >>> number_of(Frame(number=7, step=0, picture=b"...", codec="png").encode())
+    >>> read_index(Frame(index=7, step=0, picture=b"...", codec="png").encode())
     7
     """
-    number: int = _NUMBER.unpack_from(message)[0]
-    return number
+    index: int = _INDEX.unpack_from(message)[0]
+    return index

@@ -1,7 +1,7 @@
 """Identifiers and tokens: names that nobody can guess.
 
-What is in an identifier is safe in an address and as the name of a directory. Free text, such as
-the name of a study, never becomes part of a path.
+An identifier is safe in a URL and as the name of a directory. Free text, such as
+the name of a study, is never used in a path.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 
 
 def new_identifier() -> str:
-    """Returns an identifier that there has never been, with 96 bits of chance in it."""
+    """Returns a new random identifier of 96 bits."""
     return secrets.token_hex(12)
 
 
 def is_identifier(text: str) -> bool:
-    """Whether a text may be an identifier: up to 64 letters, digits, `_` and `-`, no `-` first.
+    """True if a text is an identifier: up to 64 letters, digits, `_` and `-`, no `-` first.
 
     >>> is_identifier("q7Xb-2_"), is_identifier("../salt"), is_identifier("-rf"), is_identifier("")
     (True, False, False, False)
@@ -37,10 +37,10 @@ def is_identifier(text: str) -> bool:
 
 
 def check_identifier(text: str) -> str:
-    """Returns an identifier as it is; call this where one becomes part of a path.
+    """Returns an identifier unchanged; call this before it is used in a path.
 
     Raises:
-      ValueError: It cannot be one.
+      ValueError: The text is not an identifier.
     """
     if not is_identifier(text):
         raise ValueError(f"{text[:80]!r} is not an identifier")
@@ -48,5 +48,5 @@ def check_identifier(text: str) -> str:
 
 
 def hash_token(token: str) -> str:
-    """Returns what is stored of a token: who reads the database cannot use it."""
+    """Returns the hash of a token, which is stored: it does not let its readers log in."""
     return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()

@@ -1,7 +1,7 @@
-"""Labels of recordings: the layers that there are, and rows of earlier releases.
+"""Labels of recordings: their layers and rows, and the conversion of earlier releases.
 
-Tags are layers of flags, of which an episode has one for all people. The layers `verdict` and
-`success` are choices, of which the last one counts. The layer `note` has the notes.
+A tag is a layer of flags, shared by all annotators. The layers `verdict` and `success` are choices;
+the last choice is valid. The layer `note` has the notes.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from rlds_creator.identifiers import new_identifier
 from rlds_creator.model import EpisodeState, LabelRow
 
 __all__ = [
-    "JUDGED",
     "NOTE",
-    "PLAY",
+    "PLAY_TOOL",
     "SUCCESS",
     "TOOL",
     "VERDICT",
-    "holding",
+    "VERDICT_STATES",
+    "convert_verdicts",
+    "current_labels",
     "label_row",
-    "layer_of",
-    "retraction_of",
-    "rows_of_verdicts",
+    "layer_name",
+    "retraction_row",
 ]
 
 VERDICT, SUCCESS, NOTE = "verdict", "success", "note"
 # The tools that set labels: the pages of episodes, and the verdict of players.
-TOOL, PLAY = "rlds create", "rlds create: play"
-# What people say that episodes are.
-JUDGED = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
+TOOL, PLAY_TOOL = "rlds create", "rlds create: play"
+# The states of episodes that a verdict sets.
+VERDICT_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 
 
 def label_row(layer: str, value: bool | str, **more: Any) -> LabelRow:
-    """Returns a new row: a tag if the value is True, else a note, or a choice.
+    """Returns a new row: a tag if the value is True, else a note or a choice.
 
     Args:
       layer: The layer.
@@ -50,12 +50,12 @@ def label_row(layer: str, value: bool | str, **more: Any) -> LabelRow:
     return LabelRow(layer=layer, type=kind, value=value, **attributes)
 
 
-def layer_of(row: LabelRow) -> str:
-    """Returns the name of the layer in `rlds.labels`, which has letters, digits and `_` only.
+def layer_name(row: LabelRow) -> str:
+    """Returns the name of the layer in `rlds.labels`: letters, digits and `_` only.
 
-    >>> layer_of(LabelRow(id="a", layer="fall", type="flag"))
+    >>> layer_name(LabelRow(id="a", layer="fall", type="flag"))
     'fall'
-    >>> layer_of(LabelRow(id="a", layer="Left/right?", type="flag"))
+    >>> layer_name(LabelRow(id="a", layer="Left/right?", type="flag"))
     'left_right_267c14'
     """
     if row.type != "flag":
@@ -67,8 +67,8 @@ def layer_of(row: LabelRow) -> str:
     return f"{name}_{hashlib.sha256(row.layer.encode()).hexdigest()[:6]}"
 
 
-def holding(rows: Iterable[LabelRow]) -> list[LabelRow]:
-    """Returns the labels that hold of the rows of an episode, in the order of their rows."""
+def current_labels(rows: Iterable[LabelRow]) -> list[LabelRow]:
+    """Returns the current labels of an episode, given all of its rows."""
     last: dict[tuple[Any, ...], LabelRow] = {}
     for row in rows:
         last.pop(row.target, None)
@@ -76,36 +76,37 @@ def holding(rows: Iterable[LabelRow]) -> list[LabelRow]:
     return [row for row in last.values() if row.retracts is None]
 
 
-def retraction_of(row: LabelRow, by: str, at: float) -> LabelRow:
-    """Returns the row by which somebody takes a label back, which may be that of another."""
+def retraction_row(row: LabelRow, by: str, time: float) -> LabelRow:
+    """Returns the row by which a person retracts a label, their own or another annotator's."""
     tool = f"{TOOL}, by {by}" if by not in ("", row.annotator) else TOOL
-    changes = {"id": new_identifier(), "value": None, "retracts": row.id, "at": at, "tool": tool}
+    changes = {"id": new_identifier(), "value": None, "retracts": row.id, "at": time, "tool": tool}
     return msgspec.structs.replace(row, **changes)
 
 
-def rows_of_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[LabelRow]:
-    """Yields the rows that verdicts of earlier releases are.
+def convert_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[LabelRow]:
+    """Yields the label rows of verdicts of earlier releases.
 
     Args:
-      verdicts: The verdicts, the first ones first: answers to two questions, by one person.
-      player: The player, whose verdict comes first if there is one of them.
+      verdicts: The verdicts by time; each one has an author, a state and a success.
+      player: The player; only the first verdict can be their own.
     """
-    words: dict[str, list[LabelRow]] = {VERDICT: [], SUCCESS: []}
-    before: dict[str, str | None] = {}
-    for number, one in enumerate(verdicts):
+    rows: dict[str, list[LabelRow]] = {VERDICT: [], SUCCESS: []}
+    previous: dict[str, str | None] = {}
+    for index, verdict in enumerate(verdicts):
+        author, time = verdict.author, verdict.created
         values = {
-            VERDICT: one.state if one.state in JUDGED else None,
-            SUCCESS: {None: None, True: "yes", False: "no"}[one.success],
+            VERDICT: verdict.state if verdict.state in VERDICT_STATES else None,
+            SUCCESS: {None: None, True: "yes", False: "no"}[verdict.success],
         }
-        # An answer to one question repeats the stored answer to the other one.
-        answered = [layer for layer in values if values[layer] != before.get(layer)] or [VERDICT]
-        for layer in answered:
-            if (value := values[layer]) is None:  # No word counted any more.
-                yield from (retraction_of(r, one.author, one.created) for r in words.pop(layer))
-                words[layer] = []
+        # A verdict that changes one layer repeats the stored value of the other layer.
+        changed = [layer for layer in values if values[layer] != previous.get(layer)]
+        for layer in changed or [VERDICT]:
+            if (value := values[layer]) is None:  # All earlier values became invalid.
+                yield from (retraction_row(row, author, time) for row in rows[layer])
+                rows[layer] = []
             else:
-                tool = PLAY if number == 0 and one.author == player else TOOL
-                facts = {"annotator": one.author, "at": one.created, "tool": tool}
-                words[layer].append(label_row(layer, str(value), **facts))
-                yield words[layer][-1]
-        before = values
+                tool = PLAY_TOOL if index == 0 and author == player else TOOL
+                row = label_row(layer, str(value), annotator=author, at=time, tool=tool)
+                rows[layer].append(row)
+                yield row
+        previous = values

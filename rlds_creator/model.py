@@ -1,8 +1,7 @@
 """The data model: studies and their environments, people, episodes, tags.
 
-These are the types in which the store, the server and the pages speak of things; the pages get them
-as JSON, with these names. Identifiers are made by the server: nobody can guess them. Times are
-seconds since 1970.
+The store, the server and the pages share these types; the pages get them as JSON, with these names.
+The server assigns identifiers, which nobody can guess. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     """A person.
 
     Attributes:
-      id: Made by the server.
-      name: Shown to others.
+      id: Assigned by the server.
+      name: The name that other people see.
       role: Their role.
-      created: When they came.
-      is_disabled: Whether they may do nothing any more; what they did stays.
-      study: The study that a participant entered for, the only one that they see; "" for all.
+      created: The time at which they joined.
+      is_disabled: Whether they have no permissions any more; their episodes and labels stay.
+      study: The only study that a participant sees, from their invite; "" for all.
     """
 
     id: Identifier
@@ -79,17 +78,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """An environment of a study.
 
     Attributes:
-      id: Made by the server when the study is saved; stays when the study is edited.
-      name: Shown to players.
-      family: The name of the entry point that makes it, see `rlds_creator.environments`.
+      id: Assigned by the server when the study is saved; edits keep it.
+      name: The name that players see.
+      family: The name of the family in `rlds_creator.environments` that creates it.
       options: The arguments of the family, in the types of JSON.
-      instructions: Shown beside the picture, as plain text.
-      mode: Step for each input, or in real time.
+      instructions: The text next to the picture, as plain text.
+      mode: A step for each input, or steps in real time.
       fps: Steps per second in real time.
       max_episode_steps: The number of steps after which an episode is truncated.
-      seed: Of the first episode of each player; the later ones follow. None draws one.
-      interpreter: The Python that runs it: a name in the settings of the server; "" for its own.
-      keys: Actions of keys, by their physical codes, in place of those of the family.
+      seed: The seed of the first episode of each player, counted up from there; None draws one.
+      interpreter: The name of a Python in the settings of the server; "" for the server's own.
+      keys: Actions of keys, by their physical codes, instead of those of the family.
       video: The video encoding of fields of the observation, by field; see
         `envlogger.Video.called`.
       quota: The maximum number of completed episodes of all people; None for no limit.
@@ -120,7 +119,7 @@ class Assignment(enum.StrEnum):
 
 
 class StudyState(enum.StrEnum):
-    """Whether participants can play: not before it is enabled, nor while it is disabled."""
+    """The state of a study. Participants can play only in ENABLED studies."""
 
     DRAFT = "draft"
     ENABLED = "enabled"
@@ -131,8 +130,8 @@ class StudyTag(msgspec.Struct, frozen=True, kw_only=True):
     """A tag that annotators of a study use.
 
     Attributes:
-      name: Its name; the field in the data is `tag:<name>`.
-      key: Its shortcut, the physical code of a key; "" for none.
+      name: The name; the field in the data is `tag:<name>`.
+      key: The physical code of its shortcut key; "" for none.
       description: When to use it.
     """
 
@@ -145,22 +144,22 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     """A study: the environments, instructions and quotas of a data collection.
 
     Attributes:
-      id: Made by the server.
-      name: Shown to all.
-      description: For those who run it.
-      instructions: For those who play, as plain text.
-      state: Whether it can be played.
+      id: Assigned by the server.
+      name: The name that everybody sees.
+      description: The text for the people who run it.
+      instructions: The text for players, as plain text.
+      state: Its state; participants play enabled studies only.
       environments: The environments to play.
       assignment: The assignment of environments to episodes.
       quota: The maximum number of completed episodes per person; None for no limit.
       total_quota: The maximum number of completed episodes of all people; None for no limit.
-      practice: The number of practice episodes of a person at first, which are no data.
+      practice: The number of practice episodes of each person at first, which are not data.
       consent: The text that people agree to before their first episode; "" for none.
-      labels: The tags that its annotators use.
-      creator: The identifier of the person who made it.
+      labels: The tags of its annotators.
+      creator: The identifier of the person who created it.
       created: The time of its creation.
-      version: Counts the edits. An edit says which version it is of, and is refused if there is a
-        later one.
+      version: The number of edits. An edit names the version that it changes, and is refused if a
+        later version exists.
     """
 
     id: NewIdentifier = ""
@@ -183,10 +182,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 class EpisodeState(enum.StrEnum):
     """The state of an episode.
 
-    PLAYING while it goes on, ENDED until the player has said what it is worth. COMPLETED ones are
-    good, CANCELLED ones are not but may be of use, REJECTED ones were a mistake. ABANDONED ones
-    were left by the player, or cut short when the server stopped; of FAILED ones the environment
-    broke.
+    PLAYING: it is running. ENDED: the verdict of the player is missing. COMPLETED: good data.
+    CANCELLED: not good, but of possible use. REJECTED: a mistake. ABANDONED: the player left, or
+    the server stopped. FAILED: the environment raised an error.
     """
 
     PLAYING = "playing"
@@ -199,27 +197,27 @@ class EpisodeState(enum.StrEnum):
 
 
 class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode that was played; its steps are in a log of its own.
+    """An episode of a player; its steps are in a log of its own.
 
     Attributes:
-      id: Made by the worker; also the name of the directory of its log.
+      id: Assigned by the worker; also the name of the directory of its log.
       study: The identifier of the study.
       environment: The identifier of the environment in the study.
-      session: The identifier of the visit.
+      session: The identifier of the session: one visit to the page.
       person: The identifier of the player.
-      number: Its number in the visit, from 0 on.
+      number: The index of the episode in the session.
       state: Its state.
       reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
         server was killed, or "".
-      success: The success, as the player judges it; None if unknown.
-      num_steps: The number of its steps, with the one of the reset.
+      success: The success in the judgment of the player; None if unknown.
+      num_steps: The number of its steps, with that of the reset.
       total_reward: The sum of the rewards.
-      started: When its first step was recorded.
-      seconds: Its duration.
+      started: The time of its first step.
+      seconds: Its duration in seconds.
       notes: The notes of annotators.
-      version: Counts the edits of the notes.
-      is_practice: Whether it is practice, and no data.
-      labels: The names of all tags that it has, in order; of the episode, and of steps.
+      version: The number of edits of the notes.
+      is_practice: Whether it is practice, which is not data.
+      labels: The names of all tags of the episode and of its steps, sorted.
       error: The error message, for FAILED ones.
     """
 
@@ -244,19 +242,19 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of labels of an episode, as `rlds.labels` has them; see `rlds_creator.labelling`.
+    """A row of the labels of an episode, see `rlds_creator.labelling` and `rlds.labels`.
 
     Attributes:
-      id: Made by the server.
-      layer: The tag of a flag; or "verdict", "success", "note".
+      id: Assigned by the server.
+      layer: The name of a tag; or "verdict", "success", "note".
       type: The type of the value.
       value: The value; None in a retraction.
       begin: The first step; None for the episode as a whole.
       end: The step after the last one.
       annotator: The identifier of a person; in files, their pseudonym.
-      at: When.
-      tool: With what.
-      retracts: The label that this row takes back.
+      at: The time at which it was set.
+      tool: The page with which it was set.
+      retracts: The identifier of the label that this row retracts.
     """
 
     id: Identifier
@@ -281,7 +279,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       text: The text that they agreed to.
-      created: When.
+      created: The time at which they agreed.
     """
 
     text: Text
@@ -299,17 +297,17 @@ class ExportState(enum.StrEnum):
 
 
 class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A download that is made, or was.
+    """A download: requested, running or finished.
 
     Attributes:
-      id: Made by the server.
-      person: Who asked for it.
+      id: Assigned by the server.
+      person: The person who requested it.
       request: The request, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
       state: Its progress.
-      progress: From 0 to 1.
-      num_bytes: The size of the ZIP file, when it is done.
+      progress: The share that is done, from 0 to 1.
+      num_bytes: The size of the ZIP file; 0 until it is done.
       error: The error message.
-      created: When it was requested.
+      created: The time of the request.
     """
 
     id: Identifier
@@ -323,13 +321,13 @@ class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(*classes: type[msgspec.Struct]) -> None:
-    """Has msgspec look at the fields of classes, and of those in them.
+    """Makes msgspec inspect the fields of classes and of the classes nested in them.
 
-    Otherwise it does so when the first record is read, and the process crashes if two threads are
-    the first. Call it where records are defined that threads read.
+    Otherwise msgspec does so when the first record is read; if two threads do that at the same
+    time, the process crashes. Call it next to the definition of records that threads read.
     """
-    for each in classes:
-        msgspec.json.Decoder(each)
+    for record_class in classes:
+        msgspec.json.Decoder(record_class)
 
 
 prepare(Person, Study, EpisodeRecord, LabelRow, Consent, ExportRecord)

@@ -1,6 +1,6 @@
-"""Names of what is recorded beside what the environment gives.
+"""Names of the fields that RLDS Creator records in addition to the data of the environment.
 
-Others read recordings by these names, so none of them may change. `docs/creator.md` describes them.
+Readers of recordings depend on these names: never change them. `docs/creator.md` describes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "TIME",
 ]
 
-# In the custom data of steps.
+# Fields of the custom data of steps.
 IMAGE = "image"
 KEYS = "keys"
 INFO = "info"
@@ -31,7 +31,7 @@ CAMERA = "camera"
 QUALITY = "quality"
 STEP_FIELDS = (IMAGE, KEYS, INFO, INPUTS, TIME, FPS, CAMERA, QUALITY)
 
-# In the metadata of episodes.
+# Fields of the metadata of episodes.
 STUDY_ID = "rlds_creator:study_id"
 ENVIRONMENT_ID = "rlds_creator:env_id"
 ENVIRONMENT = "rlds_creator:environment"

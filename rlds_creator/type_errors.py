@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["in_words"]
+__all__ = ["explain"]
 
-_PLACE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", re.DOTALL)
-_OF_OBJECT = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+_WITH_PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", re.DOTALL)
+_FIELD_PROBLEM = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 _TYPES = {
     "str": "text",
     "int": "a whole number",
@@ -18,7 +18,7 @@ _TYPES = {
     "object": "an object",
 }
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
-_CHANGES = (
+_REPLACEMENTS = (
     (r"`([^`]*)`", lambda match: " or ".join(_TYPES.get(x, x) for x in match[1].split(" | "))),
     (r"of length >= 1$", lambda _: "that is not empty"),
     (
@@ -32,20 +32,20 @@ _CHANGES = (
 )
 
 
-def in_words(error: Exception) -> str:
+def explain(error: Exception) -> str:
     """Returns a readable message of an error of msgspec: the field, and the expected type.
 
-    >>> in_words(ValueError("Expected `str` of length >= 1 - at `$.name`"))
+    >>> explain(ValueError("Expected `str` of length >= 1 - at `$.name`"))
     'name: expected text that is not empty.'
-    >>> in_words(ValueError("Object missing required field `type`"))
+    >>> explain(ValueError("Object missing required field `type`"))
     'type: is missing.'
     """
-    match = _PLACE.fullmatch(str(error))
+    match = _WITH_PATH.fullmatch(str(error))
     assert match is not None
     problem, field_path = match[1], match[2] or ""
-    if of_object := _OF_OBJECT.fullmatch(problem):
-        field_path = ".".join(filter(None, [field_path, of_object[2]]))
-        problem = "is missing" if of_object[1].startswith("missing") else "unknown field"
-    for pattern, words in _CHANGES:
-        problem = re.sub(pattern, words, problem)
+    if field_problem := _FIELD_PROBLEM.fullmatch(problem):
+        field_path = ".".join(filter(None, [field_path, field_problem[2]]))
+        problem = "is missing" if field_problem[1].startswith("missing") else "unknown field"
+    for pattern, replacement in _REPLACEMENTS:
+        problem = re.sub(pattern, replacement, problem)
     return f"{field_path}: {problem}." if field_path else f"The request: {problem}."

@@ -86,7 +86,7 @@ def command(
     if archive and not output.endswith(".zip"):
         output += ".zip"
     try:
-        episodes, left_out = _chosen(recordings, study, environment, states, practice)
+        episodes, left_out = _select_episodes(recordings, study, environment, states, practice)
         title = name or episodes[0].annotations.study.name or os.path.splitext(output)[0]
         with show_progress(wants_progress()) as bars:
             bar = bars.add_task("Exporting", total=100)
@@ -108,7 +108,7 @@ def command(
     return dataclasses.replace(exported, left_out=left_out)
 
 
-def _chosen(
+def _select_episodes(
     recordings: str,
     study: str | None,
     environment: str | None,
@@ -144,7 +144,7 @@ def _chosen(
         else:
             left_out[state] += 1
     if not selected_logs:
-        left_out_text = ", ".join(f"{number:,} {state}" for state, number in left_out.items())
+        left_out_text = ", ".join(f"{count:,} {state}" for state, count in left_out.items())
         raise ExportError(f"no episode to export; left out: {left_out_text or 'none'}")
     episodes = [RecordedEpisode.open(directory) for directory in selected_logs]
     return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)

@@ -17,8 +17,8 @@ def serving_options(*, port: int, host: str, allowed_host: str, verbose: str) ->
 
     Args:
       port: The port by default; 0 for any free port.
-      host: The warning about serving on an address that others reach.
-      allowed_host: The use of another name, after a space; may be empty.
+      host: The warning about an address that other machines reach.
+      allowed_host: An additional sentence about host names, after a space; may be empty.
       verbose: The additional output.
     """
     options = (

@@ -24,14 +24,14 @@ from rlds_tools.command_line.printing import (
 def _login_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # Of a container, whose user has none.
+    except (KeyError, OSError):  # The user of a container may have no name.
         return ""
 
 
 @click.command(cls=Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @option("--episode N", "Episode to show first.", type=click.IntRange(0))
-@option("--split TEXT", "Show this split only, or a part of it.")
+@option("--split TEXT", "Show only this split, or a slice of it.")
 @where_option
 @option(
     "--by NAME",
@@ -82,7 +82,7 @@ def command(
         except ImportError:
             from rlds_ecosystem.files import stores
 
-            for path in paths:  # What does not exist matters more.
+            for path in paths:  # A missing path is reported first.
                 if not stores.as_path(path).exists():
                     raise FileNotFoundError(f"{path!r} does not exist.") from None
             raise
@@ -105,7 +105,7 @@ def command(
         by = "" if token else _login_name()
     with running.bound(host, port) as listener:
         address = running.address_of(listener)
-        if token and host in ("0.0.0.0", "::"):  # Others cannot call it localhost.
+        if token and host in ("0.0.0.0", "::"):  # Other machines cannot use "localhost".
             name = allowed_hosts[0] if allowed_hosts else socket.gethostname()
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"

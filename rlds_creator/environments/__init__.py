@@ -1,6 +1,6 @@
-"""Environments that people play, and how their keys become actions.
+"""Environments that people play, with the key maps that select their actions.
 
-A family makes them; `families()` lists those that are known. Only workers make any.
+`families()` lists the families that create environments. Only workers create environments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 # The group of entry points under which other distributions add families.
 ENTRY_POINTS = "rlds_creator.environments"
 
-# A family is a line here: its name, and its class.
+# The class of each built-in family by its name.
 _FAMILIES: dict[str, str] = {
     "gymnasium": "rlds_creator.environments.gymnasium_family:GymnasiumFamily",
     "atari": "rlds_creator.environments.atari:AtariFamily",
@@ -77,26 +77,26 @@ def options_of(family: Family) -> dict[str, Any]:
 
 
 def make(name: str, options: Mapping[str, Any], keys: Mapping[str, Any] | None = None) -> Playable:
-    """Makes an environment of a family.
+    """Creates an environment of a family.
 
     Args:
       name: The name of the family.
       options: The `id` of the environment, and its options, in types of JSON or as JSON text.
-      keys: The actions of keys in place of the default ones, by their physical codes.
+      keys: The actions of keys instead of the default ones, by their physical codes.
 
     Raises:
-      ValueError: There is no such environment, or an option or a key is wrong; names it.
+      ValueError: The environment does not exist, or an option or a key is wrong; names it.
       ImportError: The package of the environment is missing; the message names the package.
     """
     loaded = family(name)
     allowed = options_of(loaded)
-    given = dict(options)
-    id = given.pop("id", None)
+    arguments = dict(options)
+    id = arguments.pop("id", None)
     if id not in loaded.identifiers():
         raise ValueError(f"{name} has no environment {id!r:.100} on this server")
-    for option, value in given.items():
+    for option, value in arguments.items():
         if option not in allowed:
             raise ValueError(f"{name}: no option {option!r:.100}; {suggest_names(option, allowed)}")
         text = value if isinstance(value, str) else json.dumps(value)
-        given[option] = allowed[option].parse(text)
-    return loaded.make(id=id, keys=keys or {}, **given)
+        arguments[option] = allowed[option].parse(text)
+    return loaded.make(id=id, keys=keys or {}, **arguments)

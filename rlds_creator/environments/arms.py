@@ -1,4 +1,4 @@
-"""Arms with grippers that stay as they are until they are told otherwise."""
+"""Robot arms with grippers that stay open or closed until a key toggles them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ArmPlayable(SimulatedPlayable):
     Args:
       environment: The environment.
       keys: The key map, without the grippers.
-      distributions: The packages that make it, whose versions are recorded.
+      distributions: The packages of the environment, whose versions are recorded.
       pictures: The renderer.
       grippers: The indices of the gripper commands in an action.
       opened: The command of an open gripper; that of a closed one is its negative.
@@ -63,7 +63,7 @@ class ArmPlayable(SimulatedPlayable):
         return action
 
     def _open_grippers(self) -> None:
-        """Tells the grippers to be open, as they are when an episode begins."""
+        """Sets the command of open grippers, their state at the start of an episode."""
         self.idle_action = self.keys.idle.copy()
         self.idle_action[self._grippers] = self._opened
 
@@ -74,16 +74,16 @@ def directions(
     sticks: Mapping[str, tuple[str, int]],
     strength: float,
 ) -> dict[str, list[float]]:
-    """Returns the directions in which inputs move an action, for `key_map`.
+    """Returns the directions of inputs, the `table` of `key_map`.
 
     Args:
-      names: The names of the numbers of the action.
-      pairs: The keys that make a number lower and higher, by its name.
-      sticks: The number that a stick moves, and the direction.
-      strength: The share of its bound that a key moves a number; a stick moves it all the way.
+      names: The names of the elements of the action.
+      pairs: The keys that decrease and increase an element, by its name.
+      sticks: The element that a stick moves, and the sign of its direction.
+      strength: The share of its bound by which a key moves an element; a stick reaches the bound.
 
     Raises:
-      ValueError: The strength is not in its range.
+      ValueError: The strength is out of range.
 
     >>> directions(["x", "y"], {"x": ("KeyA", "KeyD")}, {"Axis0": ("y", -1)}, 0.5)
     {'KeyA': [-0.5, -0.0], 'KeyD': [0.5, 0.0], 'Axis0': [0, -1]}

@@ -56,12 +56,12 @@ class AtariFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
-          full_action_space: Whether to have all 18 actions, or those that the game uses.
-          sticky_actions: Whether an action goes on for another frame with a probability of 1/4.
-          frameskip: For how many frames of 1/60 second an action goes on.
-          mode: The mode of the game, where it has several.
-          difficulty: The difficulty, where it has several.
+          keys: The actions of keys instead of the default ones.
+          full_action_space: Whether all 18 actions are allowed, or only those that the game uses.
+          sticky_actions: Whether an action is repeated for a frame with a probability of 1/4.
+          frameskip: The number of frames of 1/60 second that an action lasts.
+          mode: The mode of the game, if it has several.
+          difficulty: The difficulty of the game, if it has several.
 
         Raises:
           ValueError: An option, or the action of a key, is wrong; the message names it.
@@ -82,8 +82,8 @@ class AtariFamily(Family):
         names = env.unwrapped.get_action_meanings()
         maps = key_map(
             spec_of(env),
-            table={_keys_of(name): n for n, name in enumerate(names) if name != "NOOP"},
-            meanings=[_in_words(name) for name in names],
+            table={_keys_of(name): index for index, name in enumerate(names) if name != "NOOP"},
+            meanings=[_describe(name) for name in names],
             idle=names.index("NOOP") if "NOOP" in names else None,
             overrides=keys,
         )
@@ -104,10 +104,10 @@ def _keys_of(name: str) -> str:
     return "+".join(_KEYS[word] for word in _WORD.findall(name))
 
 
-def _in_words(name: str) -> str:
-    """Returns the effect of an action in words.
+def _describe(name: str) -> str:
+    """Describes the effect of an action.
 
-    >>> _in_words("UPRIGHTFIRE"), _in_words("NOOP")
+    >>> _describe("UPRIGHTFIRE"), _describe("NOOP")
     ('up, right, fire', 'nothing')
     """
     return ", ".join(_WORD.findall(name)).lower() or "nothing"

@@ -52,7 +52,7 @@ class _World(Simulated):
     @override
     def begin(self) -> Any:
         if self.next_seed is not None:
-            # The world of an episode is that of its number and the seed.
+            # Crafter generates the world from the seed and the index of the episode.
             self.world._seed, self.next_seed = self.next_seed, None
             self.world._episode = 0
         self.info = {}
@@ -71,7 +71,7 @@ class _World(Simulated):
 
 
 class CrafterFamily(Family):
-    """Crafter: arrows move, the space bar does things to what is in front."""
+    """Crafter: arrows move, the space bar acts on the object in front."""
 
     title = "Crafter"
     requires = "crafter"
@@ -87,8 +87,8 @@ class CrafterFamily(Family):
         """See `Family`.
 
         Args:
-          id: Whether there are rewards.
-          keys: The actions of keys, in place of the default ones.
+          id: The environment, with or without rewards.
+          keys: The actions of keys instead of the default ones.
           length: The number of steps after which an episode is truncated.
           size: The side of pictures.
 

@@ -54,9 +54,8 @@ class DmControlFamily(Family):
 
         Args:
           id: The domain and the task.
-          keys: The actions of keys, in place of the default ones.
-          time_limit: After how many seconds of the simulation an episode ends; by default that of
-            the task.
+          keys: The actions of keys instead of the default ones.
+          time_limit: The duration of an episode in simulated seconds; by default that of the task.
           strength: The share of its bound by which a key moves an element of the action, from 0 to
             1; or a share for each element.
           has_pointer: Whether the first two elements of the action follow the mouse while its
@@ -82,8 +81,7 @@ class DmControlFamily(Family):
             has_pointer=has_pointer,
         )
         pictures = MuJoCoPictures(lambda: (physics.model.ptr, physics.data.ptr), width, height)
-        made_by = ["dm-control", "mujoco"]
-        return DmControlPlayable(environment, maps, made_by, pictures=pictures)
+        return DmControlPlayable(environment, maps, ["dm-control", "mujoco"], pictures=pictures)
 
     def _suite(self) -> Any:
         draw_without_display()

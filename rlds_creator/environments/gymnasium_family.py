@@ -1,4 +1,4 @@
-"""Environments of Gymnasium, with keys for any actions, and better ones for well-known games."""
+"""Environments of Gymnasium, with generated key maps, and better ones for well-known games."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "spec_of",
 ]
 
-# What Gymnasium's own environments need beside it, by the modules that they are in.
+# The packages that Gymnasium's own environments need, by the modules that define them.
 _DEPENDENCIES = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.classic_control": "pygame",
@@ -32,13 +32,13 @@ _DEPENDENCIES = {
     "gymnasium.envs.tabular": "flax",
     "gymnasium.envs.toy_text": "pygame",
 }
-# These have families of their own.
+# Environments of these modules have families of their own.
 _OTHER_FAMILIES = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
 
 _ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")
 
 # Arguments of `key_map` for well-known games, by the prefix of their identifiers. Longer prefixes
-# come first. A table is for discrete actions, or for vectors.
+# come first. A table has discrete actions, or vectors.
 _KEYS: Mapping[str, Mapping[str, Any]] = {
     "CartPole": {
         "table": {"ArrowLeft": 0, "ArrowRight": 1},
@@ -135,17 +135,17 @@ _CAR_CHOICES: Mapping[str, Any] = {
     "idle": 0,
 }
 
-# The codes of the arrow keys in tables of Gymnasium, which are those of pygame.
-_ARROW_NUMBERS = dict(enumerate(("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"), 1_073_741_903))
+# The arrow keys by their codes in tables of Gymnasium, which are those of pygame.
+_ARROW_CODES = dict(enumerate(("ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"), 1_073_741_903))
 
 
 class GymnasiumPlayable(KeyedPlayable):
     """An environment of Gymnasium.
 
     Args:
-      env: The environment, which draws `rgb_array`.
+      env: The environment, with the render mode `rgb_array`.
       keys: The key map.
-      distributions: The packages that make it, apart from Gymnasium, whose versions are recorded.
+      distributions: The packages besides Gymnasium whose versions are recorded.
       **more: See `KeyedPlayable`.
     """
 
@@ -196,7 +196,7 @@ class GymnasiumFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
+          keys: The actions of keys instead of the default ones.
           arguments: Arguments of the environment: flags, numbers and words.
           has_time_limit: Whether episodes end at the registered number of steps.
           strength: The share of its bound by which a key moves an element of the action, from 0 to
@@ -209,16 +209,16 @@ class GymnasiumFamily(Family):
         """
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
         maps = _key_map_of(id, env, keys, strength, has_pointer)
-        # What is turn by turn does not go on by itself.
-        is_by_turns = "toy_text" in type(env.unwrapped).__module__
-        return GymnasiumPlayable(env, maps, repeats=not is_by_turns)
+        # A held key does not repeat moves in turn-based games.
+        is_turn_based = "toy_text" in type(env.unwrapped).__module__
+        return GymnasiumPlayable(env, maps, repeats=not is_turn_based)
 
 
 def registered(is_wanted: Callable[[str], bool]) -> list[str]:
-    """Returns the identifiers that are registered with Gymnasium and can be made.
+    """Returns the identifiers of registered environments whose packages are installed.
 
     Args:
-      is_wanted: Tells from the name of a module whether to return its environments.
+      is_wanted: A predicate of the name of the module that defines an environment.
     """
     import gymnasium
 
@@ -235,16 +235,16 @@ def registered(is_wanted: Callable[[str], bool]) -> list[str]:
 def make_gymnasium(
     id: str, arguments: Mapping[str, Any], *, has_time_limit: bool = True, **other_arguments: Any
 ) -> Any:
-    """Makes an environment of Gymnasium that draws `rgb_array`.
+    """Creates an environment of Gymnasium with the render mode `rgb_array`.
 
     Args:
       id: The identifier of a registered environment.
-      arguments: Arguments of the environment, chosen by people on the network.
+      arguments: Arguments of the environment from users on the network; they are checked.
       has_time_limit: Whether episodes end at the registered number of steps.
-      **other_arguments: Other arguments of the environment.
+      **other_arguments: Arguments of the environment that need no check.
 
     Raises:
-      ValueError: The environment cannot be made with these arguments.
+      ValueError: The environment does not accept the arguments.
     """
     import gymnasium
 
@@ -259,7 +259,7 @@ def make_gymnasium(
     limit = {} if has_time_limit else {"max_episode_steps": -1}
     try:
         with warnings.catch_warnings():
-            # Box2D, imported where warnings are errors, would end the process.
+            # If warnings are errors, the import of Box2D ends the process.
             warnings.simplefilter("ignore")
             return gymnasium.make(
                 id,
@@ -300,14 +300,14 @@ def _key_map_of(
     elif id.startswith("LunarLander") and not is_choice:
         extra = dict(_KEYS["LunarLanderContinuous"])
     if not extra and is_choice:
-        extra = _own_arguments(env.unwrapped)
+        extra = _declared_arguments(env.unwrapped)
     if strength != 1.0:
         extra.pop("table", None)
     return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **extra)
 
 
-def _own_arguments(env: Any) -> dict[str, Any]:
-    """Returns the arguments of `key_map` that an environment itself declares for its actions."""
+def _declared_arguments(env: Any) -> dict[str, Any]:
+    """Returns the arguments of `key_map` that an environment declares for its actions."""
     arguments: dict[str, Any] = {}
     if hasattr(env, "get_action_meanings"):
         arguments["meanings"] = [str(meaning).lower() for meaning in env.get_action_meanings()]
@@ -326,10 +326,10 @@ def _own_arguments(env: Any) -> dict[str, Any]:
 
 
 def _code(key: Any) -> str | None:
-    """Returns the physical code of a key in a table of Gymnasium; None if it is not known."""
+    """Returns the physical code of a key in a table of Gymnasium; None if unknown."""
     if isinstance(key, int):
-        if key in _ARROW_NUMBERS:
-            return _ARROW_NUMBERS[key]
+        if key in _ARROW_CODES:
+            return _ARROW_CODES[key]
         key = chr(key) if 0 <= key < 128 else ""
     key = str(key)
     if len(key) == 1 and key.isascii() and key.isalnum():

@@ -1,10 +1,10 @@
-"""Key maps: the mapping of human inputs to actions, generated from an action spec.
+"""Key maps: the mapping of the inputs of a person to actions, generated from an action spec.
 
     keys = key_map(environment.action_spec(), overrides={"KeyF": "fire"}, meanings=["wait", "fire"])
     keys.controls, keys.action(Inputs({"KeyF": 1.0}, ["KeyF"]))
 
-An action that is one of several is chosen by a table of keys. Numbers are moved by keys and axes.
-Of an action with parts each part has keys of its own.
+`Choices` is for discrete actions: a table has an action for each key. `Axes` is for arrays: inputs
+change the elements. `Composite` is for dicts and tuples: each component has keys of its own.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing_extensions import override
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs, Playable, versions_of
 
-__all__ = ["WAIT", "Axes", "Choices", "KeyMap", "KeyedPlayable", "Parts", "key_map"]
+__all__ = ["WAIT", "Axes", "Choices", "Composite", "KeyMap", "KeyedPlayable", "key_map"]
 
 WAIT = "Period"
-"""The key that does nothing, so that you can wait where each step takes an input."""
+"""The key of the idle action, to wait in an environment with a step for each input."""
 
-# The value from which an axis or a trigger counts as a held key.
+# The smallest value of an axis or a trigger that counts as a held key.
 _HELD_THRESHOLD = 0.5
-# Larger bounds are ignored: many spaces use the largest number of their dtype.
+# Larger bounds are ignored: many spaces use the largest value of their dtype.
 _MAX_BOUND = 1e9
-# The controls of gamepads that stand for keys, where a table has only keys.
+# The keys that controls of gamepads stand for, if a table has only keys.
 _PAD_KEYS = {
     "Axis0-": "ArrowLeft",
     "Axis0+": "ArrowRight",
@@ -52,7 +52,7 @@ _INPUT = re.compile(
 )
 _AXIS = re.compile(r"Axis[0-9]+|Space[0-5]")
 
-# The keys that are chosen: never Escape, KeyP and Enter, which are for the page.
+# Keys for generated maps. The page uses Escape, KeyP and Enter itself.
 _PAIRS = (
     ("ArrowLeft", "ArrowRight"),
     ("ArrowDown", "ArrowUp"),
@@ -73,7 +73,7 @@ class KeyMap(abc.ABC):
 
     Attributes:
       controls: The effects of the inputs.
-      idle: The action that does nothing; None without such an action.
+      idle: The action that does nothing; None if there is none.
     """
 
     controls: Sequence[Control]
@@ -81,10 +81,10 @@ class KeyMap(abc.ABC):
 
     @abc.abstractmethod
     def action(self, inputs: Inputs) -> Any:
-        """Returns the action of inputs; None if no input belongs to it."""
+        """Returns the action of inputs; None if none of them has an action."""
 
     def describe(self, action: Any) -> str:
-        """Describes an action in words or numbers."""
+        """Describes an action as text or numbers."""
         return np.array2string(np.asarray(action), precision=2, suppress_small=True, separator=" ")
 
 
@@ -94,9 +94,9 @@ class KeyedPlayable(Playable):
     Args:
       environment: The environment.
       keys: The key map.
-      distributions: The packages that make it, whose versions are recorded.
+      distributions: The packages of the environment, whose versions are recorded.
       repeats: See `Playable`.
-      pictures: The renderer; None for its own `draw`.
+      pictures: The renderer; None for the method `draw`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class KeyedPlayable(Playable):
         return self._pictures.draw(camera, is_draft=is_draft)
 
     def draw(self) -> np.ndarray:
-        """Returns the picture of an environment that draws itself, see `render`."""
+        """Returns the picture of an environment without a `pictures` renderer; see `render`."""
         raise NotImplementedError
 
     @override
@@ -143,19 +143,19 @@ class KeyedPlayable(Playable):
 
 
 class Choices(KeyMap):
-    """An action that is one of several.
+    """The key map of a discrete action.
 
-    Of the combinations of keys that are held, the one with the most new keys is taken, so that no
-    tap is lost while other keys are held; then the one with the most keys; then the newest.
+    If several combinations of keys are held, the one with the most new keys wins, so that no tap is
+    lost while other keys are held; then the one with the most keys; then the newest.
 
     Args:
       spec: The spec of the action: a `DiscreteArray`, or a scalar `BoundedArray` of integers.
       table: The action of each key, or of a combination of keys joined by "+".
-      meanings: The effects of the actions, from the first one on.
-      idle: The action that does nothing, if there is one.
-      overrides: The actions of keys in place of those of the table, as numbers or as one of the
-        meanings; None takes the one of the table away.
-      name: The name of actions without meanings.
+      meanings: The effects of the actions, in their order.
+      idle: The action that does nothing; None if there is none.
+      overrides: The actions of keys instead of those of the table, as numbers or meanings; None
+        removes the action of the table.
+      name: The noun for actions without meanings.
 
     Raises:
       ValueError: An override is wrong.
@@ -174,15 +174,15 @@ class Choices(KeyMap):
         self._meanings, self._name = meanings, name
         self._first, self._last = int(spec.minimum), int(spec.maximum)
         actions = {_combination(keys): action for keys, action in table.items()}
-        for keys, given in (overrides or {}).items():
+        for keys, new in (overrides or {}).items():
             combination = _combination(keys)
             actions.pop(combination, None)
-            if given is not None:
-                actions[combination] = self._number(keys, given)
+            if new is not None:
+                actions[combination] = self._parse_action(keys, new)
         if idle is not None and idle not in actions.values():
             actions.setdefault(frozenset([WAIT]), idle)
         self._actions = {keys: spec.dtype.type(action) for keys, action in actions.items()}
-        self._named = frozenset[str]().union(*self._actions)
+        self._inputs = frozenset[str]().union(*self._actions)
         self.idle = None if idle is None else spec.dtype.type(idle)
         self.controls = list(self._controls())
 
@@ -192,8 +192,8 @@ class Choices(KeyMap):
         matching = [keys for keys in self._actions if keys <= held.keys()]
         if not matching:
             return None
-        new = {self._as_named(name) for name in inputs.pressed}
-        order = {name: number for number, name in enumerate(held)}
+        new = {self._table_name(name) for name in inputs.pressed}
+        order = {name: index for index, name in enumerate(held)}
 
         def rank(keys: frozenset[str]) -> tuple[int, int, int]:
             return len(keys & new), len(keys), max(order[name] for name in keys)
@@ -202,9 +202,9 @@ class Choices(KeyMap):
 
     @override
     def describe(self, action: Any) -> str:
-        number = int(action) - self._first
-        is_known = 0 <= number < len(self._meanings)
-        return self._meanings[number] if is_known else f"{self._name} {int(action)}"
+        index = int(action) - self._first
+        has_meaning = 0 <= index < len(self._meanings)
+        return self._meanings[index] if has_meaning else f"{self._name} {int(action)}"
 
     def _held(self, inputs: Inputs) -> dict[str, None]:
         """Returns the held keys, the newest last, by their names in the table."""
@@ -213,54 +213,52 @@ class Choices(KeyMap):
             if abs(value) >= _HELD_THRESHOLD:
                 if _AXIS.fullmatch(name):
                     name += "-" if value < 0 else "+"
-                held[self._as_named(name)] = None
-        for name in map(self._as_named, inputs.pressed):
+                held[self._table_name(name)] = None
+        for name in map(self._table_name, inputs.pressed):
             if name in held:
                 held[name] = held.pop(name)
         return held
 
-    def _as_named(self, name: str) -> str:
-        return name if name in self._named else _PAD_KEYS.get(name, name)
+    def _table_name(self, name: str) -> str:
+        return name if name in self._inputs else _PAD_KEYS.get(name, name)
 
-    def _number(self, keys: str, given: Any) -> int:
-        if isinstance(given, str):
+    def _parse_action(self, keys: str, action: Any) -> int:
+        if isinstance(action, str):
             meanings = [meaning.casefold() for meaning in self._meanings]
-            if given.casefold() in meanings:
-                return self._first + meanings.index(given.casefold())
-        elif type(given) is int and self._first <= given <= self._last:
-            return given
+            if action.casefold() in meanings:
+                return self._first + meanings.index(action.casefold())
+        elif type(action) is int and self._first <= action <= self._last:
+            return action
         choices = f"{self._first} to {self._last}"
         if self._meanings:
             choices += ", or " + ", ".join(map(repr, self._meanings))
-        raise ValueError(f"the key {keys!r} cannot do {given!r:.100}, only {choices}")
+        raise ValueError(f"the key {keys!r} cannot do {action!r:.100}, only {choices}")
 
     def _controls(self) -> Iterator[Control]:
         inputs: dict[int, list[str]] = {}
         for keys, action in self._actions.items():
             names = inputs.setdefault(int(action), [])
             names.append("+".join(sorted(keys)))
-            names += (
-                name for name, key in _PAD_KEYS.items() if {key} == keys and name not in self._named
-            )
+            pad_names = (name for name, key in _PAD_KEYS.items() if {key} == keys)
+            names += (name for name in pad_names if name not in self._inputs)
         for action, names in inputs.items():
             yield Control(names, self.describe(action))
 
 
 class Axes(KeyMap):
-    """An action that is an array of numbers, which inputs move away from where they are idle.
+    """The key map of an array.
 
-    Each input has a direction. The action is the sum of the directions of what is held, each by how
-    far it is held, within the bounds.
+    Each input has a direction: a vector that it adds to the idle action. The action is the sum of
+    the directions of the held inputs, each times its value, clipped to the bounds.
 
     Args:
       spec: The spec of the action.
       directions: The change of the action by a fully held input, by the names of inputs.
-      idle: The action that does nothing; by default the one within the bounds that is closest to 0.
-      names: The names of the numbers.
-      words: The effects of a lower and of a higher number, by its name.
-      overrides: The directions of inputs in place of the default ones; None removes one. A
-        direction has a number for each element of the action, or the numbers other than 0 by the
-        names or the indices of their elements.
+      idle: The action that does nothing; by default 0, clipped to the bounds.
+      names: The names of the elements.
+      words: The effects of a lower and of a higher value, by the name of the element.
+      overrides: The directions of inputs instead of the default ones; None removes one. A direction
+        is an array, or a dict of the elements other than 0 by their names or indices.
       has_pointer: Whether the first two elements follow the mouse while its button is down, or a
         finger; a single element follows it to the left and right.
 
@@ -287,19 +285,19 @@ class Axes(KeyMap):
         self._directions = {
             name: np.array(value, np.float64).ravel() for name, value in directions.items()
         }
-        for name, given in (overrides or {}).items():
+        for name, new in (overrides or {}).items():
             self._directions.pop(name, None)
             self._directions.pop(name.rstrip("+-"), None)
-            if given is not None:
-                self._directions[name] = self._direction(name, given)
+            if new is not None:
+                self._directions[name] = self._parse_direction(name, new)
         self.idle = self._cast(self._idle)
         self.controls = list(self._controls())
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        action, is_any = self._idle.copy(), inputs.is_held(WAIT)
+        action, is_active = self._idle.copy(), inputs.is_held(WAIT)
         if self._has_pointer and inputs.is_held("Pointer0"):
-            is_any = True
+            is_active = True
             across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
             least, greatest = self._least[:2], self._greatest[:2]
             pointer = np.clip([across, 1 - down], 0, 1)[: least.size]
@@ -309,9 +307,9 @@ class Axes(KeyMap):
             if name[-1] in "+-":
                 value = max(0.0, value if name[-1] == "+" else -value)
             if value:
-                is_any = True
+                is_active = True
                 action += value * direction
-        return self._cast(action) if is_any else None
+        return self._cast(action) if is_active else None
 
     def _cast(self, action: np.ndarray) -> np.ndarray:
         spec = self._spec
@@ -321,44 +319,43 @@ class Axes(KeyMap):
                 np.rint(action), max(limits.min, -_MAX_BOUND), min(limits.max, _MAX_BOUND)
             )
         result = action.reshape(spec.shape).astype(spec.dtype)
-        if isinstance(spec, specs.BoundedArray):  # The type may have rounded a bound.
+        if isinstance(spec, specs.BoundedArray):  # The cast may have rounded a bound.
             result = np.asarray(np.clip(result, spec.minimum, spec.maximum), spec.dtype)
         return result
 
-    def _direction(self, name: str, given: Any) -> np.ndarray:
+    def _parse_direction(self, name: str, values: Any) -> np.ndarray:
         if len(_combination(name)) > 1:
             raise ValueError(f"{name!r}: only single keys move numbers, as they add up")
         size = len(self._names)
-        if isinstance(given, Mapping):
-            elements = {str(element): element for element in range(size)}
-            elements |= {called: element for element, called in enumerate(self._names)}
-            if not given.keys() <= elements.keys():
+        if isinstance(values, Mapping):
+            indices = {str(index): index for index in range(size)}
+            indices |= {element: index for index, element in enumerate(self._names)}
+            if unknown := values.keys() - indices.keys():
                 raise ValueError(
-                    f"the key {name!r} cannot move {min(given.keys() - elements.keys())!r}, only "
-                    f"{', '.join(elements)}"
+                    f"the key {name!r} cannot move {min(unknown)!r}, only {', '.join(indices)}"
                 )
-            given = {elements[called]: number for called, number in given.items()}
-            given = [given.get(element, 0) for element in range(size)]
+            by_index = {indices[element]: value for element, value in values.items()}
+            values = [by_index.get(index, 0) for index in range(size)]
         try:
-            numbers = np.array(given, np.float64).ravel()
+            direction = np.array(values, np.float64).ravel()
         except (ValueError, TypeError):
-            numbers = np.array([np.nan])
-        if numbers.size != size or not (np.abs(numbers) <= _MAX_BOUND).all():
-            raise ValueError(f"the key {name!r} cannot do {given!r:.100}, only {size} numbers")
-        return numbers
+            direction = np.array([np.nan])
+        if direction.size != size or not (np.abs(direction) <= _MAX_BOUND).all():
+            raise ValueError(f"the key {name!r} cannot do {values!r:.100}, only {size} numbers")
+        return direction
 
     def _controls(self) -> Iterator[Control]:
         inputs: dict[str, list[str]] = {}
         for name, direction in self._directions.items():
-            inputs.setdefault(self._moves(name, direction), []).append(name)
+            inputs.setdefault(self._effect(name, direction), []).append(name)
         for does, names in inputs.items():
             yield Control(names, does)
         if self._has_pointer:
-            ways = zip(self._names[:2], ("left and right", "down and up"))
-            yield Control(["Pointer0"], ", ".join(f"{name} by {way}" for name, way in ways))
+            moves = zip(self._names[:2], ("left and right", "down and up"))
+            yield Control(["Pointer0"], ", ".join(f"{name} by {move}" for name, move in moves))
         yield Control([WAIT], "nothing")
 
-    def _moves(self, name: str, direction: np.ndarray) -> str:
+    def _effect(self, name: str, direction: np.ndarray) -> str:
         words = []
         for element in np.flatnonzero(direction):
             label = self._names[element]
@@ -369,47 +366,38 @@ class Axes(KeyMap):
         return ", ".join(words) or "nothing"
 
 
-class Parts(KeyMap):
-    """A key map of an action with parts; each part has its own key map.
+class Composite(KeyMap):
+    """The key map of an action with components; each component has its own key map.
 
     Args:
-      maps: The maps of the parts, by their names.
-      spec: The spec: an array, or a dict; anything else is a tuple.
+      maps: The maps of the components, by their names.
+      spec: The spec: an array, a dict, or else a tuple.
     """
 
     def __init__(self, maps: Mapping[str, KeyMap], spec: Any) -> None:
         self._maps, self._spec = maps, spec
-        self.idle = self._cast([part.idle for part in maps.values()])
-        self.controls = [
-            control
-            for part in maps.values()
-            for control in part.controls
-            if list(control.inputs) != [WAIT]
-        ]
+        self.idle = self._join([keys.idle for keys in maps.values()])
+        controls = [control for keys in maps.values() for control in keys.controls]
+        self.controls = [control for control in controls if list(control.inputs) != [WAIT]]
         self.controls.append(Control([WAIT], "nothing"))
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        parts = [part.action(inputs) for part in self._maps.values()]
-        if all(action is None for action in parts) and not inputs.is_held(WAIT):
+        actions = [keys.action(inputs) for keys in self._maps.values()]
+        if all(action is None for action in actions) and not inputs.is_held(WAIT):
             return None
-        idles = (part.idle for part in self._maps.values())
-        return self._cast(
-            [idle if action is None else action for action, idle in zip(parts, idles)]
-        )
+        idles = (keys.idle for keys in self._maps.values())
+        return self._join([idle if it is None else it for it, idle in zip(actions, idles)])
 
     @override
     def describe(self, action: Any) -> str:
         values = action.values() if isinstance(action, Mapping) else action
         values = np.ravel(values) if isinstance(values, np.ndarray) else values
-        described = [
-            part.describe(value)
-            for part, value in zip(self._maps.values(), values)
-            if not _equal(value, part.idle)
-        ]
-        return ", ".join(described) or "nothing"
+        pairs = zip(self._maps.values(), values)
+        effects = [keys.describe(value) for keys, value in pairs if not _equal(value, keys.idle)]
+        return ", ".join(effects) or "nothing"
 
-    def _cast(self, values: list[Any]) -> Any:
+    def _join(self, values: list[Any]) -> Any:
         if isinstance(self._spec, specs.Array):
             return np.array(values, self._spec.dtype).reshape(self._spec.shape)
         return dict(zip(self._maps, values)) if isinstance(self._spec, Mapping) else tuple(values)
@@ -435,25 +423,25 @@ def key_map(
     strength: float | Sequence[float] = 1.0,
     has_pointer: bool = False,
 ) -> KeyMap:
-    """Returns the map of an action.
+    """Returns a key map for an action spec.
 
     Args:
       spec: The spec of the action, see `envlogger.gymnasium_adapter.spec_of_space`.
-      table: The actions of keys, or their directions, see `Choices` and `Axes`; where an action has
-        parts, `{part: what it does there}`. By default keys are chosen.
-      overrides: The actions of keys in place of the default ones.
-      meanings: The effects of the actions, if it is one of several.
+      table: The actions of keys, see `Choices`, or their directions, see `Axes`; for an action with
+        components, `{component: action or direction}`. By default it is generated.
+      overrides: The actions of keys instead of those of the table.
+      meanings: The effects of the actions of a discrete spec.
       idle: The action that does nothing.
       names: The names of the elements of the action; for a dict, the names of each array in it.
-      words: The effects of a lower and of a higher number, by its name.
+      words: The effects of a lower and of a higher value, by the name of the element.
       strength: The share of its bound by which a key moves an element, from 0 to 1; or a share
         for each element.
       has_pointer: Whether the first two elements follow the mouse while its button is down; see
         `Axes`.
 
     Raises:
-      ValueError: There can be no keys for such an action, or an override is wrong; or a mouse has
-        no numbers to move.
+      ValueError: Keys cannot play such actions, an override is wrong, or `has_pointer` is set but
+        the action is not an array.
     """
     if has_pointer and not _is_numbers(spec):
         raise ValueError("has_pointer: the pointer needs an action that is an array of numbers")
@@ -461,18 +449,18 @@ def key_map(
     pool = _Pool({name for keys in overrides for name in _combination(keys)})
     if _is_choice(spec):
         if table is None:
-            numbers = range(int(spec.minimum), int(spec.maximum) + 1)
-            table = {key: number for number, key in zip(numbers, pool.keys())}
+            actions = range(int(spec.minimum), int(spec.maximum) + 1)
+            table = {key: action for action, key in zip(actions, pool.keys())}
         return Choices(spec, table, meanings=meanings, idle=idle, overrides=overrides)
     if _is_numbers(spec):
         if table is None:
             table = pool.directions(spec, idle, strength)
-        called = list(names) or [name for name in (spec.name or "").split("\t") if name]
+        elements = list(names) or [name for name in (spec.name or "").split("\t") if name]
         return Axes(
             spec,
             table,
             idle=idle,
-            names=called if len(called) == int(np.prod(spec.shape)) else (),
+            names=elements if len(elements) == int(np.prod(spec.shape)) else (),
             words=words,
             overrides=overrides,
             has_pointer=has_pointer,
@@ -480,10 +468,10 @@ def key_map(
     if table is not None:
         all_keys = {*_KEYS, *(key for pair in _PAIRS for key in pair)}
         pool, overrides = _Pool(all_keys), {**table, **overrides}
-    return _map_of_part(spec, "", pool, overrides, strength, names)
+    return _component_map(spec, "", pool, overrides, strength, names)
 
 
-def _map_of_part(
+def _component_map(
     spec: Any,
     name: str,
     pool: _Pool,
@@ -494,44 +482,46 @@ def _map_of_part(
     if _is_choice(spec):
         first, last = int(spec.minimum), int(spec.maximum)
         # The first value is the action while no key is held.
-        table = {key: number for number, key in zip(range(first + 1, last + 1), pool.keys())}
+        table = {key: action for action, key in zip(range(first + 1, last + 1), pool.keys())}
         meanings = [f"no {name}", name] if last == first + 1 else ()
         return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
     if _is_numbers(spec):
-        called = names or [f"{name} {element + 1}" for element in range(int(np.prod(spec.shape)))]
+        elements = names or [f"{name} {index + 1}" for index in range(int(np.prod(spec.shape)))]
         directions = pool.directions(spec, None, strength)
-        return Axes(spec, directions, names=list(called), overrides=overrides)
-    parts = _parts_of(spec, names)
-    for key, given in overrides.items():
-        is_known = isinstance(given, Mapping) and given.keys() <= parts.keys()
-        if given is not None and not is_known:
+        return Axes(spec, directions, names=list(elements), overrides=overrides)
+    components = _components(spec, names)
+    for key, action in overrides.items():
+        is_valid = isinstance(action, Mapping) and action.keys() <= components.keys()
+        if action is not None and not is_valid:
             raise ValueError(
-                f"the key {key!r} cannot do {given!r:.100}, only {{part: what it does}}, where the "
-                f"parts are {', '.join(parts)}"
+                f"the key {key!r} cannot do {action!r:.100}, only {{component: action}}, with the "
+                f"components {', '.join(components)}"
             )
     maps = {}
     # Vectors come first: they take adjacent keys.
-    for part in sorted(parts, key=lambda part: not _is_numbers(parts[part])):
-        # The key of one part is taken from the others.
-        own = {key: (given or {}).get(part) for key, given in overrides.items()}
-        path = part if isinstance(spec, Mapping) or names else f"part {part}"
+    for component in sorted(components, key=lambda name: not _is_numbers(components[name])):
+        # A key that an override gives to one component is None for all other components.
+        own = {key: (action or {}).get(component) for key, action in overrides.items()}
+        path = component if isinstance(spec, Mapping) or names else f"component {component}"
         if name and not names:
             path = f"{name} {path}"
-        of_part = names.get(part, ()) if isinstance(names, Mapping) else ()
-        maps[part] = _map_of_part(parts[part], path, pool, own, strength, of_part)
-    return Parts({part: maps[part] for part in parts}, spec)
+        own_names = names.get(component, ()) if isinstance(names, Mapping) else ()
+        maps[component] = _component_map(
+            components[component], path, pool, own, strength, own_names
+        )
+    return Composite({component: maps[component] for component in components}, spec)
 
 
-def _parts_of(spec: Any, names: Any) -> dict[str, Any]:
-    """Returns the specs of the parts of an action.
+def _components(spec: Any, names: Any) -> dict[str, Any]:
+    """Returns the specs of the components of an action, by name.
 
     Raises:
-      ValueError: The action has no parts.
+      ValueError: The action has no components.
     """
     if isinstance(spec, Mapping):
         return dict(spec)
     if isinstance(spec, list | tuple):
-        return {str(part_index): part for part_index, part in enumerate(spec)}
+        return {str(index): component for index, component in enumerate(spec)}
     if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in "biu":
         raise ValueError(f"keys cannot play actions like {spec}")
     low, high = (bound.astype(spec.dtype) for bound in _bounds(spec))
@@ -542,27 +532,27 @@ def _parts_of(spec: Any, names: Any) -> dict[str, Any]:
 
 
 class _Pool:
-    """Keys that the parts of an action share, each for one of them.
+    """The free inputs, which the components of an action take one after another.
 
     Args:
-      taken: The inputs that have an action already.
+      used: The inputs that already have an action.
     """
 
-    def __init__(self, taken: set[str]) -> None:
-        self._taken = {WAIT} | taken
+    def __init__(self, used: set[str]) -> None:
+        self._used = {WAIT} | used
         self._sticks = iter(["Axis0", "Axis1", "Axis2", "Axis3"])
         self._has_space_mouse = True
 
     def keys(self) -> Iterator[str]:
-        """Yields the keys that no other part of the action uses."""
+        """Yields free keys, which are used afterwards."""
         return (key for (key,) in self._free((key,) for key in _KEYS))
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
-        """Returns the directions of keys, sticks and a SpaceMouse for as many numbers as it can."""
+        """Returns directions of free keys, sticks and a SpaceMouse, for as many elements as fit."""
         idle, least, greatest = _ranges(spec, idle)
         strengths = np.array(strength, np.float64)
-        is_right = ((strengths > 0) & (strengths <= 1)).all()
-        if not is_right or strengths.size not in (1, idle.size):
+        in_range = ((strengths > 0) & (strengths <= 1)).all()
+        if not in_range or strengths.size not in (1, idle.size):
             raise ValueError(
                 f"got the strength {strength!r:.100}, expected a number above 0 and up to 1, or "
                 f"{idle.size} of them"
@@ -580,7 +570,7 @@ class _Pool:
             widest = np.maximum(up, -down)
             stick = next(self._sticks, None)
             if stick is not None:
-                # Sticks count from left to right, but from top to bottom.
+                # The values of sticks increase to the right, but downwards.
                 directions[stick] = -widest if stick in ("Axis1", "Axis3") else widest
             if has_space_mouse and element < 6:
                 directions[f"Space{element}"] = widest
@@ -588,8 +578,8 @@ class _Pool:
 
     def _free(self, groups: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         for group in groups:
-            if self._taken.isdisjoint(group):
-                self._taken.update(group)
+            if self._used.isdisjoint(group):
+                self._used.update(group)
                 yield group
 
 
@@ -617,7 +607,7 @@ def _is_choice(spec: Any) -> bool:
 
 
 def _is_numbers(spec: Any) -> bool:
-    """True if an action is an array of quantities, not of choices."""
+    """True if an action is an array of quantities, not a choice or an array of choices."""
     if not isinstance(spec, specs.Array) or _is_choice(spec):
         return False
     if spec.dtype.kind == "f":

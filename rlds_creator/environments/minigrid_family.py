@@ -54,11 +54,9 @@ class MiniGridFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self.package("minigrid")  # Importing it registers them.
-        return registered(
-            # Those of wfc need pictures that the package does not bring.
-            lambda module: module.startswith("minigrid") and ".wfc" not in module,
-        )
+        self.package("minigrid")  # The import registers its environments.
+        # The environments of wfc need images that the package does not contain.
+        return registered(lambda name: name.startswith("minigrid") and ".wfc" not in name)
 
     def make(
         self,
@@ -73,7 +71,7 @@ class MiniGridFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
+          keys: The actions of keys instead of the default ones.
           agent_pov: Whether to draw only the field of view of the agent.
           highlight: Whether the field of view of the agent is brighter.
           tile_size: The side of a field, in pixels.
@@ -103,7 +101,7 @@ class MiniGridPlayable(GymnasiumPlayable):
 
 @functools.lru_cache(maxsize=16)
 def _caption(text: str, width: int) -> np.ndarray:
-    """Returns lines of text, as wide as the picture above it."""
+    """Returns a picture of wrapped text with the width of the picture above it."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size=max(12, width // 24))

@@ -30,7 +30,7 @@ __all__ = ["MuJoCoFamily"]
 _MODULES = ("gymnasium.envs.mujoco", "gymnasium_robotics")
 _VERSION = re.compile(r"-v(\d+)$")
 
-# A gripper that moves along the axes, and opens and closes.
+# Arguments of `key_map` for a gripper that moves along three axes, and opens and closes.
 _GRIPPER = {
     "table": {
         "ArrowLeft": [0, -1, 0, 0],
@@ -61,7 +61,7 @@ _GRIPPER = {
 
 
 class MuJoCoFamily(Family):
-    """Robots of Gymnasium, and those of Gymnasium-Robotics where it is installed."""
+    """Robots of Gymnasium, and of Gymnasium-Robotics if it is installed."""
 
     title = "MuJoCo"
     requires = "gymnasium[mujoco]"
@@ -71,7 +71,7 @@ class MuJoCoFamily(Family):
         self._register()
         ids = registered(lambda module: module.startswith(_MODULES))
         newest: dict[str, str] = {}  # Older versions need an older MuJoCo.
-        for id in sorted(ids, key=_number):
+        for id in sorted(ids, key=_version):
             newest[_VERSION.sub("", id)] = id
         return sorted(newest.values())
 
@@ -91,7 +91,7 @@ class MuJoCoFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
+          keys: The actions of keys instead of the default ones.
           arguments: Arguments of the environment: flags, numbers and words.
           has_time_limit: Whether episodes end at the registered number of steps.
           strength: The share of its bound by which a key moves an element of the action, from 0 to
@@ -127,8 +127,8 @@ class MuJoCoFamily(Family):
             first="track" if "track" in camera_names(base.model) else FREE,
         )
         is_robotics = type(base).__module__.startswith("gymnasium_robotics")
-        made_by = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
-        return GymnasiumPlayable(env, maps, made_by, pictures=pictures)
+        distributions = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
+        return GymnasiumPlayable(env, maps, distributions, pictures=pictures)
 
     def _register(self) -> None:
         draw_without_display()
@@ -138,6 +138,6 @@ class MuJoCoFamily(Family):
             gymnasium.register_envs(self.package("gymnasium_robotics"))
 
 
-def _number(id: str) -> int:
+def _version(id: str) -> int:
     match = _VERSION.search(id)
     return int(match[1]) if match else -1

@@ -1,7 +1,7 @@
-"""Pictures of simulations of MuJoCo, with all cameras, and a quality that is drawn faster.
+"""Renderer of MuJoCo simulations, with all cameras, and a draft quality.
 
-Without a graphics card most of the time of a step goes into shadows, reflections and smooth edges:
-a draft without them takes a tenth of it.
+Without a graphics card, most of the time of a step goes into shadows, reflections and smooth edges.
+A draft without them takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 FREE = "free"
-"""The camera that is of no model: it shows all."""
+"""The name of the free camera, which is not defined by the model and shows the whole scene."""
 
 _MIN_SIDE, _MAX_SIDE = 16, 1920
 
 
 def draw_without_display() -> None:
-    """Makes MuJoCo draw without a display; it has to be called before MuJoCo is imported.
+    """Selects EGL, so that MuJoCo draws without a display. Call it before the import of MuJoCo.
 
-    The environment variable `MUJOCO_GL` says otherwise: "osmesa" where there is no EGL.
+    The environment variable `MUJOCO_GL` overrides it: set "osmesa" if EGL is not available.
     """
     if sys.platform == "linux":
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -50,37 +50,40 @@ def check_size(width: int, height: int) -> None:
 
 
 def actuator_names(model: Any, shape: tuple[int, ...]) -> list[str]:
-    """Returns the names of the numbers of an action.
+    """Returns the names of the elements of an action.
 
     Args:
       model: The model of the simulation.
-      shape: The shape of an action. If it is not a number for each actuator, or they have no names
-        of their own, there are no names.
+      shape: The shape of an action.
+
+    Returns:
+      The names of the actuators; empty if an action does not have one element for each actuator, or
+      the names are missing or repeated.
     """
-    names = [model.actuator(number).name for number in range(model.nu)]
+    names = [model.actuator(index).name for index in range(model.nu)]
     is_named = shape == (len(names),) and len(set(names)) == len(names) and all(names)
     return names if is_named else []
 
 
 def camera_names(model: Any) -> list[str]:
     """Returns the names of the cameras of a model."""
-    return [model.camera(number).name or f"camera {number}" for number in range(model.ncam)]
+    return [model.camera(index).name or f"camera {index}" for index in range(model.ncam)]
 
 
 class MuJoCoPictures:
-    """Draws a simulation. Only the thread that makes it may use it.
+    """The renderer of a simulation. Only the thread that creates it may use it.
 
     Args:
-      simulation: Returns the model and the data, those of `mujoco`. An environment may have others
-        after a reset.
+      simulation: A function that returns the `mujoco` model and data. A reset of the environment
+        may replace them.
       width: The width of the pictures.
-      height: The height of pictures.
-      free: Attributes of the free camera, as `mujoco.MjvCamera` has them.
-      geom_groups: Whether geometries are drawn, by their groups, where MuJoCo does otherwise.
-      first: The camera to begin with, if there is one of this name.
+      height: The height of the pictures.
+      free: Attributes of the free camera, with the names of `mujoco.MjvCamera`.
+      geom_groups: Whether the geometries of a group are drawn, if MuJoCo's default differs.
+      first: The name of the first camera, if the model has it.
 
     Attributes:
-      cameras: The names of the cameras: that one, those of the model, and the free one.
+      cameras: The names of the cameras: the first one, those of the model, and the free one.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class MuJoCoPictures:
         self._renderers: dict[bool, Any] = {}
         self._heights: Any = None
         names = [*camera_names(simulation()[0]), FREE]
-        self._numbers = sorted(range(len(names)), key=lambda number: names[number] != first)
-        self.cameras = [names[number] for number in self._numbers]
+        self._order = sorted(range(len(names)), key=lambda index: names[index] != first)
+        self.cameras = [names[index] for index in self._order]
         self._is_checked = False
 
     def draw(self, camera: int, *, is_draft: bool = False) -> np.ndarray:
@@ -112,7 +115,7 @@ class MuJoCoPictures:
         """
         picture = self._draw(camera, is_draft)
         if not self._is_checked and (picture == picture[:1, :1]).all():
-            self.close()  # Now and then the first context of a process draws nothing.
+            self.close()  # The first context of a process sometimes draws a blank picture.
             picture = self._draw(camera, is_draft)
         self._is_checked = True
         return picture
@@ -127,24 +130,24 @@ class MuJoCoPictures:
         import mujoco
 
         model, data = self._simulation()
-        # Some tasks make another ground for each episode. All contexts have the one before.
+        # Some tasks change the terrain in each episode; existing contexts keep the previous one.
         if model is not self._model or not np.array_equal(self._heights, model.hfield_data):
             self.close()
             self._model, self._heights = model, model.hfield_data.copy()
         renderer = self._renderers.get(is_draft)
         if renderer is None:
-            renderer = self._renderers[is_draft] = self._renderer(model, is_draft)
+            renderer = self._renderers[is_draft] = self._create_renderer(model, is_draft)
         options = mujoco.MjvOption()
         for group, is_drawn in self._geom_groups.items():
             options.geomgroup[group] = is_drawn
         renderer.update_scene(data, self._camera(model, camera), options)
-        if is_draft:  # It sets them anew in each update.
+        if is_draft:  # Each update sets the flags again.
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
         picture: np.ndarray = renderer.render()
         return picture
 
-    def _renderer(self, model: Any, is_draft: bool) -> Any:
+    def _create_renderer(self, model: Any, is_draft: bool) -> Any:
         import mujoco
 
         quality, size = model.vis.quality, model.vis.global_
@@ -158,12 +161,11 @@ class MuJoCoPictures:
         finally:
             quality.offsamples = samples
 
-    def _camera(self, model: Any, number: int) -> Any:
+    def _camera(self, model: Any, index: int) -> Any:
         import mujoco
 
-        number = self._numbers[number]
-        if number < model.ncam:
-            return number
+        if self._order[index] < model.ncam:
+            return self._order[index]
         camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, camera)
         for name, value in self._free.items():

@@ -21,7 +21,7 @@ from rlds_creator.environments.playable import Control, Family, Inputs
 
 __all__ = ["NetHackFamily", "NetHackPlayable", "Typed"]
 
-# What keys type that have no character of their own.
+# The characters of keys that type none.
 _KEY_TEXTS = {
     "ArrowUp": "k",
     "ArrowDown": "j",
@@ -34,7 +34,7 @@ _KEY_TEXTS = {
     "Enter": "\r",
     "Backspace": "\x1b",
 }
-# The colors of a terminal, then that of the background.
+# The colors of a terminal, then the color of the background.
 _COLORS = np.array(
     [
         *[(110, 110, 120), (205, 60, 60), (60, 180, 60), (190, 140, 50)],
@@ -51,12 +51,12 @@ _MAX_TYPED = 100
 
 
 class Typed(Choices):
-    """An action that is one of several characters. Keys typed faster than steps are queued.
+    """The key map of typed characters. Keys typed faster than steps are queued.
 
     Args:
       spec: The spec of the action.
-      codes: The codes of the characters. Those below 32 are typed with
-        Control, those from 128 on with Alt.
+      codes: The codes of the characters. Codes below 32 are typed with Control, codes from 128 on
+        with Alt.
       meanings: The effects of the actions.
       overrides: See `Choices`.
     """
@@ -68,35 +68,35 @@ class Typed(Choices):
         meanings: Sequence[str],
         overrides: Mapping[str, Any],
     ) -> None:
-        numbers: dict[str, int] = {}
-        for number, code in enumerate(codes):
-            numbers.setdefault(chr(code), number)
-        table = {name: numbers[typed] for name, typed in _KEY_TEXTS.items() if typed in numbers}
-        for typed, number in numbers.items():
+        actions: dict[str, int] = {}
+        for index, code in enumerate(codes):
+            actions.setdefault(chr(code), index)
+        table = {name: actions[typed] for name, typed in _KEY_TEXTS.items() if typed in actions}
+        for typed, action in actions.items():
             letter, modifier = chr(ord(typed) % 128), "AltLeft"
             if ord(typed) < 32:
                 letter, modifier = chr(ord(typed) + 96), "ControlLeft"
             if letter.isalpha() and not 32 <= ord(typed) < 128:
-                table[f"{modifier}+Key{letter.upper()}"] = number
-        if " " not in numbers and "\r" in numbers:
-            table["Space"] = numbers["\r"]
+                table[f"{modifier}+Key{letter.upper()}"] = action
+        if " " not in actions and "\r" in actions:
+            table["Space"] = actions["\r"]
         super().__init__(spec, table, meanings=meanings, overrides=overrides)
         self._typed = {
-            typed: spec.dtype.type(number)
-            for typed, number in numbers.items()
+            typed: spec.dtype.type(action)
+            for typed, action in actions.items()
             if typed.isprintable() and typed.isascii()
         }
         self._waiting: deque[str] = deque(maxlen=_MAX_TYPED)
         self.controls = [
             *self.controls,
-            *(Control([typed], meanings[number]) for typed, number in self._typed.items()),
+            *(Control([typed], meanings[action]) for typed, action in self._typed.items()),
         ]
 
     @override
     def action(self, inputs: Inputs) -> Any:
         if not inputs.is_held(*_MODIFIERS):
             self._waiting.extend(typed for typed in inputs.text if typed in self._typed)
-        # What is held was done when it was pressed.
+        # A key acts when it is pressed, not while it is held.
         new = {*inputs.pressed, *_MODIFIERS}
         held = {name: value for name, value in inputs.held.items() if name in new}
         action = super().action(Inputs(held, inputs.pressed))
@@ -104,8 +104,8 @@ class Typed(Choices):
             return action
         return self._typed[self._waiting.popleft()] if self._waiting else None
 
-    def forget(self) -> None:
-        """Forgets what waits."""
+    def clear_queue(self) -> None:
+        """Discards queued characters."""
         self._waiting.clear()
 
 
@@ -116,7 +116,7 @@ class NetHackPlayable(GymnasiumPlayable):
 
     @override
     def seed(self, seed: int) -> None:
-        self.keys.forget()
+        self.keys.clear_queue()
         try:
             # `reset(seed=...)` does not seed the game.
             self.adapter.unwrapped.seed(core=seed, disp=seed, reseed=False)
@@ -126,19 +126,21 @@ class NetHackPlayable(GymnasiumPlayable):
     @override
     def draw(self) -> np.ndarray:
         game = self.adapter.unwrapped
-        parts = dict(zip(game._observation_keys, game.last_observation))
-        return draw_terminal(parts["tty_chars"], parts["tty_colors"], parts["tty_cursor"])
+        observation = dict(zip(game._observation_keys, game.last_observation))
+        return draw_terminal(
+            *(observation[f"tty_{name}"] for name in ("chars", "colors", "cursor"))
+        )
 
 
 class NetHackFamily(Family):
-    """NetHack: keys have their meaning of the game, and the arrows move."""
+    """NetHack: keys have their meaning in the game, and the arrows move."""
 
     title = "NetHack"
     requires = "nle"
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self.package("nle.env")  # Importing it registers them.
+        self.package("nle.env")  # The import registers its environments.
         return registered(lambda module: module.startswith("nle"))
 
     def make(
@@ -153,7 +155,7 @@ class NetHackFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
+          keys: The actions of keys instead of the default ones.
           character: The role, race, alignment and gender of the hero, or "@" for any.
           has_time_limit: Whether episodes end at the registered number of steps.
 
@@ -161,9 +163,9 @@ class NetHackFamily(Family):
           ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         self.package("nle.env")
-        is_free = not id.startswith("NetHackChallenge")  # It chooses the character itself.
+        can_choose = not id.startswith("NetHackChallenge")  # The challenge chooses the character.
         env = make_gymnasium(
-            id, {"character": character} if is_free else {}, has_time_limit=has_time_limit
+            id, {"character": character} if can_choose else {}, has_time_limit=has_time_limit
         )
         actions = env.unwrapped.actions
         maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
@@ -190,29 +192,29 @@ def draw_terminal(characters: np.ndarray, colors: np.ndarray, cursor: np.ndarray
 
 @functools.cache
 def _glyphs() -> np.ndarray:
-    """Returns where the characters have ink, `[256, height, width]`."""
+    """Returns the bitmaps of the characters, `[256, height, width]`."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default_imagefont()  # All of its characters are equally wide.
     _, _, width, height = font.getbbox("M")
-    drawn = []
+    bitmaps = []
     for code in range(256):
         image = Image.new("1", (int(width), int(height)))
         if 32 < code < 127:
             ImageDraw.Draw(image).text((0, 0), chr(code), 1, font)
-        drawn.append(np.asarray(image))
-    return np.array(drawn)
+        bitmaps.append(np.asarray(image))
+    return np.array(bitmaps)
 
 
 def _meanings(actions: Sequence[Any]) -> list[str]:
-    """Returns the effects of actions, from the names that NetHack has for them."""
+    """Returns the effects of actions, from their names in NetHack."""
     compass = {"N": "north", "E": "east", "S": "south", "W": "west"}
     meanings = []
     for action in actions:
         kind, name = type(action).__name__, action.name
         if kind.startswith("CompassDirection"):
-            way = "".join(compass[letter] for letter in name)
-            meanings.append(f"far {way}" if kind.endswith("Longer") else way)
+            direction = "".join(compass[letter] for letter in name)
+            meanings.append(f"far {direction}" if kind.endswith("Longer") else direction)
         else:
             meanings.append(name.lower().replace("_", " "))
     return meanings

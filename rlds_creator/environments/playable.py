@@ -22,15 +22,13 @@ class Inputs:
     """The inputs of a person since the last step, from all devices.
 
     Inputs have names: the physical code of a key (`KeyA`, `ArrowLeft`), `Button0`, `Axis1` of a
-    gamepad, `Space0` to `Space5` for the axes of a SpaceMouse, `PointerX` and `PointerY` in parts
-    of the picture, `Pointer0` for a mouse button or a finger.
+    gamepad, `Space0` to `Space5` for the axes of a SpaceMouse, `PointerX` and `PointerY` as
+    fractions of the picture, `Pointer0` for a mouse button or a finger.
 
     Attributes:
-      held: The inputs down or away from their middle at any time since the last step, with
-        their latest value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes. Those
-        that were held first come first.
-      pressed: The inputs that went down since the last step, in order; one that went down twice is
-        there twice.
+      held: The inputs held at any time since the last step, the earliest first, with their latest
+        value other than 0: 1 for keys, 0 to 1 for buttons, -1 to 1 for axes.
+      pressed: The inputs pressed since the last step, in order; repeated presses are repeated.
       text: The typed text.
     """
 
@@ -39,11 +37,11 @@ class Inputs:
     text: str = ""
 
     def value(self, *names: str) -> float:
-        """Returns the value of the first of some inputs that is held; 0 if none is."""
+        """Returns the value of the first held input among names; 0 if none is held."""
         return next((self.held[name] for name in names if name in self.held), 0.0)
 
     def is_held(self, *names: str) -> bool:
-        """Whether one of some inputs is held."""
+        """True if any of the named inputs is held."""
         return any(name in self.held for name in names)
 
 
@@ -52,10 +50,10 @@ class Control:
     """The description of an input, for the help of the player.
 
     Attributes:
-      inputs: The names of the inputs, any of which does it; several that are held together are
-        joined by "+": `ArrowUp+Space`. Of an axis with `-` or `+` at its end only that side does.
-      does: Its effect: "left", "open the gripper". For both sides of an axis, "left / right":
-        first the effect of its left or upper side.
+      inputs: The names of alternative inputs; a combination of held inputs is joined by "+":
+        `ArrowUp+Space`. An axis with a final `-` or `+` means that side only.
+      does: The effect: "left", "open the gripper". For both sides of an axis, "left / right": the
+        effect of its left or upper side comes first.
     """
 
     inputs: Sequence[str]
@@ -63,25 +61,27 @@ class Control:
 
 
 def versions_of(distributions: Iterable[str]) -> dict[str, str]:
-    """Returns the versions of those of some distributions that are installed."""
+    """Returns the versions of distributions; missing ones are left out."""
     versions = {}
     for name in distributions:
-        with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a mere folder.
+        with contextlib.suppress(
+            metadata.PackageNotFoundError
+        ):  # The module may be a plain folder.
             versions[name] = metadata.version(name)
     return versions
 
 
 class Playable(abc.ABC):
-    """An environment that can be played. Only the main thread of a process touches it.
+    """An environment with a key map and a renderer. Only the main thread of a process uses it.
 
     Attributes:
       environment: The environment, which is recorded.
       controls: The effects of the inputs.
-      cameras: The names of the cameras; empty if there is nothing to choose.
-      idle_action: The action of an environment that steps at its own rate while nothing is held;
-        None if there is none: then it does not step either.
-      has_draft: Whether there is a quality that draws faster, see `render`.
-      repeats: Whether an environment that steps once for each input goes on while one is held.
+      cameras: The names of the cameras; empty if there is no choice.
+      idle_action: The action of a real-time environment while no input is held; None pauses the
+        environment.
+      has_draft: Whether there is a draft quality that renders faster, see `render`.
+      repeats: Whether a held input repeats steps in an environment with a step for each input.
     """
 
     environment: dm_env.Environment
@@ -101,11 +101,11 @@ class Playable(abc.ABC):
 
         Args:
           camera: The camera to render.
-          is_draft: Whether to leave out what takes long: shadows, reflections, smooth edges.
+          is_draft: Whether to leave out slow effects: shadows, reflections, smooth edges.
         """
 
     def seed(self, seed: int) -> None:
-        """Gives the next episode a seed."""
+        """Sets the seed of the next episode."""
         raise NotImplementedError(f"{type(self).__name__} cannot be seeded again")
 
     def info(self) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ class Playable(abc.ABC):
         return {}
 
     def describe(self, action: Any) -> str:
-        """Describes an action in words or numbers, for the player."""
+        """Describes an action for the player, as text or numbers."""
         return np.array2string(np.asarray(action), precision=2, separator=" ")
 
     def close(self) -> None:
@@ -126,14 +126,14 @@ class Playable(abc.ABC):
 
 
 class Family(abc.ABC):
-    """Environments that are made in the same way, such as those of a package.
+    """A kind of environments, such as those of one package.
 
-    Other distributions add families by entry points of the group `rlds_creator.environments`, whose
-    value is a subclass of this, `module:Class`.
+    Other distributions add families by entry points of the group `rlds_creator.environments`; the
+    value is a subclass, `module:Class`.
 
     Attributes:
-      title: Its name, for people.
-      requires: The packages to install for it: the arguments of `pip install`.
+      title: The displayed name.
+      requires: The required packages: the arguments of `pip install`.
     """
 
     title: str = ""
@@ -143,7 +143,7 @@ class Family(abc.ABC):
         """Imports a module that the environments need.
 
         Raises:
-          ImportError: It is not installed; says how to install it.
+          ImportError: The module is not installed; the message has the command to install it.
         """
         try:
             return importlib.import_module(module)
@@ -153,22 +153,22 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def identifiers(self) -> Sequence[str]:
-        """Returns the identifiers of the allowed environments, as users on the network choose.
+        """Returns the identifiers of the environments that users on the network can choose.
 
         Raises:
-          ImportError: It is not installed.
+          ImportError: The package is not installed.
         """
 
     @abc.abstractmethod
     def make(self, *args: Any, **options: Any) -> Playable:
-        """Makes an environment.
+        """Creates an environment.
 
-        A subclass has keyword arguments only: `id`, one of `identifiers`; `keys`, a dict with what
-        keys do in place of what they do by themselves, by their physical codes; and its options,
-        with types and defaults: pages offer them.
+        A subclass has keyword arguments only: `id`, one of `identifiers`; `keys`, the actions of
+        keys instead of the default ones, by their physical codes; and its options, with types and
+        defaults: pages offer them.
 
         Args:
-          *args: None.
+          *args: Unused.
           **options: `id`, `keys`, and the options of the family.
 
         Raises:

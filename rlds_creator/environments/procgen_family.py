@@ -1,4 +1,4 @@
-"""The games of Procgen, each level of which is made from a number."""
+"""The games of Procgen, whose levels are generated from seeds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["ProcgenFamily"]
 
-# How the game calls its keys.
+# Our keys by the names of keys in the games.
 _KEYS = {
-    **{way.upper(): f"Arrow{way}" for way in ("Up", "Down", "Left", "Right")},
+    **{side.upper(): f"Arrow{side}" for side in ("Up", "Down", "Left", "Right")},
     **{"D": "Space", "A": "KeyA", "W": "KeyW", "S": "KeyS", "Q": "KeyQ", "E": "KeyE"},
 }
 _DISTRIBUTION = "procgen-mirror"
-# The games of each mode. Other combinations would end the process.
+# The games of each mode. Other combinations end the process.
 _GAMES = {
     "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
     "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
@@ -34,14 +34,14 @@ class _Levels(Simulated):
 
     Args:
       options: The options of the game.
-      start_level: The number of the first level.
-      num_levels: The number of levels; 0 for all level numbers.
+      start_level: The seed of the first level.
+      num_levels: The number of levels; 0 for all seeds.
     """
 
     def __init__(self, options: Mapping[str, Any], start_level: int, num_levels: int) -> None:
         picture = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
         super().__init__(picture, specs.DiscreteArray(15, np.int32))
-        self._options, self._start, self._number = options, start_level, num_levels
+        self._options, self._start, self._num_levels = options, start_level, num_levels
         self._game: Any = None
         self._random = np.random.default_rng()
 
@@ -49,12 +49,12 @@ class _Levels(Simulated):
     def begin(self) -> Any:
         if self.next_seed is not None:
             self._random, self.next_seed = np.random.default_rng(self.next_seed), None
-        number = int(self._random.integers(self._number or 2**31 - self._start))
+        offset = int(self._random.integers(self._num_levels or 2**31 - self._start))
         self.close()
         make = importlib.import_module("procgen").ProcgenGym3Env
         self._game = make(
             num=1,
-            start_level=self._start + number,
+            start_level=self._start + offset,
             num_levels=1,
             rand_seed=int(self._random.integers(2**31)),
             num_threads=0,
@@ -62,14 +62,14 @@ class _Levels(Simulated):
             **self._options,
         )
         _, observation, _ = self._game.observe()
-        return self._seen(observation)
+        return self._observe(observation)
 
     @override
     def advance(self, action: Any) -> tuple[Any, float, float, bool]:
         self._game.act(np.array([action], np.int32))
         rewards, observation, is_first = self._game.observe()
         if not is_first[0]:
-            return self._seen(observation), rewards[0], 1.0, False
+            return self._observe(observation), rewards[0], 1.0, False
         # The game already shows the next level, not the end of this one.
         level = self._game.get_info()[0]
         self.info = {
@@ -79,7 +79,7 @@ class _Levels(Simulated):
         }
         return self._last, rewards[0], 0.0, True
 
-    def _seen(self, observation: Mapping[str, Any]) -> np.ndarray:
+    def _observe(self, observation: Mapping[str, Any]) -> np.ndarray:
         level = self._game.get_info()[0]
         self._picture: np.ndarray = level["rgb"]
         self.info = {"level_seed": int(level["level_seed"])}
@@ -122,12 +122,12 @@ class ProcgenFamily(Family):
 
         Args:
           id: The name of the game.
-          keys: The actions of keys, in place of the default ones.
-          distribution_mode: How hard the levels are. Some games have only some of these.
-          start_level: The number of the first level.
-          num_levels: Out of how many levels that of an episode is drawn, 0 for all.
-          center_agent: Whether the picture follows the agent, or shows the whole level.
-          use_backgrounds: Whether there are pictures in the background.
+          keys: The actions of keys instead of the default ones.
+          distribution_mode: The difficulty of the levels. Some games lack some modes.
+          start_level: The seed of the first level.
+          num_levels: The number of levels from which an episode draws its own; 0 for all seeds.
+          center_agent: Whether the picture follows the agent, or shows the complete level.
+          use_backgrounds: Whether levels have background images.
 
         Raises:
           ValueError: An option, or the action of a key, is wrong; the message names it.
@@ -150,10 +150,8 @@ class ProcgenFamily(Family):
         }
         levels = _Levels(options, start_level, num_levels)
         names = package.ProcgenGym3Env.get_combos(None)
-        table = {
-            "+".join(_KEYS[name] for name in combo): n for n, combo in enumerate(names) if combo
-        }
-        meanings = [_in_words(combo) for combo in names]
+        table = {"+".join(_KEYS[key] for key in combo): i for i, combo in enumerate(names) if combo}
+        meanings = [_describe(combo) for combo in names]
         maps = key_map(
             levels.action_spec(),
             table=table,
@@ -168,10 +166,10 @@ class ProcgenFamily(Family):
         return self.package("procgen")
 
 
-def _in_words(combo: Sequence[str]) -> str:
-    """Returns what the keys of an action do.
+def _describe(combo: Sequence[str]) -> str:
+    """Describes the effect of an action from its keys.
 
-    >>> _in_words(["LEFT", "UP"]), _in_words(["D"]), _in_words([])
+    >>> _describe(["LEFT", "UP"]), _describe(["D"]), _describe([])
     ('left, up', 'fire', 'nothing')
     """
     words = [name.lower() if len(name) > 1 else f"fire {name}" for name in combo]

@@ -45,7 +45,7 @@ _TASKS = (
     "ball_in_shelf",
     "lift_flat_block",
 )
-# What keys do to the five numbers of the hand, as seen from the front of the desk.
+# The five elements of an action, and the keys that move them, seen from the front of the desk.
 _HAND = ("x", "y", "z", "wrist", "gripper")
 _PAIRS = {
     "x": ("ArrowLeft", "ArrowRight"),
@@ -69,7 +69,7 @@ _WORDS = {
     "z": ("down", "up"),
     "wrist": ("turn left", "turn right"),
 }
-# What the picture of the observation is drawn by, here for all of the desk.
+# The camera of the observation, moved back so that it shows the complete desk.
 _VIEW = {
     "distance": 1.8,
     "azimuth": 90.0,
@@ -98,31 +98,28 @@ class _Desk(Simulated):
 
     @override
     def begin(self) -> dict[str, np.ndarray]:
-        self._draw_here()
-        return self._seen(self.desk.reset())
+        self._select_context()
+        return self._convert(self.desk.reset())
 
     @override
     def advance(self, action: Any) -> tuple[Any, float, float, bool]:
-        self._draw_here()
+        self._select_context()
         observation, reward, is_over, info = self.desk.step(action)
-        return self._seen(observation), reward, info["discount"], is_over
+        return self._convert(observation), reward, info["discount"], is_over
 
     @override
     def seed(self, seed: int) -> None:
         np.random.seed(seed)  # Tasks have no generator of their own.
 
-    def _draw_here(self) -> None:
-        """Lets dm_control draw the observation in its own context.
-
-        It does not notice that another one became the current one of this thread.
-        """
+    def _select_context(self) -> None:
+        """Selects the drawing context of dm_control, which does not notice that it lost it."""
         context = self.desk.physics.contexts.gl
         with context.make_current() as thread:
             thread.call(context._platform_make_current)
 
-    def _seen(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _convert(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         self.info = {"success": bool(self.desk._get_task_reward(self.desk.task, "success"))}
-        # Some of it changes with the simulation.
+        # Copies, because some arrays change with the simulation.
         return {name: np.array(value) for name, value in observation.items()}
 
     @override
@@ -158,9 +155,9 @@ class RoboDeskFamily(Family):
 
         Args:
           id: The task.
-          keys: The actions of keys, in place of the default ones.
-          reward: Rewards on the way; or one for each step in which the task is done; or a single
-            one, when it is done for the first time.
+          keys: The actions of keys instead of the default ones.
+          reward: "dense": also for progress. "sparse": for each step with the task done. "success":
+            once, when the task is done for the first time.
           action_repeat: The number of times that each action is repeated.
           episode_length: The number of actions, repeats included, after which an episode ends.
           image_size: The side of the picture in the observation.
@@ -201,7 +198,7 @@ class RoboDeskFamily(Family):
 def _playable(
     desk: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
-    """Returns a desk that is played."""
+    """Returns a playable desk."""
     table, spec = directions(_HAND, _PAIRS, _STICKS, strength), desk.action_spec()
     maps = key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
     grippers = [_HAND.index("gripper")]

@@ -73,14 +73,14 @@ class _Arm(Simulated):
         low, high = task.action_spec
         observation = {
             name: specs.Array(value.shape, value.dtype, name)
-            for name, value in self._seen(task.reset()).items()
+            for name, value in self._copy(task.reset()).items()
         }
         super().__init__(observation, specs.BoundedArray(low.shape, np.float64, low, high))
 
     @override
     def begin(self) -> Any:
         self._num_steps = 0
-        observation = self._seen(self.task.reset())
+        observation = self._copy(self.task.reset())
         self.info = {"success": bool(self.task._check_success())}
         return observation
 
@@ -90,16 +90,16 @@ class _Arm(Simulated):
         self._num_steps += 1
         self.info = {**info, "success": bool(self.task._check_success())}
         is_over = bool(is_done) or self._num_steps >= self._horizon
-        return self._seen(observation), reward, 1.0, is_over
+        return self._copy(observation), reward, 1.0, is_over
 
     @override
     def seed(self, seed: int) -> None:
-        # Objects and arms are placed by the same random generator.
+        # One random generator draws the positions of objects and arms.
         self.task.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-        np.random.seed(seed)  # Some tasks use this one.
+        np.random.seed(seed)  # Some tasks use the global generator.
 
     @staticmethod
-    def _seen(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _copy(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in observation.items()}
 
     @override
@@ -134,12 +134,12 @@ class RobosuiteFamily(Family):
 
         Args:
           id: The task.
-          keys: The actions of keys, in place of the default ones.
-          robot: The robot; where a task has two arms and the robot has one, there are two of it.
+          keys: The actions of keys instead of the default ones.
+          robot: The robot; two of them if a task needs two arms and the robot has one.
           strength: The speed of the hand under a key, from 0 to 1. A stick reaches full speed.
-          control_freq: The number of steps in a second.
+          control_freq: The number of steps per second.
           horizon: The number of steps after which an episode is truncated.
-          reward_shaping: Whether there are rewards on the way.
+          reward_shaping: Whether progress is rewarded, or only success.
           width: The width of pictures.
           height: The height of pictures.
 

@@ -1,4 +1,4 @@
-"""Adapter of packages with their own interface to dm_env, for RLDS Creator."""
+"""The base class of environments that adapt the interface of a package to dm_env."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is
     """An environment of a package, as a dm_env environment.
 
     Attributes:
-      next_seed: The seed of the next episode; None if there is none.
+      next_seed: The seed of the next episode; None for no new seed.
       info: The `info` of the package.
     """
 
@@ -38,11 +38,11 @@ class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is
         """Returns the observation, the reward, the discount, and whether the episode is over."""
 
     def seed(self, seed: int) -> None:
-        """Gives the next episode a seed."""
+        """Sets the seed of the next episode."""
         self.next_seed = seed
 
     def draw(self) -> np.ndarray:
-        """Returns the picture, if MuJoCo does not draw it; see `Playable.render`."""
+        """Returns the picture, unless MuJoCo renders it; see `Playable.render`."""
         raise NotImplementedError
 
     @override
@@ -69,7 +69,7 @@ class Simulated(dm_env.Environment, abc.ABC):  # type: ignore[misc]  # dm_env is
 
 
 class SimulatedPlayable(KeyedPlayable):
-    """A `Simulated` environment that is played."""
+    """A `Simulated` environment with a key map."""
 
     environment: Simulated
 

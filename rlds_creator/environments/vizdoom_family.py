@@ -1,4 +1,4 @@
-"""Doom, as ViZDoom plays it: its scenarios, and the levels of Freedoom."""
+"""The scenarios of ViZDoom, and the levels of Freedoom."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rlds_creator.environments.playable import Family
 
 __all__ = ["VizdoomFamily"]
 
-# Importing it registers them.
+# The module whose import registers the environments.
 _MODULE = "vizdoom.gymnasium_wrapper"
-# By how much a stick that is pushed to its end turns in a frame.
+# The turn in a frame by a fully pushed stick.
 _MAX_TURN_DEGREES = 5.0
-# Levels of Doom itself need files that are not free; other names are duplicates.
+# Levels of Doom need files that are not free; the other names are duplicates.
 _EXCLUDED_IDS = re.compile(r"VizdoomDoom(2MAP|E)\d|.*-MultiBinary-")
 _KEYS = {
     "MOVE_FORWARD": ("ArrowUp", "KeyW"),
@@ -38,8 +38,8 @@ _KEYS = {
     "STRAFE": ("AltLeft",),
     "SELECT_NEXT_WEAPON": ("KeyX", "Button5"),
     "SELECT_PREV_WEAPON": ("KeyZ", "Button4"),
-    **{f"SELECT_WEAPON{number}": (f"Digit{number}",) for number in range(10)},
-    # By how much, not whether.
+    **{f"SELECT_WEAPON{digit}": (f"Digit{digit}",) for digit in range(10)},
+    # Buttons with an amount.
     "TURN_LEFT_RIGHT_DELTA": ("Axis2",),
     "LOOK_UP_DOWN_DELTA": ("Axis3",),
 }
@@ -62,7 +62,7 @@ class VizdoomFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys, in place of the default ones.
+          keys: The actions of keys instead of the default ones.
           frame_skip: The number of frames of 1/35 second that an action lasts.
 
         Raises:
@@ -79,24 +79,24 @@ class VizdoomFamily(Family):
         has_turns = {"TURN_LEFT", "TURN_LEFT_RIGHT_DELTA"} & {*buttons}
         table: dict[str, Any] = {}
         for button in buttons:
-            part: Any = {_in_words(button): _MAX_TURN_DEGREES if button in deltas else 1}
+            effect: Any = {_describe(button): _MAX_TURN_DEGREES if button in deltas else 1}
             if deltas:
-                part = {"continuous" if button in deltas else "binary": part}
+                effect = {"continuous" if button in deltas else "binary": effect}
             for key in _KEYS.get(button, ()):
-                table[key] = part
+                table[key] = effect
             if button in ("MOVE_LEFT", "MOVE_RIGHT") and not has_turns:
-                table[f"Arrow{button[5:].capitalize()}"] = part
-        names: Any = list(map(_in_words, switches))
+                table[f"Arrow{button[5:].capitalize()}"] = effect
+        names: Any = list(map(_describe, switches))
         if deltas:
-            names = {"binary": names, "continuous": list(map(_in_words, deltas))}
+            names = {"binary": names, "continuous": list(map(_describe, deltas))}
         maps = key_map(spec_of(env), table=table, names=names, overrides=keys)
         return GymnasiumPlayable(env, maps, ["vizdoom"])
 
 
-def _in_words(button: str) -> str:
-    """Returns the effect of a button in words.
+def _describe(button: str) -> str:
+    """Describes the effect of a button.
 
-    >>> _in_words("MOVE_LEFT"), _in_words("TURN_LEFT_RIGHT_DELTA")
+    >>> _describe("MOVE_LEFT"), _describe("TURN_LEFT_RIGHT_DELTA")
     ('move left', 'turn left right')
     """
     return button.removesuffix("_DELTA").replace("_", " ").lower()

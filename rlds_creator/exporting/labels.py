@@ -15,12 +15,19 @@ from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
 from rlds_creator.exporting.recipes import Recipe
 from rlds_creator.exporting.recordings import RecordedEpisode
-from rlds_creator.labelling import JUDGED, PLAY, SUCCESS, VERDICT, holding, layer_of
+from rlds_creator.labelling import (
+    PLAY_TOOL,
+    SUCCESS,
+    VERDICT,
+    VERDICT_STATES,
+    current_labels,
+    layer_name,
+)
 from rlds_creator.model import LabelRow
 
 __all__ = ["write_labels"]
 
-_CHOICES = {VERDICT: tuple(state.value for state in JUDGED), SUCCESS: ("yes", "no")}
+_CHOICES = {VERDICT: tuple(state.value for state in VERDICT_STATES), SUCCESS: ("yes", "no")}
 
 
 def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int:
@@ -55,7 +62,7 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
     folders = label_rows.folders_of(written.source)[:1]
-    layers = {layer_of(row): row for rows in rows_of_all for row in rows}
+    layers = {layer_name(row): row for rows in rows_of_all for row in rows}
     label_rows.append(folders, labels)
     label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
     return len(labels)
@@ -69,9 +76,9 @@ def _layer(name: str, row: LabelRow) -> Layer:
 
 
 def _shared_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
-    rows = holding(recording.annotations.rows())
+    rows = current_labels(recording.annotations.rows())
     rows = [row for row in rows if row.type != "text" or keeps_notes]
-    return rows if any(row.tool != PLAY for row in rows) else []
+    return rows if any(row.tool != PLAY_TOOL for row in rows) else []
 
 
 def _as_labels(
@@ -87,7 +94,7 @@ def _as_labels(
             named = f"{annotations.study.id} {annotator}".encode()
             annotator = hashlib.sha256(named).hexdigest()[:32]
         yield Label(
-            layer=layer_of(row),
+            layer=layer_name(row),
             type=row.type,
             value=row.value,
             begin=begin,

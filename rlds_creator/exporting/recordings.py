@@ -17,7 +17,7 @@ import envlogger
 import riegeli
 from envlogger.backends.riegeli_files.layout import METADATA_FILE
 from rlds.raw_files.untrusted import SourceError, check_is_file
-from rlds_creator.labelling import NOTE, holding, label_row, rows_of_verdicts
+from rlds_creator.labelling import NOTE, convert_verdicts, current_labels, label_row
 from rlds_creator.model import Consent, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
 from rlds_creator.worker.recording import total
@@ -123,7 +123,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         Args:
           player: Whom earlier releases call the player.
         """
-        rows = [*self.labels, *rows_of_verdicts(self.verdicts, player)]
+        rows = [*self.labels, *convert_verdicts(self.verdicts, player)]
         if self.notes and not self.labels:
             rows.append(label_row(NOTE, self.notes))
         for tag in self.tags:
@@ -137,7 +137,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
 
     def tags_that_hold(self) -> list[LabelRow]:
         """Returns the tags that hold, in the order in which they were set."""
-        return [row for row in holding(self.rows()) if row.type == "flag"]
+        return [row for row in current_labels(self.rows()) if row.type == "flag"]
 
     def tags_of_episode(self) -> list[str]:
         """Returns the tags of the episode as a whole, in the order in which they were set."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rlds_creator.server import errors
-from rlds_creator.type_errors import in_words
+from rlds_creator.type_errors import explain
 
 __all__ = ["LoginRequest", "answer", "body", "convert", "query"]
 
@@ -68,4 +68,4 @@ def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> 
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise errors.BadRequestError(in_words(error)) from None
+        raise errors.BadRequestError(explain(error)) from None

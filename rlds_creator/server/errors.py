@@ -15,7 +15,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from rlds_creator.type_errors import in_words
+from rlds_creator.type_errors import explain
 
 __all__ = [
     "BadRequestError",
@@ -124,7 +124,7 @@ def as_server_error(error: Exception) -> ServerError:
         refused.status = error.status_code
         return refused
     if isinstance(error, msgspec.DecodeError):  # With those that are JSON, but not as expected.
-        return BadRequestError(in_words(error))
+        return BadRequestError(explain(error))
     number = secrets.token_hex(4)
     logger.error("error %s", number, exc_info=error)
     return ServerError(f"Internal error. The log of the server has the details, under {number}.")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rlds_creator.server.errors import BadRequestError
-from rlds_creator.type_errors import in_words
+from rlds_creator.type_errors import explain
 
 __all__ = [
     "PROTOCOL",
@@ -123,6 +123,6 @@ def decode(text: str | bytes) -> Any:
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError as error:
-        raise BadRequestError(in_words(error), code="message") from None
+        raise BadRequestError(explain(error), code="message") from None
     except RecursionError:
         raise BadRequestError("the message is nested too deeply", code="message") from None

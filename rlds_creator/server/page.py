@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rlds_creator.frames import number_of
+from rlds_creator.frames import read_index
 
 __all__ = ["WINDOW", "Page"]
 
@@ -89,7 +89,7 @@ class Page:
             return False
         elif self._frame is not None and len(self._unacked) < WINDOW:
             frame, self._frame = self._frame, None
-            self._unacked.append(number_of(frame))
+            self._unacked.append(read_index(frame))
             if len(self._unacked) == WINDOW:
                 self._full_since = asyncio.get_running_loop().time()
             await self._websocket.send_bytes(frame)

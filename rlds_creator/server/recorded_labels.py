@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from typing_extensions import override
 
-from rlds_creator.labelling import JUDGED, PLAY, SUCCESS, VERDICT
+from rlds_creator.labelling import PLAY_TOOL, SUCCESS, VERDICT, VERDICT_STATES
 from rlds_creator.model import EpisodeRecord, LabelRow, Person
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.permissions import May, may
@@ -22,7 +22,7 @@ _CHOICES = (
     ShownLayer(
         name=VERDICT,
         type="choice",
-        choices=tuple(JUDGED),
+        choices=tuple(VERDICT_STATES),
         whole=True,
         doc="Quality of the episode. The player gives the first verdict, and the last one counts.",
     ),
@@ -120,7 +120,7 @@ class RecordedLabels(EpisodeLabels):
             row,
             author=self._people.get(row.annotator, ""),
             created=row.at,
-            is_mine=is_tag or (row.annotator == self._person.id and row.tool != PLAY),
+            is_mine=is_tag or (row.annotator == self._person.id and row.tool != PLAY_TOOL),
             may_remove=self.may_label and (is_tag or (row.layer == SUCCESS and bool(decides))),
             decides=decides,
         )

@@ -27,7 +27,7 @@ from rlds_creator.exporting.recordings import (
     ExportError,
 )
 from rlds_creator.identifiers import is_identifier
-from rlds_creator.labelling import PLAY
+from rlds_creator.labelling import PLAY_TOOL
 from rlds_creator.model import EpisodeRecord, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT_ID
 from rlds_creator.server.directory import DataDirectory
@@ -242,8 +242,11 @@ class Recordings:
             self._store.set_notes(episode.id, annotations.notes, 0)
             people = {agent: person for agent, (_, person) in agents.items()}
             rows = annotations.rows(episode.person)
-            if not any(row.tool == PLAY for row in rows):  # Earlier releases did not write it.
-                rows = [*(row for row in self._store.labels(episode.id) if row.tool == PLAY), *rows]
+            if not any(row.tool == PLAY_TOOL for row in rows):  # Earlier releases did not write it.
+                rows = [
+                    *(row for row in self._store.labels(episode.id) if row.tool == PLAY_TOOL),
+                    *rows,
+                ]
             named = (
                 replace(row, annotator=people.get(row.annotator, row.annotator)) for row in rows
             )

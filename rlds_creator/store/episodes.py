@@ -10,22 +10,22 @@ import sqlalchemy as sa
 
 from rlds_creator.identifiers import is_identifier, new_identifier
 from rlds_creator.labelling import (
-    JUDGED,
     NOTE,
-    PLAY,
+    PLAY_TOOL,
     SUCCESS,
     TOOL,
     VERDICT,
-    holding,
+    VERDICT_STATES,
+    current_labels,
     label_row,
-    retraction_of,
+    retraction_row,
 )
 from rlds_creator.model import EpisodeRecord, EpisodeState, LabelRow
 from rlds_creator.store import tables
 from rlds_creator.store.database import Database, row_of
 from rlds_creator.store.errors import InUseError, RecordNotFoundError, StaleError, StoreError
 from rlds_creator.store.records import EpisodeQuery, check_names, from_row, to_row
-from rlds_creator.store.studies import LIVE, is_practice_next
+from rlds_creator.store.studies import LIVE_STATES, is_practice_next
 
 __all__ = ["EpisodeDatabase"]
 
@@ -82,7 +82,7 @@ class EpisodeDatabase(Database):
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
                     raise RecordNotFoundError("the study or the person was deleted") from None
-            if episode.state in JUDGED:
+            if episode.state in VERDICT_STATES:
                 _add_words_of_player(connection, episode)
             return _episode(connection, episode.id)
 
@@ -126,7 +126,7 @@ class EpisodeDatabase(Database):
         After a restart of the server these are the ones that nobody can go on with.
         """
         table = tables.episodes
-        query = sa.select(table).where(table.c.state.in_(LIVE))
+        query = sa.select(table).where(table.c.state.in_(LIVE_STATES))
         with self._reading() as connection:
             rows = connection.execute(query.order_by(table.c.started, table.c.id)).all()
             return _with_labels(connection, rows)
@@ -148,7 +148,7 @@ class EpisodeDatabase(Database):
                 some = table.c.id.in_(sorted_ids[first : first + _MAX_STATEMENT_VALUES])
                 query = sa.select(table.c.id, table.c.state).where(some).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
-                if any(row.state in LIVE for row in rows):
+                if any(row.state in LIVE_STATES for row in rows):
                     raise InUseError("an episode that is being played cannot be deleted")
                 connection.execute(sa.delete(table).where(some))
                 deleted += [row.id for row in rows]
@@ -180,9 +180,9 @@ class EpisodeDatabase(Database):
             rows = _labels(connection, episode_id)
             now = self._after(rows)
             note = label_row(NOTE, notes, annotator=by, at=now + _MIN_INTERVAL_S)
-            for old in holding(rows):
+            for old in current_labels(rows):
                 if old.type == "text" and (old.target != note.target or not notes):
-                    _add(connection, episode_id, retraction_of(old, by, now))
+                    _add(connection, episode_id, retraction_row(old, by, now))
             if notes:
                 _add(connection, episode_id, note)
         return new
@@ -201,7 +201,7 @@ class EpisodeDatabase(Database):
             rows = _labels(connection, episode_id)
             if not rows:
                 _episode(connection, episode_id)
-        return rows if history else holding(rows)
+        return rows if history else current_labels(rows)
 
     def add_label(
         self,
@@ -218,7 +218,7 @@ class EpisodeDatabase(Database):
         Args:
           episode_id: The episode.
           layer: The tag; "verdict" or "success" for a text.
-          value: True for a tag; one of `JUDGED`; "yes" or "no".
+          value: True for a tag; one of `VERDICT_STATES`; "yes" or "no".
           begin: The first step; None for the episode as a whole.
           end: The step after the last one.
           by: Who does it: the identifier of a person.
@@ -239,7 +239,7 @@ class EpisodeDatabase(Database):
             where = {"begin": begin, "end": end}
             new = label_row(layer, value, annotator=by, at=self._after(rows), **where)
             _check(new, episode)
-            same = [row for row in holding(rows) if row.target[1:] == new.target[1:]]
+            same = [row for row in current_labels(rows) if row.target[1:] == new.target[1:]]
             if new.type == "flag" and same:
                 return same[0]
             _add(connection, episode_id, new)
@@ -261,8 +261,8 @@ class EpisodeDatabase(Database):
         with self._writing() as connection:
             episode, row = _label(connection, label_id)
             rows = _labels(connection, episode)
-            if row in holding(rows):
-                _add(connection, episode, retraction_of(row, by, self._after(rows)))
+            if row in current_labels(rows):
+                _add(connection, episode, retraction_row(row, by, self._after(rows)))
         return episode
 
     def restore_label(self, label_id: str) -> tuple[str, LabelRow]:
@@ -277,7 +277,7 @@ class EpisodeDatabase(Database):
         with self._writing() as connection:
             episode, row = _label(connection, label_id)
             rows = _labels(connection, episode)
-            there = [one for one in holding(rows) if one.target == row.target]
+            there = [one for one in current_labels(rows) if one.target == row.target]
             if there and there[0].value == row.value:
                 return episode, there[0]
             new = msgspec.structs.replace(row, id=new_identifier(), at=self._after(rows), tool=TOOL)
@@ -319,8 +319,8 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     elif query.label is not None:
         conditions.append(table.c.id.in_(tagged))
     if query.queue == "unreviewed":
-        reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY)
-        conditions += [table.c.state.in_(JUDGED), table.c.id.not_in(reviewed)]
+        reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY_TOOL)
+        conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviewed)]
     elif query.queue == "disagreement":  # Between people, not between labels of one person.
         words = sa.select(_of.episode).where(_of.type == "choice", _of.holds)
         words = words.group_by(_of.episode, _of.layer)
@@ -378,10 +378,10 @@ def _check(label: LabelRow, episode: EpisodeRecord) -> None:
             text = f"steps {first} to {last}: the episode has {episode.num_steps} steps"
             raise StoreError(text)
     if label.type == "choice":
-        choices = {VERDICT: JUDGED, SUCCESS: ("yes", "no")}.get(label.layer, ())
+        choices = {VERDICT: VERDICT_STATES, SUCCESS: ("yes", "no")}.get(label.layer, ())
         if label.value not in choices or label.begin is not None:
             raise StoreError(f"{label.layer}: expected one of {', '.join(choices)}")
-        if episode.state in LIVE:
+        if episode.state in LIVE_STATES:
             raise InUseError("the player has not kept or discarded this episode yet")
 
 
@@ -412,9 +412,9 @@ def _add_words_of_player(connection: sa.Connection, episode: EpisodeRecord) -> N
     words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
     at = max([episode.started + episode.seconds, *(row.at + _MIN_INTERVAL_S for row in rows)])
     for layer, value in words.items():
-        stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY)]
+        stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY_TOOL)]
         if value is not None and stored_values[-1:] != [value]:
-            who = {"annotator": episode.person, "tool": PLAY}
+            who = {"annotator": episode.person, "tool": PLAY_TOOL}
             _add(connection, episode.id, label_row(layer, value, at=at, **who))
             at += _MIN_INTERVAL_S
 

@@ -8,7 +8,7 @@ import msgspec
 
 from rlds_creator.model import Consent, EpisodeState, Identifier, NewIdentifier, Role, prepare
 from rlds_creator.store.errors import StoreError
-from rlds_creator.type_errors import in_words
+from rlds_creator.type_errors import explain
 
 __all__ = [
     "ConsentPage",
@@ -186,7 +186,7 @@ def to_row(record: msgspec.Struct) -> dict[str, Any]:
     try:
         msgspec.convert(row, type(record))
     except msgspec.ValidationError as error:
-        raise StoreError(in_words(error)) from None
+        raise StoreError(explain(error)) from None
     return row
 
 

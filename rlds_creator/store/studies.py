@@ -33,10 +33,10 @@ from rlds_creator.store.records import (
     to_row,
 )
 
-__all__ = ["LIVE", "Studies"]
+__all__ = ["LIVE_STATES", "Studies"]
 
 # The states of episodes that are played, or wait for a verdict.
-LIVE = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
+LIVE_STATES = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
 
 _num_episodes = sa.func.count()
 _is_completed = sa.and_(
@@ -151,7 +151,7 @@ class Studies(Database):
             _row(connection, study_id, lock=True)
             query = sa.select(table.c.id, table.c.state).where(table.c.study == study_id)
             rows = connection.execute(query.order_by(table.c.started, table.c.id)).all()
-            if any(row.state in LIVE for row in rows):
+            if any(row.state in LIVE_STATES for row in rows):
                 raise InUseError("somebody is playing this study. Try again later.")
             connection.execute(sa.delete(tables.invites).where(tables.invites.c.study == study_id))
             connection.execute(sa.delete(tables.studies).where(tables.studies.c.id == study_id))

@@ -207,7 +207,7 @@ class Player:
             self.frames.append(message)
             if self.acks:
                 with contextlib.suppress(ConnectionClosed):  # What was said before can be read.
-                    self.say("ack", frame=message.number)
+                    self.say("ack", frame=message.index)
         else:
             message = json.loads(message)
             self.messages.append(message)

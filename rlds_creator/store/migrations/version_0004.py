@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from alembic import op
 
-from rlds_creator.labelling import JUDGED, NOTE, label_row, retraction_of, rows_of_verdicts
+from rlds_creator.labelling import NOTE, VERDICT_STATES, convert_verdicts, label_row, retraction_row
 
 __all__ = ["revision", "upgrade"]
 
@@ -45,8 +45,8 @@ def upgrade() -> None:
                       started + seconds AS created FROM episodes"""
     for (episode,) in _by_episode(connection, query).values():
         judgements = verdicts.get(episode.episode) or [episode]
-        is_judged = judgements != [episode] or episode.state in JUDGED
-        rows = [*rows_of_verdicts(judgements, episode.author)] if is_judged else []
+        is_judged = judgements != [episode] or episode.state in VERDICT_STATES
+        rows = [*convert_verdicts(judgements, episode.author)] if is_judged else []
         if episode.notes:
             rows.append(label_row(NOTE, episode.notes, at=episode.created))
         for tag in tags.get(episode.episode, ()):
@@ -54,7 +54,7 @@ def upgrade() -> None:
             where = {"begin": tag.first, "end": end, "annotator": tag.author}
             rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **where))
             if tag.removed is not None:
-                rows.append(retraction_of(rows[-1], tag.removed_by or "", tag.removed))
+                rows.append(retraction_row(rows[-1], tag.removed_by or "", tag.removed))
         last = {row.target: row for row in sorted(rows, key=lambda row: row.at)}
         for row in rows:
             holds = last[row.target] is row and row.retracts is None

@@ -189,7 +189,7 @@ def test_parts_have_keys_of_their_own():
     assert maps.describe(action).startswith("jump, ")
 
     switches = map_of(spaces.MultiBinary(3))
-    assert [control.does for control in switches.controls[:2]] == ["part 0", "part 1"]
+    assert [control.does for control in switches.controls[:2]] == ["component 0", "component 1"]
     assert switches.action(press("Digit1", "Digit3")).tolist() == [1, 0, 1]
 
 
@@ -210,7 +210,7 @@ def test_parts_can_have_names_and_a_table():
     action = maps.action(Inputs({"Space": 1.0, "Axis0": -0.5, "KeyJ": 1.0}))
     assert action["buttons"].tolist() == [1, 1, 0]
     assert action["turn"].tolist() == [-1]
-    with pytest.raises(ValueError, match="where the parts are fire, jump, run"):
+    with pytest.raises(ValueError, match="with the components fire, jump, run"):
         map_of(buttons, names=["fire", "jump", "run"], overrides={"KeyJ": {"0": 1}})
 
 
@@ -255,7 +255,7 @@ def test_an_override_of_none_takes_a_key_away():
         (TINY, {"KeyA": [1e300, 0]}, "only 2 numbers"),
         (TINY, {"KeyA": {"z": 1}}, "'KeyA' cannot move 'z', only 0, 1, number 1, number 2"),
         (TINY, {"KeyA+KeyB": [1, 0]}, "only single keys"),
-        (spaces.Dict({"a": TINY}), {"KeyA": {"b": 3}}, "where the parts are a"),
+        (spaces.Dict({"a": TINY}), {"KeyA": {"b": 3}}, "with the components a"),
     ],
 )
 def test_wrong_overrides_are_refused(space, overrides, message):

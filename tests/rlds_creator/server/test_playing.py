@@ -107,10 +107,10 @@ def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:
             last = paused["episode"]["num_steps"] - 1
             assert len(player.frames) == 2, "no more than that is under way"
             assert last > 10
-            player.say("ack", frame=player.frames[-1].number)
-            assert player.until_step(last).number > player.frames[1].number + 5
+            player.say("ack", frame=player.frames[-1].index)
+            assert player.until_step(last).index > player.frames[1].index + 5
             assert len(player.frames) == 3, "those in between were left out"
-            player.say("ack", frame=player.frames[-1].number)
+            player.say("ack", frame=player.frames[-1].index)
             player.say("control", do="resume")
             player.until("state", state="running")
 

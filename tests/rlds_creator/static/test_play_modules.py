@@ -35,9 +35,9 @@ def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> N
     # What says to node that they are modules; browsers learn it from the page.
     (pages / "package.json").write_text('{"type": "module"}')
     written = [
-        frames.Frame(number=0, step=0, picture=b"", codec="png", is_first=True),
+        frames.Frame(index=0, step=0, picture=b"", codec="png", is_first=True),
         frames.Frame(
-            number=2**32 - 1,
+            index=2**32 - 1,
             step=70_000,
             picture="Bild äß".encode(),
             codec="webp",
@@ -49,7 +49,7 @@ def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> N
             is_last=True,
             is_redrawn=True,
         ),
-        frames.Frame(number=5, step=1, picture=b"x", codec="jpeg", action='["cut sho'),
+        frames.Frame(index=5, step=1, picture=b"x", codec="jpeg", action='["cut sho'),
     ]
     (tmp_path / "frames.json").write_text(json.dumps([_expected(frame) for frame in written]))
     found = subprocess.run(
@@ -70,7 +70,7 @@ def _expected(frame: frames.Frame) -> dict[str, object]:
         action = frame.action
     return {
         "message": base64.b64encode(frame.encode()).decode(),
-        "number": frame.number,
+        "number": frame.index,
         "step": frame.step,
         "picture": frame.picture.decode(),
         "media_type": f"image/{frame.codec}",

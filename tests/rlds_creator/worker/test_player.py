@@ -198,7 +198,7 @@ def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
         after = player.until(lambda: player.frames[-1] is not before and player.frames[-1])
         assert after.is_redrawn
         assert (after.step, after.action) == (1, before.action)
-        assert after.number == before.number + 1
+        assert after.index == before.index + 1
         assert after.picture != before.picture
         for wrong in (
             {"quality": "perfect"},
