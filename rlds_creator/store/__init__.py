@@ -1,9 +1,9 @@
-"""Studies, people, episodes and labels in a database: a file of SQLite, or PostgreSQL.
+"""The store: studies, people, episodes and labels in a database, SQLite or PostgreSQL.
 
     with Store.open("recordings/creator.sqlite") as store:
         study = store.save_study(Study(name="Walk", environments=(environment,)), by=person.id)
 
-The steps of episodes are not here but in logs, one for each episode.
+The steps of each episode are not in the database, but in a log of its own.
 """
 
 from rlds_creator.store.errors import (

@@ -1,4 +1,4 @@
-"""A database: how it is opened, brought to the newest tables, read and changed."""
+"""The connection to a database: opening, migration and transactions."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ _ROW_NOUNS |= {"labels": "label", "exports": "download", "invites": "invite"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _BUSY_SECONDS = 5.0
-# Any number, as long as all servers take the same.
+# An arbitrary number; all servers must use the same one.
 _MIGRATION_LOCK = 7_105_318_222
 
 
 class Database:
     """A database with the newest tables.
 
-    All that is done in one block of `_reading` or `_writing` is done at once, as others see it. In
-    a block of `_writing`, rows that were read with `with_for_update` stay as they are.
+    A block of `_reading` or `_writing` is one transaction. In a block of `_writing`, no other
+    transaction changes rows that were read with `with_for_update`.
     """
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
         self._writer = engine.execution_options(writes=True)
-        # A file of SQLite has one writer at a time. Threads that wait here take turns; in SQLite,
-        # they would poll, and some would wait for seconds.
-        is_file = engine.dialect.name == "sqlite"
-        self._turn: contextlib.AbstractContextManager[Any] = (
-            threading.Lock() if is_file else contextlib.nullcontext()
+        # SQLite allows one writer at a time. Waiting writers poll in SQLite, some for seconds;
+        # threads that wait for this lock do not.
+        is_sqlite = engine.dialect.name == "sqlite"
+        self._write_lock: contextlib.AbstractContextManager[Any] = (
+            threading.Lock() if is_sqlite else contextlib.nullcontext()
         )
 
     @classmethod
     def open(
         cls, where: str | os.PathLike[str] = "sqlite://", *, clock: Callable[[], float] = time.time
     ) -> Self:
-        """Opens a database; makes it if there is none, and brings its tables up to date.
+        """Opens a database; creates it if it does not exist, and migrates its tables.
 
         Args:
-          where: The path of an SQLite file, which ends in .sqlite, .sqlite3 or .db if it is new, or
-            a URL: `sqlite:///<path>`, `sqlite://` for one in memory, which goes when it is closed,
-            or `postgresql://<user>:<password>@<host>/<name>`.
-          clock: Returns the time in seconds since 1970.
+          where: The path of an SQLite file, which must end in .sqlite, .sqlite3 or .db if it is
+            new; or a URL: `sqlite:///<path>`, `sqlite://` for a temporary database in memory, or
+            `postgresql://<user>:<password>@<host>/<name>`.
+          clock: A function that returns the time in seconds since 1970.
 
         Raises:
           StoreError: `where` is neither a URL nor an SQLite file, the database cannot be opened, or
@@ -105,23 +105,23 @@ class Database:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        with self._turn, self._writer.begin() as connection:
+        with self._write_lock, self._writer.begin() as connection:
             yield connection
 
 
 def row_of(
     connection: sa.Connection, table: sa.Table, identifier: str, *, lock: bool = False
 ) -> sa.Row[Any]:
-    """Returns a row by its identifier.
+    """Returns the row with an identifier.
 
     Args:
       connection: The connection.
       table: The table.
       identifier: The identifier.
-      lock: Whether others wait until the transaction is over before they change it.
+      lock: Whether the row is locked against changes until the transaction ends.
 
     Raises:
-      RecordNotFoundError: There is none.
+      RecordNotFoundError: There is no row with the identifier.
     """
     query = sa.select(table).where(table.c.id == identifier)
     row = connection.execute(query.with_for_update() if lock else query).first()
@@ -161,7 +161,7 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
             url = url.set(drivername="sqlite+pysqlite")
             options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
             if url.database in (None, "", ":memory:"):
-                # It lives in its connection, which threads take turns to use.
+                # A database in memory exists in one connection, which all threads share.
                 options |= {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
         case "postgresql":
             url = url.set(drivername="postgresql+psycopg")
@@ -178,19 +178,19 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
 def _location(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return os.path.abspath(url.database) if url.database else "sqlite://"
-    # A query may have a password, too.
+    # The query of a URL may have a password, too.
     shown = url.set(drivername=url.get_backend_name(), query={})
     return shown.render_as_string(hide_password=True)
 
 
 def _make_private(url: sa.URL) -> None:
-    """Lets only its owner read a file of SQLite, before it is opened."""
+    """Restricts the permissions of an SQLite file to its owner, before it is opened."""
     file = url.database if url.get_backend_name() == "sqlite" else None
     if not file or file == ":memory:":
         return
-    with contextlib.suppress(OSError):  # Opening it raises a better error.
+    with contextlib.suppress(OSError):  # `sqlite3` raises a better error later.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-    for path in (file, f"{file}-wal", f"{file}-shm"):  # Those of earlier releases, too.
+    for path in (file, f"{file}-wal", f"{file}-shm"):  # Also files of earlier releases.
         with contextlib.suppress(OSError):
             os.chmod(path, 0o600)
 
@@ -216,18 +216,18 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_in_sqlite(connection: sa.Connection) -> None:
-    # One that reads first and wants to write later fails if another has written in between.
+    # A transaction that reads first fails to write later if another one has written in between.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 @contextlib.contextmanager
 def _changing_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction in which no other process changes tables, and a table can be replaced."""
+    """Runs a transaction that can replace tables; other processes wait with their migrations."""
     if engine.dialect.name == "sqlite":
         with engine.execution_options(writes=True).connect() as connection:
-            # Outside of the transaction, or it has no effect. A table that is dropped, as many
-            # changes of SQLite need, would take the rows that refer to it with it.
+            # To change some tables, SQLite must replace them. With foreign keys on, dropping a table
+            # would delete the rows that refer to it. In a transaction, this has no effect.
             driver: Any = connection.connection.dbapi_connection
             driver.execute("PRAGMA foreign_keys = OFF")
             with connection.begin():

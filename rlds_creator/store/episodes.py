@@ -31,12 +31,12 @@ __all__ = ["EpisodeDatabase"]
 
 # The maximum number of values in a statement; databases have a limit.
 _MAX_STATEMENT_VALUES = 5_000
-_of = tables.labels.c  # The columns of labels, for queries.
-_is_tag = sa.and_(_of.type == "flag", _of.holds)
-# The minimum time between labels of an episode, also if the clock is set back.
+_label = tables.labels.c  # The columns of labels, for queries.
+_is_tag = sa.and_(_label.type == "flag", _label.is_current)
+# The minimum time between labels of an episode; it keeps their order if the clock is set back.
 _MIN_INTERVAL_S = 1e-6
 _ANSWERS = {None: None, True: "yes", False: "no"}
-# The fields that the worker does not change: fixed ones, and those of annotators.
+# The fields that reports of the worker do not change: constants, and the fields of annotators.
 _FIXED = {
     "id",
     "study",
@@ -55,14 +55,14 @@ class EpisodeDatabase(Database):
     def save_episode(self, episode: EpisodeRecord) -> EpisodeRecord:
         """Adds an episode, or updates it with the report of the worker.
 
-        Its notes and labels stay as they are, and what it is an episode of. One that begins is
-        practice if the study has practice left for the person.
+        The notes, the labels, the study and the person of a stored episode stay unchanged. A new
+        episode is practice if the study still requires practice of the person.
 
         Returns:
-          What is stored.
+          The stored episode.
 
         Raises:
-          RecordNotFoundError: The study or the person is not there.
+          RecordNotFoundError: The study or the person does not exist.
           StoreError: A field has a value that its type does not allow.
         """
         values = to_row(episode)
@@ -76,27 +76,27 @@ class EpisodeDatabase(Database):
             if not connection.execute(change).rowcount:
                 new = {**values, "notes": "", "version": 0}
                 if episode.state is EpisodeState.PLAYING:
-                    next_is = is_practice_next(connection, episode.study, episode.person)
-                    new["is_practice"] = next_is
+                    is_practice = is_practice_next(connection, episode.study, episode.person)
+                    new["is_practice"] = is_practice
                 try:
                     connection.execute(sa.insert(table).values(new))
                 except sa.exc.IntegrityError:
                     raise RecordNotFoundError("the study or the person was deleted") from None
             if episode.state in VERDICT_STATES:
-                _add_words_of_player(connection, episode)
-            return _episode(connection, episode.id)
+                _add_player_verdict(connection, episode)
+            return _read_episode(connection, episode.id)
 
     def episode(self, episode_id: str) -> EpisodeRecord:
         """Returns an episode.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The episode does not exist.
         """
         with self._reading() as connection:
-            return _episode(connection, episode_id)
+            return _read_episode(connection, episode_id)
 
     def episodes(self, query: EpisodeQuery | None = None) -> tuple[list[EpisodeRecord], int]:
-        """Returns a page of the episodes of a query, and the number of all of them.
+        """Returns a page of the episodes of a query, and the total number of its episodes.
 
         Raises:
           StoreError: A field of the query has a value that its type does not allow.
@@ -111,7 +111,7 @@ class EpisodeDatabase(Database):
             return _with_labels(connection, rows), total or 0
 
     def episode_ids(self, query: EpisodeQuery) -> list[str]:
-        """Returns the identifiers of all episodes that a query asks for, whatever its page.
+        """Returns the identifiers of all episodes of a query, not only of its page.
 
         Raises:
           StoreError: A field of the query has a value that its type does not allow.
@@ -121,9 +121,9 @@ class EpisodeDatabase(Database):
             return list(connection.scalars(ids.order_by(*_order(query.sort))))
 
     def playing(self) -> list[EpisodeRecord]:
-        """Returns the episodes being played or without a verdict, the oldest first.
+        """Returns the running episodes and those without a verdict, the oldest first.
 
-        After a restart of the server these are the ones that nobody can go on with.
+        After a restart of the server, nobody can continue them.
         """
         table = tables.episodes
         query = sa.select(table).where(table.c.state.in_(LIVE_STATES))
@@ -132,7 +132,7 @@ class EpisodeDatabase(Database):
             return _with_labels(connection, rows)
 
     def delete_episodes(self, ids: Iterable[str]) -> list[str]:
-        """Deletes episodes and their labels: all of them, or none if it raises.
+        """Deletes episodes and their labels; none of them if it raises.
 
         Returns:
           The identifiers of the deleted episodes; the caller deletes their logs.
@@ -160,25 +160,25 @@ class EpisodeDatabase(Database):
         Args:
           episode_id: The episode.
           notes: The new notes.
-          version: The version of the episode whose notes were edited.
-          by: Who does it: the identifier of a person.
+          version: The version of the episode that was edited.
+          by: The identifier of the person who does it.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
-          StaleError: Somebody else has edited them since that version.
-          StoreError: They are too long.
+          RecordNotFoundError: The episode does not exist.
+          StaleError: Somebody else has edited the notes since that version.
+          StoreError: The notes are too long.
         """
         table = tables.episodes
         with self._writing() as connection:
-            current = _episode(connection, episode_id, lock=True)
+            current = _read_episode(connection, episode_id, lock=True)
             if current.version != version:
                 raise StaleError("somebody else has edited these notes", current)
             new = msgspec.structs.replace(current, notes=notes, version=version + 1)
             to_row(new)
             change = sa.update(table).where(table.c.id == episode_id)
             connection.execute(change.values(notes=notes, version=version + 1))
-            rows = _labels(connection, episode_id)
-            now = self._after(rows)
+            rows = _read_labels(connection, episode_id)
+            now = self._time_after(rows)
             note = label_row(NOTE, notes, annotator=by, at=now + _MIN_INTERVAL_S)
             for old in current_labels(rows):
                 if old.type == "text" and (old.target != note.target or not notes):
@@ -188,19 +188,19 @@ class EpisodeDatabase(Database):
         return new
 
     def labels(self, episode_id: str, *, history: bool = False) -> list[LabelRow]:
-        """Returns the labels of an episode that hold, in the order in which they were set.
+        """Returns the current labels of an episode, in the order in which they were set.
 
         Args:
           episode_id: The episode.
-          history: Whether to return all rows.
+          history: Whether to return all rows instead.
 
         Raises:
-          RecordNotFoundError: There is no episode of this identifier.
+          RecordNotFoundError: The episode does not exist.
         """
         with self._reading() as connection:
-            rows = _labels(connection, episode_id)
+            rows = _read_labels(connection, episode_id)
             if not rows:
-                _episode(connection, episode_id)
+                _read_episode(connection, episode_id)
         return rows if history else current_labels(rows)
 
     def add_label(
@@ -217,27 +217,27 @@ class EpisodeDatabase(Database):
 
         Args:
           episode_id: The episode.
-          layer: The tag; "verdict" or "success" for a text.
-          value: True for a tag; one of `VERDICT_STATES`; "yes" or "no".
+          layer: The name of the tag; or "verdict" or "success".
+          value: True for a tag; one of `VERDICT_STATES` for a verdict; "yes" or "no" for a success.
           begin: The first step; None for the episode as a whole.
           end: The step after the last one.
-          by: Who does it: the identifier of a person.
+          by: The identifier of the person who does it.
 
         Returns:
-          The label; of a tag, the one that is there if the episode has the same already.
+          The label; the existing one if the episode already has the same tag.
 
         Raises:
-          RecordNotFoundError: There is no episode of this identifier.
-          InUseError: It is to be judged, and its player has not judged it yet.
-          StoreError: The episode has no such steps, the layer is blank or too long, or it has no
-            such value.
+          RecordNotFoundError: The episode does not exist.
+          InUseError: The label is a verdict or a success, and the verdict of the player is missing.
+          StoreError: The episode does not have the steps, the layer is blank or too long, or does
+            not allow the value.
         """
         check_names(layer)
         with self._writing() as connection:
-            episode = _episode(connection, episode_id, lock=True)
-            rows = _labels(connection, episode_id)
-            where = {"begin": begin, "end": end}
-            new = label_row(layer, value, annotator=by, at=self._after(rows), **where)
+            episode = _read_episode(connection, episode_id, lock=True)
+            rows = _read_labels(connection, episode_id)
+            steps = {"begin": begin, "end": end}
+            new = label_row(layer, value, annotator=by, at=self._time_after(rows), **steps)
             _check(new, episode)
             same = [row for row in current_labels(rows) if row.target[1:] == new.target[1:]]
             if new.type == "flag" and same:
@@ -246,41 +246,43 @@ class EpisodeDatabase(Database):
         return new
 
     def retract_label(self, label_id: str, by: str = "") -> str:
-        """Retracts a label; `restore_label` restores it. Does nothing if it is not active.
+        """Retracts a label; `restore_label` restores it. Does nothing if it is not current.
 
         Args:
           label_id: The label.
-          by: Who does it: the identifier of a person.
+          by: The identifier of the person who does it.
 
         Returns:
           The identifier of the episode.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier, and was none.
+          RecordNotFoundError: The label never existed.
         """
         with self._writing() as connection:
-            episode, row = _label(connection, label_id)
-            rows = _labels(connection, episode)
+            episode, row = _read_label(connection, label_id)
+            rows = _read_labels(connection, episode)
             if row in current_labels(rows):
-                _add(connection, episode, retraction_row(row, by, self._after(rows)))
+                _add(connection, episode, retraction_row(row, by, self._time_after(rows)))
         return episode
 
     def restore_label(self, label_id: str) -> tuple[str, LabelRow]:
-        """Restores a retracted label, by a new row.
+        """Restores a retracted label by a new row.
 
         Returns:
-          The identifier of the episode, and the label; the one that is there if there is one.
+          The identifier of the episode, and the label; the current one if it is the same.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier, and was none.
+          RecordNotFoundError: The label never existed.
         """
         with self._writing() as connection:
-            episode, row = _label(connection, label_id)
-            rows = _labels(connection, episode)
-            there = [one for one in current_labels(rows) if one.target == row.target]
-            if there and there[0].value == row.value:
-                return episode, there[0]
-            new = msgspec.structs.replace(row, id=new_identifier(), at=self._after(rows), tool=TOOL)
+            episode, row = _read_label(connection, label_id)
+            rows = _read_labels(connection, episode)
+            current = [label for label in current_labels(rows) if label.target == row.target]
+            if current and current[0].value == row.value:
+                return episode, current[0]
+            new = msgspec.structs.replace(
+                row, id=new_identifier(), at=self._time_after(rows), tool=TOOL
+            )
             _add(connection, episode, new)
         return episode, new
 
@@ -288,14 +290,14 @@ class EpisodeDatabase(Database):
         """Restores the label rows of a recovered episode.
 
         Raises:
-          StoreError: One is invalid.
+          StoreError: A row is invalid.
         """
         with self._writing() as connection:
-            connection.execute(sa.delete(tables.labels).where(_of.episode == episode_id))
+            connection.execute(sa.delete(tables.labels).where(_label.episode == episode_id))
             for row in rows:
                 _add(connection, episode_id, row)
 
-    def _after(self, rows: Iterable[LabelRow]) -> float:
+    def _time_after(self, rows: Iterable[LabelRow]) -> float:
         return max(self._clock(), max((row.at for row in rows), default=0.0) + _MIN_INTERVAL_S)
 
 
@@ -311,20 +313,23 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
         conditions.append(table.c.state == query.state.value)
     elif query.state is not None:
         conditions.append(table.c.state.in_([state.value for state in query.state]))
-    tagged = sa.select(_of.episode).where(_is_tag)
+    tagged = sa.select(_label.episode).where(_is_tag)
     if query.label is not None:
-        tagged = tagged.where(_of.layer == query.label)
+        tagged = tagged.where(_label.layer == query.label)
     if query.queue == "unlabelled":
         conditions.append(table.c.id.not_in(tagged))
     elif query.label is not None:
         conditions.append(table.c.id.in_(tagged))
     if query.queue == "unreviewed":
-        reviewed = sa.select(_of.episode).where(_of.type == "choice", _of.tool != PLAY_TOOL)
+        reviewed = sa.select(_label.episode).where(
+            _label.type == "choice", _label.tool != PLAY_TOOL
+        )
         conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviewed)]
     elif query.queue == "disagreement":  # Between people, not between labels of one person.
-        words = sa.select(_of.episode).where(_of.type == "choice", _of.holds)
-        words = words.group_by(_of.episode, _of.layer)
-        conditions.append(table.c.id.in_(words.having(sa.func.count(sa.distinct(_of.value)) > 1)))
+        choices = sa.select(_label.episode).where(_label.type == "choice", _label.is_current)
+        choices = choices.group_by(_label.episode, _label.layer)
+        num_values = sa.func.count(sa.distinct(_label.value))
+        conditions.append(table.c.id.in_(choices.having(num_values > 1)))
     if query.since is not None:
         conditions.append(table.c.started >= query.since)
     if query.until is not None:
@@ -337,29 +342,33 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
     name = sort.removeprefix("-")
     column: Any = table.c[name]
     if name == "person":
-        of = tables.people.c.id == table.c.person
-        column = sa.select(tables.people.c.name).where(of).scalar_subquery()
-    falls = sort.startswith("-")
-    first = column.desc() if falls else column.asc()
+        is_player = tables.people.c.id == table.c.person
+        column = sa.select(tables.people.c.name).where(is_player).scalar_subquery()
+    is_descending = sort.startswith("-")
+    first = column.desc() if is_descending else column.asc()
     if name in ("total_reward", "success"):
         first = first.nulls_last()
-    return [first, table.c.id.desc() if falls else table.c.id.asc()]
+    return [first, table.c.id.desc() if is_descending else table.c.id.asc()]
 
 
-def _episode(connection: sa.Connection, episode_id: str, *, lock: bool = False) -> EpisodeRecord:
+def _read_episode(
+    connection: sa.Connection, episode_id: str, *, lock: bool = False
+) -> EpisodeRecord:
     row = row_of(connection, tables.episodes, episode_id, lock=lock)
     return _with_labels(connection, [row])[0]
 
 
-def _labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
-    query = sa.select(tables.labels).where(_of.episode == episode_id).order_by(_of.at, _of.id)
+def _read_labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
+    query = (
+        sa.select(tables.labels).where(_label.episode == episode_id).order_by(_label.at, _label.id)
+    )
     return [_from_row(row) for row in connection.execute(query)]
 
 
-def _label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
+def _read_label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
     row = row_of(connection, tables.labels, label_id)
     if row.retracts is not None:
-        raise RecordNotFoundError("this label is the end of another")
+        raise RecordNotFoundError("this row retracts a label, and is no label itself")
     return row.episode, _from_row(row)
 
 
@@ -375,8 +384,7 @@ def _check(label: LabelRow, episode: EpisodeRecord) -> None:
     if label.begin is not None and label.end is not None:
         first, last = label.begin, label.end - 1
         if not 0 <= first <= last < episode.num_steps:
-            text = f"steps {first} to {last}: the episode has {episode.num_steps} steps"
-            raise StoreError(text)
+            raise StoreError(f"steps {first} to {last}: the episode has {episode.num_steps} steps")
     if label.type == "choice":
         choices = {VERDICT: VERDICT_STATES, SUCCESS: ("yes", "no")}.get(label.layer, ())
         if label.value not in choices or label.begin is not None:
@@ -386,42 +394,42 @@ def _check(label: LabelRow, episode: EpisodeRecord) -> None:
 
 
 def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
-    """Adds a label row; the last verdict becomes the state of the episode."""
-    same = [_of[name].is_not_distinct_from(getattr(row, name)) for name in ("begin", "end")]
-    same += [_of.episode == episode_id, _of.type == row.type, _of.layer == row.layer]
-    before = sa.update(tables.labels).where(*same, _of.annotator == row.annotator)
-    connection.execute(before.values(holds=False))
-    values = {**to_row(row), "episode": episode_id, "holds": row.retracts is None}
+    """Adds a label row; the last verdict and success become those of the episode."""
+    columns = ("begin", "end", "type", "layer", "annotator")
+    same = [_label[name].is_not_distinct_from(getattr(row, name)) for name in columns]
+    previous = sa.update(tables.labels).where(_label.episode == episode_id, *same)
+    connection.execute(previous.values(is_current=False))
+    values = {**to_row(row), "episode": episode_id, "is_current": row.retracts is None}
     values["value"] = "true" if row.value is True else row.value
     connection.execute(sa.insert(tables.labels).values(values))
     if row.type != "choice":
         return
-    of_layer = sa.and_(_of.episode == episode_id, _of.layer == row.layer, _of.type == row.type)
-    words = sa.select(_of.value).where(of_layer, _of.holds).order_by(_of.at.desc()).limit(1)
-    word = connection.scalar(words)
+    is_choice = sa.and_(_label.layer == row.layer, _label.type == "choice", _label.is_current)
+    choices = sa.select(_label.value).where(_label.episode == episode_id, is_choice)
+    choice = connection.scalar(choices.order_by(_label.at.desc()).limit(1))
     change = sa.update(tables.episodes).where(tables.episodes.c.id == episode_id)
     if row.layer == SUCCESS:
-        connection.execute(change.values(success=None if word is None else word == "yes"))
-    elif word is not None:
-        connection.execute(change.values(state=word))
+        connection.execute(change.values(success=None if choice is None else choice == "yes"))
+    elif choice is not None:
+        connection.execute(change.values(state=choice))
 
 
-def _add_words_of_player(connection: sa.Connection, episode: EpisodeRecord) -> None:
+def _add_player_verdict(connection: sa.Connection, episode: EpisodeRecord) -> None:
     """Adds the verdict and the success of the player at the end of an episode, if changed."""
-    rows = _labels(connection, episode.id)
-    words = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
-    at = max([episode.started + episode.seconds, *(row.at + _MIN_INTERVAL_S for row in rows)])
-    for layer, value in words.items():
+    rows = _read_labels(connection, episode.id)
+    values = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
+    time = max([episode.started + episode.seconds, *(row.at + _MIN_INTERVAL_S for row in rows)])
+    for layer, value in values.items():
         stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY_TOOL)]
         if value is not None and stored_values[-1:] != [value]:
-            who = {"annotator": episode.person, "tool": PLAY_TOOL}
-            _add(connection, episode.id, label_row(layer, value, at=at, **who))
-            at += _MIN_INTERVAL_S
+            new = label_row(layer, value, at=time, annotator=episode.person, tool=PLAY_TOOL)
+            _add(connection, episode.id, new)
+            time += _MIN_INTERVAL_S
 
 
 def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[EpisodeRecord]:
-    query = sa.select(_of.episode, _of.layer).distinct()
-    query = query.where(_of.episode.in_([row.id for row in rows]), _is_tag)
+    query = sa.select(_label.episode, _label.layer).distinct()
+    query = query.where(_label.episode.in_([row.id for row in rows]), _is_tag)
     labels: dict[str, list[str]] = {}
     for episode, label in connection.execute(query):
         labels.setdefault(episode, []).append(label)

@@ -1,4 +1,4 @@
-"""Errors of a store. The messages are for people; none has a path or an address in it."""
+"""Errors of a store. Their messages are shown to users, and contain no paths or addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecordNotFoundError(StoreError):
 
 
 class StaleError(StoreError):
-    """Somebody else has edited it in the meantime.
+    """Somebody else has edited the record in the meantime.
 
     Attributes:
       current: The current record.
@@ -33,7 +33,7 @@ class StaleError(StoreError):
 
 
 class QuotaError(StoreError):
-    """The person has made as many episodes as the study asks for."""
+    """The person has reached the quota of the study."""
 
 
 class InUseError(StoreError):

@@ -23,14 +23,14 @@ class Exports(Database):
     """Downloads."""
 
     def add_export(self, person_id: str, request: dict[str, Any]) -> ExportRecord:
-        """Adds a download, which is queued.
+        """Adds a queued download.
 
         Args:
-          person_id: Who asks for it.
+          person_id: The person who requests it.
           request: The request, in the types of JSON.
 
         Raises:
-          RecordNotFoundError: There is no such person.
+          RecordNotFoundError: The person does not exist.
         """
         new = ExportRecord(
             id=new_identifier(), person=person_id, request=request, created=self._clock()
@@ -46,13 +46,13 @@ class Exports(Database):
         """Returns a download.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The download does not exist.
         """
         with self._reading() as connection:
             return from_row(ExportRecord, row_of(connection, tables.exports, export_id))
 
     def exports(self, person_id: str | None = None) -> list[ExportRecord]:
-        """Returns the downloads of a person, or of all; the newest first."""
+        """Returns the downloads of a person, or of all people, the newest first."""
         table = tables.exports
         query = sa.select(table).order_by(table.c.created.desc(), table.c.id)
         if person_id is not None:
@@ -67,7 +67,7 @@ class Exports(Database):
           **changes: Any of `state`, `progress`, `num_bytes` and `error`.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier; it may have been deleted.
+          RecordNotFoundError: The download does not exist; it may have been deleted.
           StoreError: A field has a value that its type does not allow.
         """
         if fixed_fields := changes.keys() - _CHANGES:
@@ -84,7 +84,7 @@ class Exports(Database):
         """Deletes a download.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The download does not exist.
         """
         with self._writing() as connection:
             delete(connection, tables.exports, export_id)

@@ -1,4 +1,4 @@
-"""People, the links that invite them, and where they are logged in."""
+"""Database queries of people, invites and logins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlds_creator.store.records import Invite, from_row, to_row
 __all__ = ["People"]
 
 _DAY = 86_400.0
-# The chance that is in secrets of addresses and cookies.
+# The random bytes of tokens in links and cookies.
 _TOKEN_BYTES = 16
 _LOGIN_SECONDS = 30 * _DAY
 
@@ -39,7 +39,7 @@ class People(Database):
         return person
 
     def people(self) -> list[Person]:
-        """Returns all people, those who came first first."""
+        """Returns all people, in the order in which they joined."""
         table = tables.people
         return self._all(Person, sa.select(table).order_by(table.c.created, table.c.id))
 
@@ -49,8 +49,8 @@ class People(Database):
         """Changes the permissions of a person; None leaves an attribute unchanged.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
-          InUseError: There would be no owner left.
+          RecordNotFoundError: The person does not exist.
+          InUseError: The person is the last owner.
         """
         table = tables.people
         with self._writing() as connection:
@@ -79,18 +79,18 @@ class People(Database):
         by: str = "",
         study: str = "",
     ) -> tuple[str, str]:
-        """Makes an invite.
+        """Creates an invite.
 
         Args:
           role: The role of people who accept it.
-          name: For whom it is.
+          name: The name of the invited person.
           uses: The number of people who can accept it.
-          expires: Until when it can be used; a week from now by default.
-          by: Who makes it: the identifier of a person.
+          expires: The time at which it expires; a week from now by default.
+          by: The identifier of the person who creates it.
           study: The only study that they see; "" for all that are enabled.
 
         Returns:
-          Its identifier, and its token. The token is not stored: nobody can look it up later.
+          The identifier and the token of the invite. Only a hash of the token is stored.
         """
         token, now = secrets.token_urlsafe(_TOKEN_BYTES), self._clock()
         invite = Invite(
@@ -117,26 +117,26 @@ class People(Database):
         return self._all(Invite, query.order_by(table.c.created.desc(), table.c.id))
 
     def revoke_invite(self, invite_id: str) -> None:
-        """Takes an invite back; who came with it stays.
+        """Revokes an invite; people who have accepted it stay.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier; it may be used up.
+          RecordNotFoundError: The invite does not exist; it may be used up.
         """
         with self._writing() as connection:
             delete(connection, tables.invites, invite_id)
 
     def accept_invite(self, token: str, name: str = "") -> tuple[Person, str]:
-        """Lets a person in.
+        """Adds a person by an invite, and logs them in.
 
         Args:
           token: The token of the invite.
-          name: Their name; that of the invite by default.
+          name: Their name; the name in the invite by default.
 
         Returns:
           A new person, and the token of their login.
 
         Raises:
-          RecordNotFoundError: The invite is used up, has expired or was taken back, or never was.
+          RecordNotFoundError: The invite is used up, has expired, was revoked or never existed.
         """
         table = tables.invites
         with self._writing() as connection:
@@ -146,12 +146,12 @@ class People(Database):
             row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
             if row is None:
                 raise RecordNotFoundError("this link was used or has expired. Ask for a new one.")
-            this = table.c.id == row.id
+            is_invite = table.c.id == row.id
             if row.uses_left > 1:
                 fewer = {"uses_left": table.c.uses_left - 1}
-                connection.execute(sa.update(table).where(this).values(fewer))
+                connection.execute(sa.update(table).where(is_invite).values(fewer))
             else:
-                connection.execute(sa.delete(table).where(this))
+                connection.execute(sa.delete(table).where(is_invite))
             person = self._add_person(connection, name or row.name, Role(row.role), row.study)
             return person, self._start_login(connection, person.id)
 
@@ -164,28 +164,28 @@ class People(Database):
         return token
 
     def person_of(self, token: str) -> Person | None:
-        """Returns who is logged in with a token, and lets the login live 30 days more.
+        """Returns the person of a login token, and extends the login by 30 days.
 
         Returns:
-          None if the token is not one, the login has ended, or the person is disabled.
+          None if the token is invalid, the login has ended, or the person is disabled.
         """
         now = self._clock()
         table = tables.logins
-        this = table.c.token_hash == hash_token(token)
-        usable = sa.and_(this, table.c.expires > now, sa.not_(tables.people.c.is_disabled))
+        is_login = table.c.token_hash == hash_token(token)
+        usable = sa.and_(is_login, table.c.expires > now, sa.not_(tables.people.c.is_disabled))
         query = sa.select(tables.people, table.c.expires).join(table).where(usable)
         with self._reading() as connection:
             row = connection.execute(query).first()
         if row is None:
             return None
-        if row.expires < now + _LOGIN_SECONDS - _DAY:  # Not for each request.
+        if row.expires < now + _LOGIN_SECONDS - _DAY:  # At most once a day, not for each request.
             with self._writing() as connection:
                 longer = {"expires": now + _LOGIN_SECONDS}
-                connection.execute(sa.update(table).where(this).values(longer))
+                connection.execute(sa.update(table).where(is_login).values(longer))
         return from_row(Person, row)
 
     def end_login(self, token: str) -> None:
-        """Ends a login; does nothing if there is none of this token."""
+        """Ends a login; does nothing if the token is invalid."""
         table = tables.logins
         with self._writing() as connection:
             connection.execute(sa.delete(table).where(table.c.token_hash == hash_token(token)))

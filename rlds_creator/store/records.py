@@ -1,4 +1,4 @@
-"""Records of a store apart from those of `rlds_creator.model`: queries, counts, statistics."""
+"""Records of the store that `rlds_creator.model` does not have: queries, counts, statistics."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _SORTS = "started|environment|person|number|state|success|num_steps|total_reward
 
 
 class Invite(msgspec.Struct, frozen=True, kw_only=True):
-    """A link that lets people in. Its token is known to those who have the link only.
+    """An invite: a link with which people join. Only the link has its token.
 
     Attributes:
-      id: Made by the store.
+      id: Assigned by the store.
       role: The role of people who accept it.
-      name: For whom it is; also the name of a person who comes with it and gives none.
-      creator: Who made it: the identifier of a person.
-      created: When.
-      expires: Until when it can be used.
+      name: The name of the invited person, used if they enter no other name.
+      creator: The identifier of the person who created it.
+      created: The time at which it was created.
+      expires: The time at which it expires.
       uses_left: The number of people who can still accept it.
       study: The only study that they see; "" for all that are enabled.
     """
@@ -57,19 +57,19 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query for episodes: filters, sort order and range.
 
     Attributes:
-      study: Only those of this study.
-      environment: Only those of this environment.
-      person: Only those of this player.
-      state: Only those in this state, or in one of these.
-      label: Only those with this tag, on the episode or on steps of it.
-      queue: Only those with work to do: "unlabelled" ones have no tag, or not that of `label`;
-        "unreviewed" ones were judged by their player only; of those in "disagreement", two people
-        say different things of what they are worth.
-      success: Only those that the player called a success, or a failure.
-      is_practice: Only those that are practice, or none of them.
-      since: Only those that began then or later.
-      until: Only those that began before.
-      sort: One of its fields; the largest first with a `-` before it. What is not known comes last.
+      study: Only episodes of this study.
+      environment: Only episodes of this environment.
+      person: Only episodes of this player.
+      state: Only episodes in this state, or in one of these states.
+      label: Only episodes with this tag, on the episode or on steps.
+      queue: Only episodes that need work. "unlabelled": without tags, or without the tag `label`.
+        "unreviewed": with a verdict of the player only. "disagreement": with different verdicts of
+        two people.
+      success: Only episodes that the player judged a success, or a failure.
+      is_practice: Only practice episodes, or only other episodes.
+      since: Only episodes that started at this time or later.
+      until: Only episodes that started before this time.
+      sort: The field to sort by; a `-` before it sorts in descending order. None comes last.
       offset: The number of episodes to skip.
       limit: The maximum number of episodes to return.
     """
@@ -93,9 +93,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a study: numbers of episodes, and the consent of a person.
 
     Attributes:
-      num_episodes: All of its episodes.
-      num_completed: The completed ones that are no practice.
-      mine: The episodes of the requesting person that count towards the quota.
+      num_episodes: The number of all episodes.
+      num_completed: The number of completed episodes, without practice.
+      mine: The number of episodes of the requesting person that count towards the quota.
       agreed: The time at which that person agreed to the current consent of the study.
     """
 
@@ -110,11 +110,11 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       id: The identifier of the environment.
-      name: Its name, also when it is not in the study any more.
+      name: Its name, also if it was removed from the study.
       episodes: The number of its episodes.
       completed: The number of completed episodes, without practice.
       success: The number of completed episodes that their players judged a success.
-      steps: The steps that players made in the completed ones.
+      steps: The number of steps of completed episodes, without resets.
       mean_reward: The mean return of the completed episodes; None if there are none.
     """
 
@@ -156,7 +156,7 @@ class PersonConsent(Consent, frozen=True, kw_only=True):
     """A consent to a study, with the person who gave it.
 
     Attributes:
-      id: Made by the store.
+      id: Assigned by the store.
       person: The identifier of the person.
       name: Their name.
     """
@@ -167,7 +167,7 @@ class PersonConsent(Consent, frozen=True, kw_only=True):
 
 
 class ConsentPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some consents to a study, the newest first, and the number of all."""
+    """A page of the consents to a study, the newest first, and their total number."""
 
     consents: tuple[PersonConsent, ...]
     total: int
@@ -177,10 +177,10 @@ prepare(Invite, EpisodeQuery, Counts, StudyStatistics, ConsentPage)
 
 
 def to_row(record: msgspec.Struct) -> dict[str, Any]:
-    """Returns the fields of a record as columns take them.
+    """Returns the fields of a record in the types of columns.
 
     Raises:
-      StoreError: One is not what its type allows: what is stored can always be read.
+      StoreError: The type of a field does not allow its value; a stored row can always be read.
     """
     row: dict[str, Any] = msgspec.to_builtins(record)
     try:
@@ -191,16 +191,13 @@ def to_row(record: msgspec.Struct) -> dict[str, Any]:
 
 
 def check_names(*names: str) -> None:
-    """Raises a StoreError if one of some names has nothing to read.
-
-    What is stored already is read whatever its name is.
-    """
+    """Raises a StoreError if a new name is blank. Stored names are not checked."""
     if not all(map(str.strip, names)):
         raise StoreError("the name is empty")
 
 
 def from_row(kind: type[Record], row: Any, **more: Any) -> Record:
-    """Returns the record of a row; columns that it has no field for are left out."""
+    """Returns the record of a row, without the columns that are no fields of the record."""
     columns = row._mapping
     names = [name for name in kind.__struct_fields__ if name in columns]
     return msgspec.convert({**{name: columns[name] for name in names}, **more}, kind)

@@ -1,4 +1,4 @@
-"""The store: all that is in one database."""
+"""The store: studies, people, episodes and downloads in one database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Store"]
 class Store(People, Studies, EpisodeDatabase, Exports):
     """The database of a server, see `open`.
 
-    Threads can share a store, and processes a database. Each method is one transaction: it is
-    done completely, or not at all if it raises. A method that changes what is not there raises
-    `NotFoundError`.
+    Threads can share a store, and processes a database. Each method is one transaction: if it
+    raises, nothing has changed. A method that changes a missing record raises
+    `RecordNotFoundError`.
     """

@@ -35,7 +35,7 @@ from rlds_creator.store.records import (
 
 __all__ = ["LIVE_STATES", "Studies"]
 
-# The states of episodes that are played, or wait for a verdict.
+# The states of episodes that are running, or wait for a verdict.
 LIVE_STATES = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
 
 _num_episodes = sa.func.count()
@@ -53,21 +53,21 @@ class Studies(Database):
         """Adds a study, or replaces the stored one.
 
         Args:
-          study: A new one if its `id` is empty; else an edit of its `version`. Its environments
-            get identifiers where they have none, or one that is not of this study. An edit leaves
-            the state as it is (see `set_study_state`), and who made the study, and when.
-          by: Who does it: the identifier of a person.
+          study: A new study if its `id` is empty; else an edit of its `version`. Environments
+            without an identifier of this study get a new one. An edit does not change the state
+            (see `set_study_state`), the creator and the time of creation.
+          by: The identifier of the person who does it.
 
         Returns:
-          What is stored.
+          The stored study.
 
         Raises:
-          StaleError: Somebody else has edited it since that version.
-          RecordNotFoundError: There is none of this identifier.
+          StaleError: Somebody else has edited the study since that version.
+          RecordNotFoundError: The study does not exist.
           StoreError: Two environments have the same identifier, a name is blank, or a field has a
             value that its type does not allow.
         """
-        check_names(study.name, *(one.name for one in study.environments))
+        check_names(study.name, *(env.name for env in study.environments))
         check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
@@ -82,10 +82,10 @@ class Studies(Database):
                 if current.version != study.version:
                     raise StaleError("somebody else has edited this study", current)
             environments = tuple(
-                one if one.id in stored else msgspec.structs.replace(one, id=new_identifier())
-                for one in study.environments
+                env if env.id in stored else msgspec.structs.replace(env, id=new_identifier())
+                for env in study.environments
             )
-            ids = {one.id for one in environments}
+            ids = {env.id for env in environments}
             if len(ids) < len(environments):
                 raise StoreError("two environments of the study have the same identifier")
             fixed = {name: getattr(current, name) for name in ("id", "state", "creator", "created")}
@@ -93,7 +93,7 @@ class Studies(Database):
                 study, **fixed, environments=environments, version=current.version + 1
             )
             values = to_row(new)
-            removed = [one for id, one in stored.items() if id not in ids]
+            removed = [env for id, env in stored.items() if id not in ids]
             values["removed_environments"] = msgspec.to_builtins(removed)
             if study.id:
                 connection.execute(sa.update(table).where(table.c.id == new.id).values(values))
@@ -105,7 +105,7 @@ class Studies(Database):
         """Returns a study.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The study does not exist.
         """
         with self._reading() as connection:
             return from_row(Study, _row(connection, study_id))
@@ -116,19 +116,19 @@ class Studies(Database):
         return self._all(Study, sa.select(table).order_by(table.c.created.desc(), table.c.id))
 
     def environments(self, study_id: str) -> dict[str, Environment]:
-        """Returns the environments of a study by their identifiers, and those that it once had.
+        """Returns the environments of a study by their identifiers, also removed ones.
 
         Raises:
-          RecordNotFoundError: There is no study of this identifier.
+          RecordNotFoundError: The study does not exist.
         """
         with self._reading() as connection:
             return _environments(_row(connection, study_id))
 
     def set_study_state(self, study_id: str, state: StudyState) -> Study:
-        """Enables or disables a study. This is no edit: its version stays.
+        """Enables or disables a study. Its version does not change.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The study does not exist.
         """
         table = tables.studies
         with self._writing() as connection:
@@ -140,11 +140,11 @@ class Studies(Database):
         """Deletes a study, its episodes and their tags.
 
         Returns:
-          The identifiers of the episodes, for their logs to be deleted.
+          The identifiers of the deleted episodes; the caller deletes their logs.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
-          InUseError: It is being played.
+          RecordNotFoundError: The study does not exist.
+          InUseError: Somebody is playing the study.
         """
         table = tables.episodes
         with self._writing() as connection:
@@ -165,13 +165,13 @@ class Studies(Database):
         Args:
           study_id: The study.
           person_id: The person.
-          environment_id: Its identifier. If the player chooses, it is needed if there are several;
-            elsewhere it takes the place of what the study would choose.
+          environment_id: The identifier of the environment; None to let the study choose. It is
+            required if the player chooses among several environments.
 
         Raises:
-          RecordNotFoundError: The study is not there, or has no such environment.
-          QuotaError: No more episodes are wanted, of the person or of the environments.
-          StoreError: The player has to choose one, and has not.
+          RecordNotFoundError: The study or the environment does not exist.
+          QuotaError: The quota of the person, or of the environments, is reached.
+          StoreError: The player must choose an environment.
         """
         table = tables.episodes
         with self._reading() as connection:
@@ -179,41 +179,41 @@ class Studies(Database):
             if not study.environments:
                 raise RecordNotFoundError("the study has no environments")
             full = _full(connection, study, person_id)
-            choices = [one for one in study.environments if one.id not in full]
+            choices = [choice for choice in study.environments if choice.id not in full]
             if not choices:
                 raise QuotaError("no more episodes of this study are needed from you")
             if environment_id is not None or study.assignment is Assignment.CHOICE:
-                chosen = _chosen(study, environment_id)
+                chosen = _find_choice(study, environment_id)
                 if chosen.id in full:
                     raise QuotaError("this environment has all its episodes. Choose another one.")
                 return chosen
             if study.assignment is Assignment.RANDOM:
                 return secrets.choice(choices)
-            mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
+            is_mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
             in_practice = is_practice_next(connection, study_id, person_id)
-            counted = mine & (table.c.state != EpisodeState.REJECTED.value)
-            counted &= table.c.is_practice == in_practice
-            query = sa.select(table.c.environment, _num_episodes).where(counted)
-            turns = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
+            is_counted = is_mine & (table.c.state != EpisodeState.REJECTED.value)
+            is_counted &= table.c.is_practice == in_practice
+            query = sa.select(table.c.environment, _num_episodes).where(is_counted)
+            num_played = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
         if study.assignment is Assignment.BALANCED:
             # The order is fixed for a person, and differs among people.
-            random.Random(f"{study_id} {person_id} {sum(turns.values())}").shuffle(choices)
-        return min(choices, key=lambda one: turns.get(one.id, 0))
+            random.Random(f"{study_id} {person_id} {sum(num_played.values())}").shuffle(choices)
+        return min(choices, key=lambda choice: num_played.get(choice.id, 0))
 
     def wants_more(self, study_id: str, person_id: str, environment_id: str) -> bool:
-        """True if quotas allow a person more episodes, after one of an environment."""
+        """True if quotas allow a person another episode after one of an environment."""
         with self._reading() as connection:
             study = from_row(Study, _row(connection, study_id))
             full = _full(connection, study, person_id)
-        has_any = any(one.id not in full for one in study.environments)
+        has_any = any(environment.id not in full for environment in study.environments)
         return has_any and (study.assignment is not Assignment.CHOICE or environment_id not in full)
 
     def agree(self, study_id: str, person_id: str, text: str) -> Consent:
         """Stores the consent of a person to the text of a study.
 
         Raises:
-          RecordNotFoundError: There is no study of this identifier.
-          StaleError: The study has another text.
+          RecordNotFoundError: The study does not exist.
+          StaleError: The text of the study has changed.
         """
         with self._writing() as connection:
             study = from_row(Study, _row(connection, study_id, lock=True))
@@ -227,8 +227,8 @@ class Studies(Database):
     def consent(self, study_id: str, person_id: str, until: float) -> Consent | None:
         """Returns the last consent of a person to a study, up to a time."""
         table = tables.consents
-        theirs = sa.and_(table.c.study == study_id, table.c.person == person_id)
-        query = sa.select(table).where(theirs, table.c.created <= until)
+        is_theirs = sa.and_(table.c.study == study_id, table.c.person == person_id)
+        query = sa.select(table).where(is_theirs, table.c.created <= until)
         with self._reading() as connection:
             row = connection.execute(query.order_by(table.c.created.desc()).limit(1)).first()
             return None if row is None else from_row(Consent, row)
@@ -237,15 +237,15 @@ class Studies(Database):
         """Returns the consents to a study, with their texts, the latest first.
 
         Raises:
-          RecordNotFoundError: There is no study of this identifier.
+          RecordNotFoundError: The study does not exist.
         """
         table, people = tables.consents, tables.people
-        of_study = table.c.study == study_id
-        query = sa.select(table, people.c.name).join(people).where(of_study)
+        is_of_study = table.c.study == study_id
+        query = sa.select(table, people.c.name).join(people).where(is_of_study)
         query = query.order_by(table.c.created.desc(), table.c.id).offset(offset).limit(limit)
         with self._reading() as connection:
             _row(connection, study_id)
-            count = sa.select(sa.func.count()).select_from(table).where(of_study)
+            count = sa.select(sa.func.count()).select_from(table).where(is_of_study)
             total = connection.execute(count).scalar_one()
             consents = tuple(from_row(PersonConsent, row) for row in connection.execute(query))
         return ConsentPage(consents=consents, total=total)
@@ -255,28 +255,28 @@ class Studies(Database):
 
         Args:
           study_ids: The studies.
-          person_id: Who asks.
+          person_id: The person whose own counts are included.
         """
         table = tables.episodes
         ids = list(study_ids)
         mine = sa.func.count().filter(_is_completed, table.c.person == person_id)
         query = sa.select(table.c.study, _num_episodes, _num_completed, mine)
         query = query.where(table.c.study.in_(ids)).group_by(table.c.study)
-        of, study = tables.consents.c, tables.studies.c
-        is_now = sa.and_(of.study == study.id, of.text == study.consent, of.person == person_id)
-        given = sa.select(of.study, sa.func.max(of.created)).where(is_now, of.study.in_(ids))
-        with self._reading() as connection:
-            agreed = dict(map(tuple, connection.execute(given.group_by(of.study))))
-            numbers_of = {study: counted for study, *counted in connection.execute(query)}
+        consent, study = tables.consents.c, tables.studies.c
+        is_current = sa.and_(consent.study == study.id, consent.text == study.consent)
+        times = sa.select(consent.study, sa.func.max(consent.created)).group_by(consent.study)
+        times = times.where(is_current, consent.person == person_id, consent.study.in_(ids))
         names = ("num_episodes", "num_completed", "mine")
-        counted = {study: dict(zip(names, numbers)) for study, numbers in numbers_of.items()}
-        return {one: Counts(**counted.get(one, {}), agreed=agreed.get(one)) for one in ids}
+        with self._reading() as connection:
+            agreed = dict(map(tuple, connection.execute(times)))
+            counts = {id: dict(zip(names, values)) for id, *values in connection.execute(query)}
+        return {id: Counts(**counts.get(id, {}), agreed=agreed.get(id)) for id in ids}
 
     def statistics(self, study_id: str) -> StudyStatistics:
         """Returns the statistics of the episodes of a study.
 
         Raises:
-          RecordNotFoundError: There is none of this identifier.
+          RecordNotFoundError: The study does not exist.
         """
         table = tables.episodes
         with self._reading() as connection:
@@ -291,21 +291,19 @@ class Studies(Database):
                 sa.func.avg(table.c.total_reward).filter(_is_completed).label("mean_reward"),
             ).where(table.c.study == study_id)
             rows = connection.execute(query.group_by(table.c.environment)).all()
-            played = {of.id: {**of._mapping, "steps": int(of.steps or 0)} for of in rows}
-            names = {one.id: one.name for one in _environments(row).values()}
-            current = [one["id"] for one in row.environments]
+            played = {each.id: {**each._mapping, "steps": int(each.steps or 0)} for each in rows}
+            names = {id: env.name for id, env in _environments(row).items()}
+            current = [env["id"] for env in row.environments]
             environments = [
                 EnvironmentStatistics(**{**played.get(id, {"id": id}), "name": names.get(id, "")})
                 for id in [*current, *sorted(played.keys() - set(current))]
             ]
-            person, name = table.c.person, tables.people.c.name
-            numbers = _num_episodes.label("episodes"), _num_completed.label("completed")
-            by_person = sa.select(
-                person, name, *numbers, sa.func.sum(table.c.seconds).label("seconds")
-            )
+            key = table.c.person, tables.people.c.name
+            counts = _num_episodes.label("episodes"), _num_completed.label("completed")
+            by_person = sa.select(*key, *counts, sa.func.sum(table.c.seconds).label("seconds"))
             by_person = by_person.join(tables.people).where(table.c.study == study_id)
-            by_person = by_person.group_by(person, name).order_by(name, person)
-            people = [from_row(PersonStatistics, of) for of in connection.execute(by_person)]
+            by_person = by_person.group_by(*key).order_by(*reversed(key))
+            people = [from_row(PersonStatistics, each) for each in connection.execute(by_person)]
         return StudyStatistics(environments=tuple(environments), people=tuple(people))
 
 
@@ -314,16 +312,16 @@ def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.
 
 
 def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -> bool:
-    """True if the next episode of a person is practice; discarded practice does not count."""
+    """True if the next episode of a person is practice; rejected episodes do not count."""
     table = tables.episodes
-    num_practice_query = sa.select(tables.studies.c.practice).where(tables.studies.c.id == study_id)
+    quota_query = sa.select(tables.studies.c.practice).where(tables.studies.c.id == study_id)
     query = sa.select(_num_episodes).where(
         table.c.study == study_id,
         table.c.person == person_id,
         table.c.is_practice,
         table.c.state.in_([EpisodeState.COMPLETED.value, EpisodeState.CANCELLED.value]),
     )
-    num_practice = connection.scalar(num_practice_query) or 0
+    num_practice = connection.scalar(quota_query) or 0
     return num_practice > 0 and (connection.scalar(query) or 0) < num_practice
 
 
@@ -334,31 +332,26 @@ def _full(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
     query = sa.select(table.c.environment, _num_episodes, mine)
     query = query.where(table.c.study == study.id, _is_completed).group_by(table.c.environment)
     rows = connection.execute(query).all()
-    done = {environment: number for environment, number, _ in rows}
-    for quota, number in (
-        (study.quota, sum(own for _, _, own in rows)),
-        (study.total_quota, sum(done.values())),
-    ):
-        if quota is not None and number >= quota:
-            return {one.id for one in study.environments}
-    return {
-        one.id
-        for one in study.environments
-        if one.quota is not None and done.get(one.id, 0) >= one.quota
-    }
+    completed = {environment: total for environment, total, _ in rows}
+    counts = sum(own for _, _, own in rows), sum(completed.values())
+    for quota, count in zip((study.quota, study.total_quota), counts):
+        if quota is not None and count >= quota:
+            return {env.id for env in study.environments}
+    quotas = {env.id: env.quota for env in study.environments if env.quota is not None}
+    return {id for id, quota in quotas.items() if completed.get(id, 0) >= quota}
 
 
 def _environments(row: sa.Row[Any]) -> dict[str, Environment]:
-    listed = msgspec.convert([*row.environments, *row.removed_environments], list[Environment])
-    return {one.id: one for one in listed}
+    rows = [*row.environments, *row.removed_environments]
+    return {env.id: env for env in msgspec.convert(rows, list[Environment])}
 
 
-def _chosen(study: Study, environment_id: str | None) -> Environment:
+def _find_choice(study: Study, environment_id: str | None) -> Environment:
     if environment_id is None:
         if len(study.environments) > 1:
             raise StoreError("choose one of the environments of the study")
         return study.environments[0]
-    chosen = [one for one in study.environments if one.id == environment_id]
-    if not chosen:
-        raise RecordNotFoundError("the study does not have this environment")
-    return chosen[0]
+    for env in study.environments:
+        if env.id == environment_id:
+            return env
+    raise RecordNotFoundError("the study does not have this environment")

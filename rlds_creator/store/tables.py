@@ -1,7 +1,7 @@
-"""The tables, with a column for each field of their records, unless they are said to have others.
+"""The tables of the database, with a column for each field of their records, and further columns.
 
-A change here needs a migration in `rlds_creator/store/migrations/`; a test compares. A time is in
-seconds since 1970.
+A change here needs a migration in `rlds_creator/store/migrations/`; a test compares them. Times are
+in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class _Text(sa.TypeDecorator[str]):
-    """A text that every database can keep."""
+    """A text, checked for characters that databases cannot store."""
 
     impl = sa.Text
     cache_ok = True
@@ -48,8 +48,8 @@ class _Text(sa.TypeDecorator[str]):
         return value
 
 
-class _Number(sa.TypeDecorator[float]):
-    """A number that may be NaN, which SQLite cannot keep: NULL in the database."""
+class _NanDouble(sa.TypeDecorator[float]):
+    """A float that may be NaN, which is NULL in the database: SQLite cannot store NaN."""
 
     impl = sa.Double
     cache_ok = True
@@ -85,42 +85,44 @@ def _column(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
     return sa.Column(name, kind, *more, **{"nullable": False, **options})
 
 
-def _of(table: str, cascades: bool = True) -> sa.Column[Any]:
-    """The row of another table that a row is of."""
+def _reference(table: str, cascades: bool = True) -> sa.Column[Any]:
+    """Returns a column with the identifier of a row of another table."""
     key = sa.ForeignKey(f"{table}.id", ondelete="CASCADE" if cascades else None)
     return _column({"people": "person", "studies": "study"}.get(table, table[:-1]), _Text, key)
 
 
-def _columns(record: type[msgspec.Struct], given: set[str]) -> Iterator[sa.Column[Any]]:
+def _columns(record: type[msgspec.Struct], leave_out: set[str]) -> Iterator[sa.Column[Any]]:
     for field in inspect.type_info(record).fields:  # type: ignore[attr-defined]
         kinds = getattr(field.type, "types", (field.type,))
-        needed = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
-        kind = sa.Integer if field.name in _SMALL_INTEGERS else _KINDS.get(type(needed[0]), sa.JSON)
-        if field.name not in given:
-            is_key, is_optional = field.name == "id", len(needed) < len(kinds)
+        not_none = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
+        kind = (
+            sa.Integer if field.name in _SMALL_INTEGERS else _KINDS.get(type(not_none[0]), sa.JSON)
+        )
+        if field.name not in leave_out:
+            is_key, is_optional = field.name == "id", len(not_none) < len(kinds)
             yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)
 
 
 def _table(name: str, record: type[msgspec.Struct], *more: Any, leave_out: str = "") -> sa.Table:
-    given = {item.name for item in more if isinstance(item, sa.Column)}
-    return sa.Table(name, metadata, *_columns(record, {*given, leave_out}), *more)
+    own = {item.name for item in more if isinstance(item, sa.Column)}
+    return sa.Table(name, metadata, *_columns(record, {*own, leave_out}), *more)
 
 
 people = _table("people", Person)
 
-# Where a person is logged in: in one browser.
+# A login of a person in one browser.
 logins = sa.Table(
     "logins",
     metadata,
     sa.Column("token_hash", _Text, primary_key=True),
-    _of("people"),
+    _reference("people"),
     _column("created", sa.Double),
     _column("expires", sa.Double),
 )
 
 invites = _table("invites", Invite, _column("token_hash", _Text, unique=True))
 
-# Environments that are not in the study any more: their episodes still are.
+# Removed environments are kept, because their episodes still exist.
 studies = _table("studies", Study, _column("removed_environments", sa.JSON))
 
 # The consents of people to texts; never changed, also if the text of the study changes.
@@ -128,34 +130,37 @@ consents = _table(
     "consents",
     Consent,
     _column("id", _Text, primary_key=True),
-    _of("studies"),
-    _of("people", cascades=False),
+    _reference("studies"),
+    _reference("people", cascades=False),
     sa.Index(None, "study", "person"),
 )
 
 episodes = _table(
     "episodes",
     EpisodeRecord,
-    _of("studies"),
-    _of("people", cascades=False),
-    sa.Column("total_reward", _Number),
+    _reference("studies"),
+    _reference("people", cascades=False),
+    sa.Column("total_reward", _NanDouble),
     sa.Index(None, "study", "started"),
     sa.Index(None, "person", "study"),
     sa.Index(None, "started"),
     leave_out="labels",
 )
 
-# Rows are only added; the mark of the current ones is the only column that changes.
+# Rows are only added; only `is_current`, which marks the valid row of each label, changes.
 labels = _table(
     "labels",
     LabelRow,
-    _of("episodes"),
+    _reference("episodes"),
     sa.Column("value", _Text),
-    _column("holds", sa.Boolean),
+    _column("holds", sa.Boolean, key="is_current"),
     sa.Index(None, "episode", "at"),
-    sa.Index(None, "layer", "holds"),
+    sa.Index(None, "layer", "is_current"),
 )
 
 exports = _table(
-    "exports", ExportRecord, _of("people", cascades=False), sa.Index(None, "person", "created")
+    "exports",
+    ExportRecord,
+    _reference("people", cascades=False),
+    sa.Index(None, "person", "created"),
 )

@@ -1,7 +1,7 @@
-"""Migrations of databases of older releases to the tables of this one: a module each.
+"""Migrations of databases of older releases, a module for each version of the tables.
 
-A module has `revision`, the `down_revision` that it follows, and `upgrade`. It never changes once
-it is released. A new database has all of `rlds_creator.store.tables` at once.
+A module has `revision`, the `down_revision` that it follows, and `upgrade`. It never changes after
+its release. A new database needs no migration: it gets the current tables.
 """
 
 __all__: list[str] = []

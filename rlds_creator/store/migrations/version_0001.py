@@ -1,4 +1,4 @@
-"""The tables of the first release; a new database has those of this release at once."""
+"""The tables of the first release."""
 
 from __future__ import annotations
 

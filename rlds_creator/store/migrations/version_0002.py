@@ -1,4 +1,4 @@
-"""Verdicts are kept, with who said them and when."""
+"""The history of verdicts, with authors and times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Adds their table."""
+    """Adds the table of verdicts."""
     op.create_table(
         "verdicts",
         sa.Column("id", sa.Text, nullable=False),

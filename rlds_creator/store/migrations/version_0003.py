@@ -1,4 +1,4 @@
-"""Studies: people who enter for one, consent, practice, and quotas of all people together."""
+"""Studies: participants of one study, consent, practice, and total quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags, verdicts and notes are rows of labels."""
+"""One table of labels for tags, verdicts and notes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ down_revision = "0003"
 
 def upgrade() -> None:
     """Moves tags, verdicts and notes to the new table of labels."""
-    needed: dict[str, Any] = {"id": sa.Text, "episode": sa.Text, "layer": sa.Text, "type": sa.Text}
-    needed |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
+    required: dict[str, Any] = {
+        "id": sa.Text,
+        "episode": sa.Text,
+        "layer": sa.Text,
+        "type": sa.Text,
+    }
+    required |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
     optional: dict[str, Any] = {
         "value": sa.Text,
         "begin": sa.BigInteger,
@@ -29,7 +34,7 @@ def upgrade() -> None:
     }
     table = op.create_table(
         "labels",
-        *(sa.Column(name, kind, nullable=False) for name, kind in needed.items()),
+        *(sa.Column(name, kind, nullable=False) for name, kind in required.items()),
         *(sa.Column(name, kind) for name, kind in optional.items()),
         sa.PrimaryKeyConstraint("id", name="pk_labels"),
         sa.ForeignKeyConstraint(
@@ -51,14 +56,15 @@ def upgrade() -> None:
             rows.append(label_row(NOTE, episode.notes, at=episode.created))
         for tag in tags.get(episode.episode, ()):
             end = None if tag.last is None else tag.last + 1
-            where = {"begin": tag.first, "end": end, "annotator": tag.author}
-            rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **where))
+            facts = {"begin": tag.first, "end": end, "annotator": tag.author}
+            rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **facts))
             if tag.removed is not None:
                 rows.append(retraction_row(rows[-1], tag.removed_by or "", tag.removed))
         last = {row.target: row for row in sorted(rows, key=lambda row: row.at)}
         for row in rows:
-            holds = last[row.target] is row and row.retracts is None
-            values = {**msgspec.structs.asdict(row), "episode": episode.episode, "holds": holds}
+            is_current = last[row.target] is row and row.retracts is None
+            values = {**msgspec.structs.asdict(row), "episode": episode.episode}
+            values["holds"] = is_current
             values["value"] = "true" if row.value is True else row.value
             connection.execute(sa.insert(table).values(values))
     op.drop_table("tags")
