@@ -15,7 +15,7 @@ from rlds_tools.command_line.printing import Command, option, prints_result, wan
 from rlds_tools.results import Result
 
 if TYPE_CHECKING:
-    from rlds_creator.exporting.recordings import Named, RecordedEpisode
+    from rlds_creator.exporting.recordings import RecordedEpisode, Reference
 
 _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
 
@@ -150,5 +150,5 @@ def _select_episodes(
     return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)
 
 
-def _fits(named: Named, id_or_name: str | None) -> bool:
-    return id_or_name is None or id_or_name in (named.id, named.name)
+def _fits(reference: Reference, id_or_name: str | None) -> bool:
+    return id_or_name is None or id_or_name in (reference.id, reference.name)

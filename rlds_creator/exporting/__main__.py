@@ -1,12 +1,11 @@
 """The process of a job: `python -m rlds_creator.exporting`, started by `Job`.
 
-The first line of the standard input is the job, the arguments of `export` as JSON. The process
-lives as long as its standard input is open: whoever started it ends it by closing it, and so does
-the end of that process. Lines of the standard output say how it goes:
+The first line of the standard input is the job: the arguments of `export` as JSON. The process ends
+when its standard input is closed, also by the death of its parent. Lines of the standard output:
 
     {"progress": 0.4}
-    {"done": {...}}                       what `export` returns
-    {"error": "...", "details": "..."}    what went wrong; the details only for the server's log
+    {"done": {...}}                       the result of `export`
+    {"error": "...", "details": "..."}    a message for users, and details for the server's log
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def main() -> int:
 
         exported = export(**job, progress=lambda done: send(progress=done))
     except Exception as error:
-        last: dict[str, Any] = {"error": _in_words(error), "details": _details(error)}
+        last: dict[str, Any] = {"error": _user_message(error), "details": _details(error)}
     else:
         last = {"done": dataclasses.asdict(exported)}
     # No cleanup is left, and the reader of the last line may close the input at once.
@@ -60,7 +59,7 @@ def _lower_priority() -> None:
     """Lowers the CPU and I/O priority of the process."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(19)
-    with contextlib.suppress(OSError, AttributeError):  # Linux only; the disk follows it.
+    with contextlib.suppress(OSError, AttributeError):  # Linux only; the I/O priority follows.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
@@ -70,16 +69,16 @@ def _wait_for_end_of_input() -> None:
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_STOP_TIMEOUT_S)
-    os._exit(1)  # An exception may get lost, such as one that is raised in a destructor.
+    os._exit(1)  # Python ignores exceptions in destructors, so the exit may have failed.
 
 
 def _stop(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second one must not disturb the cleaning up.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Another signal must not interrupt the cleanup.
     sys.exit(128 + signal.SIGTERM)
 
 
-def _in_words(error: Exception) -> str:
-    """Describes an error without paths."""
+def _user_message(error: Exception) -> str:
+    """Returns the message of an error for users, without paths."""
     from rlds_creator.exporting.recordings import ExportError
 
     if isinstance(error, ExportError | ImportError):

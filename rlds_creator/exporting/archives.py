@@ -10,25 +10,24 @@ from pathlib import Path
 
 __all__ = ["write_archive"]
 
-_BUFFER = 1 << 20
+_BUFFER_SIZE = 1 << 20
 
 
 def write_archive(
     directory: Path, file: Path, folder: str, progress: Callable[[float], None]
 ) -> None:
-    """Writes a ZIP file with all that is in a directory, and brings it to the disk.
+    """Writes a ZIP file with all files of a directory, sorted by name, and syncs it to the disk.
 
-    Files are compressed if their beginnings get smaller: most are compressed already. The order is
-    that of the names.
+    A file is compressed if its first bytes are compressible; most files already are compressed.
 
     Args:
       directory: The directory.
       file: The ZIP file, which must not exist.
-      folder: The folder in the ZIP file that everything is in.
-      progress: Called with how much is done, from 0 to 1.
+      folder: The only top-level folder of the ZIP file.
+      progress: A callback for the completed fraction, from 0 to 1.
 
     Raises:
-      OSError: It cannot be written.
+      OSError: The file cannot be written.
     """
     members = sorted(path for path in directory.rglob("*") if path.is_file())
     num_bytes = sum(path.stat().st_size for path in members)
@@ -41,9 +40,9 @@ def write_archive(
                 if _is_compressible(path):
                     member.compress_type = zipfile.ZIP_DEFLATED
                 with path.open("rb") as source, archive.open(member, "w") as target:
-                    while part := source.read(_BUFFER):
-                        target.write(part)
-                        num_written += len(part)
+                    while chunk := source.read(_BUFFER_SIZE):
+                        target.write(chunk)
+                        num_written += len(chunk)
                         progress(num_written / num_bytes)
         raw.flush()
         os.fsync(raw.fileno())
@@ -51,5 +50,5 @@ def write_archive(
 
 def _is_compressible(path: Path) -> bool:
     with path.open("rb") as file:
-        beginning = file.read(_BUFFER)
+        beginning = file.read(_BUFFER_SIZE)
     return len(zlib.compress(beginning, 1)) < 0.9 * len(beginning)

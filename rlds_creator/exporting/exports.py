@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Download", "export"]
 
-# The fraction of the progress for the ZIP file.
+# The share of the ZIP file in the progress.
 _ZIP_FRACTION = 0.2
 
 
@@ -39,9 +39,9 @@ class Download(Result):
       path: The folder, or the ZIP file.
       format: The format of the data.
       data: The data, relative to the folder.
-      episodes: The number of its episodes.
-      steps: The number of their steps.
-      cut: The number of episodes that end at one of the labels, before their last step.
+      episodes: The number of episodes.
+      steps: The number of steps.
+      cut: The number of episodes cut at a label before their last step.
       bytes: The size of all files.
       left_out: The number of excluded episodes, by their state.
     """
@@ -64,7 +64,7 @@ class Download(Result):
         if self.cut:
             yield f"{count(self.cut, 'episode')} cut at a label"
         if self.left_out:
-            states = ", ".join(f"{number:,} {state}" for state, number in self.left_out.items())
+            states = ", ".join(f"{num:,} {state}" for state, num in self.left_out.items())
             yield f"left out: {states}"
         if not self.path.endswith(".zip"):
             data = os.path.join(self.path, self.data)
@@ -85,62 +85,52 @@ def export(
 ) -> Download:
     """Exports recorded episodes.
 
-    The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` as the format has it,
-    and beside it `README.md` and `metadata.json`, which say what it is. It appears when it is
-    complete.
+    The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` depending on the
+    format, with its description in `README.md` and `metadata.json`. It appears when it is complete.
 
     Steps have the tags of annotators as `tag:LABEL`, a bool, if any of the episodes has the label.
-    Beside what was recorded, the metadata of an episode has `episode_index`, `num_steps` (with the
-    step of the reset), `total_reward`, `state`, `reason`, `success`, and `tags`, those of the
-    episode as a whole; and `is_practice`, `consent` and `consent_time`, if any of the episodes is
-    practice, or has a consent. An episode that was left before its end, or that is cut, is
-    truncated: its last step is LAST, with its reward and its
-    discount as they were recorded.
+    The export adds to the recorded metadata of an episode: `episode_index`, `num_steps` (with the
+    step of the reset), `total_reward`, `state`, `reason`, `success`, and `tags`, the tags of the
+    episode; also `is_practice`, `consent` and `consent_time`, if any of the episodes is practice or
+    has a consent. An abandoned or cut episode is truncated: its last step is LAST, with the
+    recorded reward and discount.
 
     Args:
-      directories: For each episode the directory of its log, with its `annotations.json`.
-      output: The folder, or the ZIP file; must not exist yet, or be an empty folder.
-      format: One of `FORMATS`. The longest episode has to fit into memory a few times,
-        uncompressed.
-      name: The title of the dataset, in any words; the names of its files are derived from it.
-      keep_internal: Whether to keep what only the tool needs: `image`, `keys`, `info`, `inputs`,
+      directories: The directory of the log of each episode, with its `annotations.json`.
+      output: The new folder or ZIP file; an empty folder may exist.
+      format: One of `FORMATS`. The memory must hold several copies of the longest episode.
+      name: The title of the dataset, a free text; the names of files are derived from it.
+      keep_internal: Whether to keep the fields for internal use: `image`, `keys`, `info`, `inputs`,
         `time`, `fps`, `camera` and `quality` of the steps, `notes` of the episodes.
-      end_at: Labels. An episode ends at the first step that has one of them, whose observation is
-        the final one; its `reason` is "tag". If it is the first step of all, the episode has no
-        other, and no action.
-      options: Options of the format, as `rlds convert -T` takes them: `fps=10`.
-      archive: Whether to make a ZIP file. It has a single folder.
-      progress: Called with how much is done, from 0 to 1.
-
-    Returns:
-      The written download.
+      end_at: Labels. An episode ends with the observation of the first step with one of them; its
+        `reason` is "tag". If that is the step of the reset, the episode has no action.
+      options: Options of the format, as for `rlds convert -T`: `fps=10`.
+      archive: Whether to write a ZIP file, with a single folder.
+      progress: A callback for the completed fraction, from 0 to 1.
 
     Raises:
       ExportError: The episodes cannot be exported: one is damaged, they are of different
-        environments, or the format cannot hold them. Nothing is left.
+        environments, or the format cannot store them. Nothing is written.
       FileExistsError: The output exists.
       ImportError: A requirement of the format is missing; the message names the package.
-      OSError: It cannot be written.
+      OSError: The output cannot be written.
     """
-    chosen = _format(format)
+    target_format = _format(format)
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
     with atomic_target(target) as draft:
-        recipe = Recipe(
-            [os.fspath(directory) for directory in directories],
-            keep_internal=keep_internal,
-            end_at=end_at,
-        )
+        paths = [os.fspath(directory) for directory in directories]
+        recipe = Recipe(paths, keep_internal=keep_internal, end_at=end_at)
         # Other files next to the draft are removed at the end.
         folder = draft.with_name(f"{draft.name}.files") if archive else draft
         folder.mkdir()
         end = 1 - _ZIP_FRACTION * archive
         try:
-            data, placements = chosen.write(
+            data, placements = target_format.write(
                 recipe, folder, file_name, options, lambda done: report(end * done)
             )
         except ValueError as error:
-            raise _as_export_error(error, chosen, folder, recipe) from error
+            raise _as_export_error(error, target_format, folder, recipe) from error
         download = Download(
             path=os.fspath(output),
             format=format,
@@ -150,7 +140,7 @@ def export(
             cut=recipe.num_cut,
             bytes=0,
         )
-        _describe(folder, chosen, name, download, recipe, end_at, placements)
+        _describe(folder, target_format, name, download, recipe, end_at, placements)
         num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         report(end)
         if archive:
@@ -162,32 +152,32 @@ def export(
 def _format(name: str) -> ExportFormat:
     if name not in FORMATS:
         raise ExportError(f"no format {name!r:.100}; {suggest_names(name, FORMATS)}")
-    chosen = FORMATS[name]
-    if not chosen.installed:
-        raise ImportError(f"{chosen.title}: not installed; run `{chosen.requires}`")
-    return chosen
+    target_format = FORMATS[name]
+    if not target_format.installed:
+        raise ImportError(f"{target_format.title}: not installed; run `{target_format.requires}`")
+    return target_format
 
 
 def _as_export_error(
-    error: ValueError, chosen: ExportFormat, folder: Path, recipe: Recipe
+    error: ValueError, target_format: ExportFormat, folder: Path, recipe: Recipe
 ) -> ExportError:
     """Returns an error without the paths of this server."""
     from rlds.raw_files.untrusted import SourceError
 
     if isinstance(error, ExportError):
         return error
-    text = f"{chosen.title} cannot hold these episodes: {error}"
+    text = f"{target_format.title} cannot hold these episodes: {error}"
     if isinstance(error, SourceError):
-        of = [one.name for one in recipe.recordings if error.file.startswith(one.directory)]
-        text = f"episode {of[0] if of else error.episode}: {error.what}"
-    for path in {str(folder), *(os.path.dirname(one.directory) for one in recipe.recordings)}:
+        names = [it.name for it in recipe.recordings if error.file.startswith(it.directory)]
+        text = f"episode {names[0] if names else error.episode}: {error.what}"
+    for path in {str(folder), *(os.path.dirname(each.directory) for each in recipe.recordings)}:
         text = text.replace(f"{path}/", "")
     return ExportError(text, details=str(error))
 
 
 def _describe(
     folder: Path,
-    chosen: ExportFormat,
+    target_format: ExportFormat,
     name: str,
     download: Download,
     recipe: Recipe,
@@ -195,10 +185,10 @@ def _describe(
     placements: Sequence[Placement],
 ) -> None:
     """Writes the description of an export: `README.md` and `metadata.json`."""
-    states = collections.Counter(str(one.annotations.state or "") for one in recipe.recordings)
-    described: dict[str, Any] = {
+    states = collections.Counter(str(each.annotations.state or "") for each in recipe.recordings)
+    metadata: dict[str, Any] = {
         "name": name,
-        "format": chosen.name,
+        "format": target_format.name,
         "data": download.data,
         "num_episodes": download.episodes,
         "num_steps": download.steps,
@@ -208,27 +198,23 @@ def _describe(
         "environments": sorted({episode.environment for episode in recipe.recordings}),
         "step_tags": [tag_field(label) for label in recipe.labels],
         "end_at": list(end_at),
-        "changed": [str(one) for one in placements if one.how in ("changed", "lost")],
-        "sidecar": [one.field for one in placements if one.how == "sidecar"],
+        "changed": [str(each) for each in placements if each.how in ("changed", "lost")],
+        "sidecar": [each.field for each in placements if each.how == "sidecar"],
         "keep_internal": recipe.keep_internal,
         "software": f"rlds-ecosystem {version()}",
     }
-    beside = [f"`{one}`" for one in described["sidecar"]]
+    sidecar = ", ".join(f"`{field}`" for field in metadata["sidecar"])
     (folder / "metadata.json").write_text(
-        json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    about = (
-        Path(__file__)
-        .with_name("readme.md")
-        .read_text("utf-8")
-        .format(
-            path=download.data,
-            title=chosen.title,
-            num_episodes=count(download.episodes, "episode"),
-            num_steps=count(download.steps, "step"),
-            opening=chosen.opening.format(path=download.data),
-            changed="".join(f"- Changed or lost: {one}\n" for one in described["changed"])
-            + (f"- Only in `rlds.sources.open`: {', '.join(beside)}\n" if beside else ""),
-        )
+    readme = Path(__file__).with_name("readme.md").read_text("utf-8")
+    readme = readme.format(
+        path=download.data,
+        title=target_format.title,
+        num_episodes=count(download.episodes, "episode"),
+        num_steps=count(download.steps, "step"),
+        opening=target_format.opening.format(path=download.data),
+        changed="".join(f"- Changed or lost: {change}\n" for change in metadata["changed"])
+        + (f"- Only in `rlds.sources.open`: {sidecar}\n" if sidecar else ""),
     )
-    (folder / "README.md").write_text(about, encoding="utf-8")
+    (folder / "README.md").write_text(readme, encoding="utf-8")

@@ -23,7 +23,7 @@ __all__ = ["ExportRequest", "run_export"]
 
 # The time for a terminated process to clean up.
 _TERMINATE_TIMEOUT_S = 5.0
-# The fields of a request that are arguments of `export`; the others choose the episodes.
+# The fields of a request that are arguments of `export`; the remaining fields select episodes.
 _ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
 
@@ -31,14 +31,14 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an export: the selection of episodes, the format and its options.
 
     Attributes:
-      episodes: The identifiers of the episodes, in their order; None for those that `filter` finds.
-      filter: A query, as of `GET /api/episodes`.
+      episodes: The identifiers of the episodes in their order; None for the results of `filter`.
+      filter: A query of `GET /api/episodes`.
       format: One of `FORMATS`.
       name: The name of the dataset.
       keep_internal: See `export`.
       end_at: See `export`.
       options: See `export`.
-      practice: Whether practice episodes are in it.
+      practice: Whether practice episodes are included.
     """
 
     episodes: tuple[Identifier, ...] | None = None
@@ -57,17 +57,17 @@ async def run_export(
     output: str | os.PathLike[str],
     progress: Callable[[float], None] = lambda done: None,
 ) -> Download:
-    """Exports to a ZIP file in a process of low priority, which ends if this is cancelled.
+    """Exports to a ZIP file in a process of low priority, which ends if the task is cancelled.
 
     Args:
       request: The request of the export.
       directories: The logs of its episodes.
-      output: A directory of its own, which gets the file `NAME.zip`. It is removed if the export
+      output: A new directory for the file `NAME.zip`. It is removed if the export
         fails, or is cancelled.
-      progress: Called with how much is done, from 0 to 1.
+      progress: A callback for the completed fraction, from 0 to 1.
 
     Raises:
-      ExportError: It failed.
+      ExportError: The export failed.
     """
     directory, export_options = Path(output), msgspec.to_builtins(request)
     job = {
@@ -94,28 +94,28 @@ async def run_export(
 
 @contextlib.asynccontextmanager
 async def _process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
-    """Yields a process, which has ended after the context."""
+    """Runs the process of a job, yields its output, and ends it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "rlds_creator.exporting",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the server, which then ends its jobs.
+        start_new_session=True,  # Ctrl-C stops the server, which ends its jobs.
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        with contextlib.suppress(ConnectionError):  # Its output has the reason, if any.
+        with contextlib.suppress(ConnectionError):  # The output of the process has the reason.
             process.stdin.write(json.dumps(job).encode() + b"\n")
             await process.stdin.drain()
         yield process.stdout
     finally:
-        process.stdin.close()  # Which ends it, see `__main__`.
+        process.stdin.close()  # This ends the process, see `__main__`.
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _TERMINATE_TIMEOUT_S)
-        finally:  # Also if who waits is cancelled again.
+        finally:  # Also if the task is cancelled again.
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()

@@ -38,9 +38,9 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
 
     Args:
       recipe: The recipe of the download.
-      data: The data, which was written.
+      data: The written data.
       format: The format of the data.
-      **options: Options to read it with.
+      **options: Options of the reader.
 
     Returns:
       The number of labels.
@@ -48,21 +48,21 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     Raises:
       OSError: The labels cannot be written.
     """
-    rows_of_all = [_shared_labels(each, recipe.keep_internal) for each in recipe.recordings]
-    if not any(rows_of_all):
+    episode_rows = [_shared_labels(each, recipe.keep_internal) for each in recipe.recordings]
+    if not any(episode_rows):
         return 0
     written = open_episodes(data, "all", format=format, **options)
     written = Episodes(reading.with_image_files(written.source), written.split)
     labels: list[Label] = []
-    for number, rows in enumerate(rows_of_all):
+    for index, rows in enumerate(episode_rows):
         if rows:
-            episode = as_converted(written.episode(number))
-            where = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
-            labels += _as_labels(rows, recipe.recordings[number], recipe.lengths[number], where)
-    if data.is_file():  # A folder beside it, or they would be in the cache of this machine.
+            episode = as_converted(written.episode(index))
+            key = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
+            labels += _as_labels(rows, recipe.recordings[index], recipe.lengths[index], key)
+    if data.is_file():  # Without this folder, the labels would go to the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
     folders = label_rows.folders_of(written.source)[:1]
-    layers = {layer_name(row): row for rows in rows_of_all for row in rows}
+    layers = {layer_name(row): row for rows in episode_rows for row in rows}
     label_rows.append(folders, labels)
     label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
     return len(labels)
@@ -71,8 +71,7 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
 def _layer(name: str, row: LabelRow) -> Layer:
     choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
     title = row.layer if row.layer != name else ""
-    is_whole = row.type != "flag"
-    return Layer(name=name, type=row.type, choices=choices, whole=is_whole, title=title)
+    return Layer(name=name, type=row.type, choices=choices, whole=row.type != "flag", title=title)
 
 
 def _shared_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
@@ -82,7 +81,7 @@ def _shared_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelR
 
 
 def _as_labels(
-    rows: list[LabelRow], recording: RecordedEpisode, num_steps: int, where: dict[str, str]
+    rows: list[LabelRow], recording: RecordedEpisode, num_steps: int, key: dict[str, str]
 ) -> Iterator[Label]:
     annotations = recording.annotations
     for row in rows:
@@ -90,9 +89,9 @@ def _as_labels(
         if begin is not None and end is not None and (end := min(end, num_steps)) <= begin:
             continue
         annotator = row.annotator
-        if not annotations.labels and annotator:  # Earlier releases wrote whom the server knows.
-            named = f"{annotations.study.id} {annotator}".encode()
-            annotator = hashlib.sha256(named).hexdigest()[:32]
+        if not annotations.labels and annotator:  # Earlier releases wrote no pseudonyms.
+            identity = f"{annotations.study.id} {annotator}".encode()
+            annotator = hashlib.sha256(identity).hexdigest()[:32]
         yield Label(
             layer=layer_name(row),
             type=row.type,
@@ -102,5 +101,5 @@ def _as_labels(
             annotator=annotator or "unknown",
             at=datetime.datetime.fromtimestamp(row.at, datetime.UTC).isoformat(),
             tool=row.tool.partition(",")[0],
-            **where,
+            **key,
         )

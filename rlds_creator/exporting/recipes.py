@@ -1,6 +1,6 @@
 """The recipe of a download: an ordered list of recordings, with the changes to them.
 
-The rest is a conversion: recordings are episodes, and the recipe is a view of them.
+A recipe presents them as a view, which `rlds.conversion` writes in any format.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds 
 
 
 def tag_field(label: str) -> str:
-    """Returns the name of the field of a label. In names of fields, slashes have a meaning.
+    """Returns the name of the field of a tag, with quoted slashes: a slash separates nested fields.
 
     >>> tag_field("placed"), tag_field("left/right")
     ('tag:placed', 'tag:left%2Fright')
@@ -39,21 +39,21 @@ def tag_field(label: str) -> str:
 
 
 class Recipe:
-    """Recordings of one environment that become one dataset.
+    """A list of recordings of one environment, with the changes for their export.
 
     Args:
-      directories: The logs of the episodes, in the order in which they are written.
-      keep_internal: Whether to keep what only the tool needs: `STEP_FIELDS` of the steps, and
+      directories: The logs of the episodes, in the order of the export.
+      keep_internal: Whether to keep the fields for internal use: `STEP_FIELDS` of the steps, and
         the notes of the episodes.
-      end_at: Labels. An episode ends at the first step that has one of them.
+      end_at: Labels. An episode ends at the first step with one of them.
 
     Attributes:
-      recordings: The episodes as they were recorded.
-      labels: The labels that steps have, sorted.
-      lengths: The number of steps that each episode keeps.
+      recordings: The recorded episodes.
+      labels: The tags of steps, sorted.
+      lengths: The number of exported steps of each episode.
 
     Raises:
-      ExportError: There are no episodes, one cannot be read, or their environments differ.
+      ExportError: There are no episodes, one is unreadable, or their environments differ.
     """
 
     def __init__(
@@ -68,60 +68,63 @@ class Recipe:
         self.keep_internal = keep_internal
         self.recordings = [RecordedEpisode.open(directory) for directory in directories]
         _check_specs(self.recordings)
-        self.tagged = [recording.tagged_steps() for recording in self.recordings]
-        self.labels = sorted({label for columns in self.tagged for label in columns})
+        self.tagged_steps = [recording.tagged_steps() for recording in self.recordings]
+        self.labels = sorted({label for columns in self.tagged_steps for label in columns})
         self.lengths = [
             min(
                 (int(columns[label].argmax()) + 1 for label in end_at if label in columns),
                 default=recording.num_steps,
             )
-            for recording, columns in zip(self.recordings, self.tagged, strict=True)
+            for recording, columns in zip(self.recordings, self.tagged_steps, strict=True)
         ]
 
     @property
     def num_cut(self) -> int:
-        """The number of episodes that end at a label before their last step."""
+        """The number of episodes cut at a label before their last step."""
         pairs = zip(self.lengths, self.recordings, strict=True)
         return sum(length < recording.num_steps for length, recording in pairs)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the metadata fields that the export adds, as columns of all episodes."""
+        """Returns the episode metadata that the export adds, as columns of all episodes."""
         annotations = [recording.annotations for recording in self.recordings]
-        success = [one.success for one in annotations]
-        consents = [one.consent for one in annotations]
+        success = [each.success for each in annotations]
+        consents = [each.consent for each in annotations]
         columns: dict[str, Any] = {
             "episode_index": np.arange(len(annotations)),
             "num_steps": np.array(self.lengths, np.int64),
             "total_reward": np.array([*map(_total_reward, self.recordings, self.lengths)]),
-            "state": [str(one.state or "") for one in annotations],
+            "state": [str(each.state or "") for each in annotations],
             "reason": [*map(_reason, self.recordings, self.lengths)],
-            "tags": [json.dumps(one.tags_of_episode(), ensure_ascii=False) for one in annotations],
+            "tags": [json.dumps(each.episode_tags(), ensure_ascii=False) for each in annotations],
         }
-        if any(one is not None for one in success):
+        is_judged = [value is not None for value in success]
+        if any(is_judged):
             columns["success"] = np.array(success, np.bool_)
-        if None in success:
-            columns[known_field("success")] = np.array([one is not None for one in success])
-        if any(one.is_practice for one in annotations):
-            columns["is_practice"] = np.array([one.is_practice for one in annotations])
+        if not all(is_judged):
+            columns[known_field("success")] = np.array(is_judged)
+        is_practice = [each.is_practice for each in annotations]
+        if any(is_practice):
+            columns["is_practice"] = np.array(is_practice)
         if any(consents):
-            columns["consent"] = [one.text if one else "" for one in consents]
-            columns["consent_time"] = np.array([one.created if one else np.nan for one in consents])
+            columns["consent"] = [consent.text if consent else "" for consent in consents]
+            times = [consent.created if consent else np.nan for consent in consents]
+            columns["consent_time"] = np.array(times)
         if self.keep_internal:
-            columns["notes"] = [one.notes for one in annotations]
+            columns["notes"] = [each.notes for each in annotations]
         return columns
 
     def episodes(self, progress: Callable[[float], None]) -> Episodes:
         """Returns the episodes of the download.
 
         Args:
-          progress: Called when an episode is read, with the fraction that has been read by then.
+          progress: A callback for the fraction of the read episodes, from 0 to 1.
 
         Raises:
-          SourceError: A log has what a dataset has no place for; says which, and what.
+          SourceError: A log has data that a dataset cannot store; names the log and the data.
         """
         source: View = _Annotated(self, progress)
-        recorded, ends = [one.num_steps for one in self.recordings], np.array(self.lengths)
         if self.num_cut:
+            recorded, ends = [each.num_steps for each in self.recordings], np.array(self.lengths)
             ends = np.where(ends < recorded, ends, -1)
             source = TrimView(source, np.zeros_like(ends), ends)
         return Episodes(source, "all", format="envlogger")
@@ -129,13 +132,13 @@ class Recipe:
 
 def _reason(recording: RecordedEpisode, length: int) -> str:
     """Returns the reason of the end of an episode."""
-    recorded = str(recording.metadata.get("reason") or "")
-    is_cut = length < recording.num_steps
-    return "tag" if is_cut else recording.annotations.reason or recorded
+    if length < recording.num_steps:
+        return "tag"
+    return recording.annotations.reason or str(recording.metadata.get("reason") or "")
 
 
 def _total_reward(recording: RecordedEpisode, length: int) -> float:
-    """Returns the sum of the rewards of the kept steps."""
+    """Returns the sum of the rewards of the exported steps."""
     recorded = recording.metadata.get("total_reward")
     if recorded is None or length < recording.num_steps:
         return recording.total_reward(length)
@@ -143,7 +146,7 @@ def _total_reward(recording: RecordedEpisode, length: int) -> float:
 
 
 class _Annotated(View):
-    """Recordings with their tags and facts as fields; their keys are their identifiers."""
+    """The source of recordings with tags and added metadata; the key of an episode is its id."""
 
     def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
         logs: Any = formats()["envlogger"].load()
@@ -152,7 +155,7 @@ class _Annotated(View):
         super().__init__(logs(directories, leave_out=leave_out))
         self._recipe, self._progress, self._num_begun = recipe, progress, 0
         self._facts = recipe.facts()
-        # All facts are known now.
+        # The added columns have their own masks of missing values.
         self._removed = {known_field(name) for name in self._facts}
 
     @property
@@ -183,7 +186,7 @@ class _Annotated(View):
         tags = {label: np.zeros(len(rows.steps), np.bool_) for label in self._recipe.labels}
         for episode in np.unique(rows.episodes).tolist():
             mask = rows.episodes == episode
-            for label, column in self._recipe.tagged[episode].items():
+            for label, column in self._recipe.tagged_steps[episode].items():
                 tags[label][mask] = column[rows.steps[mask]]
         new_values |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
         if rows.episode_index is not None:
@@ -200,28 +203,28 @@ class _Annotated(View):
 
 
 def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
-    """Checks that all episodes are of one environment, as far as the specs say.
+    """Checks that all episodes have the same specs.
 
     Raises:
-      ExportError: They are not; names an episode of each environment, and what is different.
+      ExportError: The specs differ; names an episode of each environment, and the specs.
     """
-    kinds: list[list[RecordedEpisode]] = []
+    groups: list[list[RecordedEpisode]] = []
     for recording in recordings:
-        kind = next((kind for kind in kinds if kind[0].specs == recording.specs), None)
-        if kind is None:
-            kinds.append(kind := [])
-        kind.append(recording)
-    if len(kinds) == 1:
+        group = next((group for group in groups if group[0].specs == recording.specs), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(recording)
+    if len(groups) == 1:
         return
-    first, other = kinds[0][0].specs, kinds[1][0].specs
+    first, other = groups[0][0].specs, groups[1][0].specs
     names = [name for name in first if first[name] != other[name]]
-    described = "; ".join(
-        f"{len(kind)} of {kind[0].environment or 'an unknown environment'!r:.200}, "
-        f"such as {kind[0].name}"
-        for kind in kinds[:5]
+    environments = "; ".join(
+        f"{len(group)} of {group[0].environment or 'an unknown environment'!r:.200}, "
+        f"such as {group[0].name}"
+        for group in groups[:5]
     )
     raise ExportError(
-        f"the episodes are of {len(kinds)} environments, whose {' and '.join(names)} differ: "
-        f"{described}. Export each environment separately.",
-        details="\n".join(f"{kind[0].name}: {kind[0].specs}" for kind in kinds[:5]),
+        f"the episodes are of {len(groups)} environments, whose {' and '.join(names)} differ: "
+        f"{environments}. Export each environment separately.",
+        details="\n".join(f"{group[0].name}: {group[0].specs}" for group in groups[:5]),
     )

@@ -20,7 +20,7 @@ from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_creator.labelling import NOTE, convert_verdicts, current_labels, label_row
 from rlds_creator.model import Consent, EpisodeState, LabelRow
 from rlds_creator.recorded import ENVIRONMENT, ENVIRONMENT_ID
-from rlds_creator.worker.recording import total
+from rlds_creator.worker.recording import sum_reward
 from rlds_ecosystem.model.errors import DamagedDataError, EnvLoggerError
 
 __all__ = [
@@ -28,17 +28,17 @@ __all__ = [
     "DELETED_FILE",
     "Annotations",
     "ExportError",
-    "Named",
     "RecordedEpisode",
+    "Reference",
     "find_recordings",
     "is_recording",
 ]
 
 ANNOTATIONS_FILE = "annotations.json"
-# In the directory of an episode that is being deleted, which a server that was killed may leave.
+# Marks the directory of an episode that is being deleted. A killed server may leave it behind.
 DELETED_FILE = "deleted"
 
-# Much more than people can write about an episode.
+# The maximum size of annotations, far above the annotations of a person.
 _MAX_BYTES = 1 << 26
 
 _SPECS = ("observation", "action", "reward", "discount")
@@ -48,13 +48,12 @@ _Step = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ExportError(ValueError):
-    """An export cannot be made.
+    """The export failed.
 
-    The message names episodes by their identifiers and holds no paths, so pages may show it.
+    The message names episodes by their identifiers and has no paths, so pages may show it.
 
     Attributes:
-      details: The details for those who run the server, such as a traceback; "" if there is
-        nothing more.
+      details: The details for the log of the server, such as a traceback; "" for none.
     """
 
     def __init__(self, message: str, *, details: str = "") -> None:
@@ -63,7 +62,7 @@ class ExportError(ValueError):
 
 
 class EarlierTag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag in the annotations that earlier releases wrote."""
+    """A tag in the annotations of earlier releases."""
 
     label: _Label
     first: _Step | None = None
@@ -73,7 +72,7 @@ class EarlierTag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EarlierVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict in the annotations that earlier releases wrote."""
+    """A verdict in the annotations of earlier releases."""
 
     state: EpisodeState
     success: bool | None = None
@@ -81,8 +80,8 @@ class EarlierVerdict(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """A study or an environment, as far as an export needs it."""
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference to a study or an environment: its identifier and name."""
 
     id: str = ""
     name: str = ""
@@ -94,15 +93,15 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       state: Its state; None if unknown.
       reason: The reason of its end.
-      success: The success, as the player judged it.
+      success: The success in the judgment of the player.
       notes: The notes of annotators.
-      labels: The rows of its labels, with those that hold no more.
-      tags: Tags that an earlier release wrote.
-      verdicts: Verdicts that an earlier release wrote.
+      labels: All rows of its labels, also retracted ones.
+      tags: The tags written by an earlier release.
+      verdicts: The verdicts written by an earlier release.
       study: The study of the episode.
       environment: The environment of the episode.
-      is_practice: Whether it is practice, and no data.
-      consent: The consent of the player before it; None without.
+      is_practice: Whether it is practice, which is not data.
+      consent: The consent of the player before the episode; None if there is none.
     """
 
     state: EpisodeState | None = None
@@ -112,16 +111,16 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[LabelRow, ...] = ()
     tags: tuple[EarlierTag, ...] = ()
     verdicts: tuple[EarlierVerdict, ...] = ()
-    study: Named = Named()
-    environment: Named = Named()
+    study: Reference = Reference()
+    environment: Reference = Reference()
     is_practice: bool = False
     consent: Consent | None = None
 
     def rows(self, player: str = "") -> list[LabelRow]:
-        """Returns the rows of labels, of earlier releases as well.
+        """Returns the rows of labels, also those of earlier releases.
 
         Args:
-          player: Whom earlier releases call the player.
+          player: The author of the player's verdict in earlier releases.
         """
         rows = [*self.labels, *convert_verdicts(self.verdicts, player)]
         if self.notes and not self.labels:
@@ -130,25 +129,25 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             last = tag.first if tag.last is None else tag.last
             end = None if last is None else last + 1
             if end is None or end > (tag.first or 0):
-                where = {"begin": tag.first, "end": end}
+                steps = {"begin": tag.first, "end": end}
                 origin = {"annotator": tag.author, "at": tag.created}
-                rows.append(label_row(tag.label, True, **where, **origin))
+                rows.append(label_row(tag.label, True, **steps, **origin))
         return rows
 
-    def tags_that_hold(self) -> list[LabelRow]:
-        """Returns the tags that hold, in the order in which they were set."""
+    def current_tags(self) -> list[LabelRow]:
+        """Returns the current tags, in the order in which they were set."""
         return [row for row in current_labels(self.rows()) if row.type == "flag"]
 
-    def tags_of_episode(self) -> list[str]:
-        """Returns the tags of the episode as a whole, in the order in which they were set."""
-        return [*dict.fromkeys(tag.layer for tag in self.tags_that_hold() if tag.begin is None)]
+    def episode_tags(self) -> list[str]:
+        """Returns the tags of the episode, not of steps, in the order in which they were set."""
+        return [*dict.fromkeys(tag.layer for tag in self.current_tags() if tag.begin is None)]
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Self:
-        """Reads the annotations of the episode in a directory; empty ones if there are none.
+        """Reads the annotations in the directory of an episode; empty if the file is missing.
 
         Raises:
-          ExportError: They cannot be read.
+          ExportError: The annotations cannot be read.
         """
         path = epath.Path(directory) / ANNOTATIONS_FILE
         try:
@@ -160,9 +159,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, ValueError) as error:
             problem = error.what if isinstance(error, SourceError) else str(error)
-            raise ExportError(
-                f"{ANNOTATIONS_FILE} of episode {_name_of(directory)} cannot be read: {problem}"
-            ) from error
+            file = f"{ANNOTATIONS_FILE} of episode {_episode_name(directory)}"
+            raise ExportError(f"{file} cannot be read: {problem}") from error
 
 
 @dataclasses.dataclass
@@ -185,19 +183,19 @@ class RecordedEpisode:
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Self:
-        """Reads all but the steps.
+        """Reads an episode without its steps.
 
         Raises:
-          ExportError: It cannot be read, or it is no log of one episode.
+          ExportError: The log cannot be read, or does not have exactly one episode.
         """
         annotations = Annotations.read(directory)
-        with _errors_of(directory), envlogger.Reader(directory) as reader:
-            if damage := reader.damage():  # Else steps might be left out without a word.
+        with _convert_errors(directory), envlogger.Reader(directory) as reader:
+            if damage := reader.damage():  # Otherwise damaged steps would be skipped silently.
                 raise DamagedDataError("; ".join(map(str, damage)))
             lengths = [len(episode) for episode in reader.episodes]
             if len(lengths) != 1:
                 raise ExportError(
-                    f"the log of episode {_name_of(directory)} holds {len(lengths)} episodes, "
+                    f"the log of episode {_episode_name(directory)} holds {len(lengths)} episodes, "
                     "expected 1"
                 )
             metadata = reader.episode_metadata()[0]
@@ -212,7 +210,7 @@ class RecordedEpisode:
     @property
     def name(self) -> str:
         """The name of its directory, which is its identifier."""
-        return _name_of(self.directory)
+        return _episode_name(self.directory)
 
     @property
     def environment(self) -> str:
@@ -227,37 +225,38 @@ class RecordedEpisode:
 
     @property
     def started(self) -> float:
-        """When it began, in seconds since 1970; 0 if that was not recorded."""
+        """The time of its start, in seconds since 1970; 0 if it was not recorded."""
         started = self.metadata.get("started")
         return float(started) if isinstance(started, int | float | np.number) else 0.0
 
     def tagged_steps(self) -> dict[str, np.ndarray]:
-        """Returns for each label on steps whether each of them has it."""
-        flags: dict[str, np.ndarray] = {}
-        for tag in self.annotations.tags_that_hold():
+        """Returns a mask of the steps for each tag of steps."""
+        masks: dict[str, np.ndarray] = {}
+        for tag in self.annotations.current_tags():
             if tag.begin is not None:
-                column = flags.setdefault(tag.layer, np.zeros(self.num_steps, np.bool_))
-                column[tag.begin : tag.end] = True
-        return {label: column for label, column in flags.items() if column.any()}
+                mask = masks.setdefault(tag.layer, np.zeros(self.num_steps, np.bool_))
+                mask[tag.begin : tag.end] = True
+        return {label: mask for label, mask in masks.items() if mask.any()}
 
     def total_reward(self, num_steps: int) -> float:
         """Returns the sum of the rewards of the first steps.
 
         Raises:
-          ExportError: One of them cannot be read.
+          ExportError: A step cannot be read.
         """
-        with _errors_of(self.directory), envlogger.Reader(self.directory) as reader:
-            return sum(total(reader.episodes[0][row].timestep.reward) for row in range(num_steps))
+        with _convert_errors(self.directory), envlogger.Reader(self.directory) as reader:
+            steps = reader.episodes[0]
+            return sum(sum_reward(steps[index].timestep.reward) for index in range(num_steps))
 
 
 def find_recordings(path: str | os.PathLike[str]) -> list[str]:
     """Returns the directories of the recorded episodes, sorted by name.
 
     Args:
-      path: The data directory of `rlds create`, its directory `episodes`, or that of one episode.
+      path: The directory of `rlds create`, its directory `episodes`, or that of one episode.
 
     Raises:
-      FileNotFoundError: There is no such directory, or no episode in it.
+      FileNotFoundError: The directory does not exist, or has no episode.
     """
     directory = epath.Path(path)
     if not directory.is_dir():
@@ -280,16 +279,16 @@ def is_recording(directory: str | os.PathLike[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _errors_of(directory: str | os.PathLike[str]) -> Iterator[None]:
+def _convert_errors(directory: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (EnvLoggerError, riegeli.RiegeliError, OSError) as error:
         raise ExportError(
-            f"the log of episode {_name_of(directory)} is damaged or unreadable. "
+            f"the log of episode {_episode_name(directory)} is damaged or unreadable. "
             "Repair it with `rlds recover`.",
             details=str(error),
         ) from error
 
 
-def _name_of(directory: str | os.PathLike[str]) -> str:
+def _episode_name(directory: str | os.PathLike[str]) -> str:
     return os.path.basename(os.path.abspath(directory))

@@ -1,4 +1,4 @@
-"""Export formats of recordings: a format is a line in a table."""
+"""The export formats of recordings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ExportFormat:
 
     Attributes:
       name: The name of the format.
-      title: Its name in the user interface.
-      module: A module that must be installed; "" if it needs none.
+      title: The name of the format in the user interface.
+      module: A required module; "" for none.
       extra: The extra that installs it.
       opening: Python code that opens the data, with `{path}` in it.
       path: The path of the data in the folder of the export, with `{name}` in it.
-      defaults: Options of the format, unless others are given; may have `{name}` in them.
+      defaults: Default options of the format, with `{name}` in them.
       source: The name of the format in `rlds.sources`, if it differs.
     """
 
@@ -45,7 +45,7 @@ class ExportFormat:
 
     @property
     def requires(self) -> str:
-        """The shell command that installs its dependencies; "" if it needs none."""
+        """The shell command that installs its dependencies; "" for none."""
         return install_command(self.extra) if self.extra else ""
 
     @property
@@ -67,27 +67,27 @@ class ExportFormat:
           recipe: The recipe.
           folder: The folder of the export.
           name: The name of the data.
-          options: Options of the format, as `rlds convert -T` takes them.
-          progress: Called when an episode is read, with the fraction that has been read by then.
+          options: Options of the format, as for `rlds convert -T`.
+          progress: A callback for the fraction of the read episodes, from 0 to 1.
 
         Returns:
           The path of the data, and the placement of each field.
 
         Raises:
           SourceError: An episode is damaged.
-          ValueError: The format cannot hold the episodes, or there is no such option.
+          ValueError: The format cannot store the episodes, or an option does not exist.
         """
         from rlds.conversion import exporting
         from rlds.sources.options import options_of, parse_options
         from rlds_creator.exporting.labels import write_labels
 
         format = self.source or self.name
-        kind = exporting.export_class(format)
-        given = parse_options(options_of(kind), options, format)
-        path = folder / kind.part_name(self.path.format(name=name))
+        export_class = exporting.export_class(format)
+        parsed = parse_options(options_of(export_class), options, format)
+        path = folder / export_class.part_name(self.path.format(name=name))
         defaults = {key: value.format(name=name) for key, value in self.defaults.items()}
         episodes = recipe.episodes(progress)
-        writer = exporting.prepare(episodes, format, **{**defaults, **given})
+        writer = exporting.prepare(episodes, format, **{**defaults, **parsed})
         exported = exporting.write_export(writer, path, verify=False, allow_loss=True)
         write_labels(recipe, path, format, **writer.read_options())
         return path, exported.placements

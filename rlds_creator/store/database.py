@@ -226,8 +226,8 @@ def _changing_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Runs a transaction that can replace tables; other processes wait with their migrations."""
     if engine.dialect.name == "sqlite":
         with engine.execution_options(writes=True).connect() as connection:
-            # To change some tables, SQLite must replace them. With foreign keys on, dropping a table
-            # would delete the rows that refer to it. In a transaction, this has no effect.
+            # To change some tables, SQLite must replace them. With foreign keys on, the drop of a
+            # table would delete the rows that refer to it. In a transaction, this has no effect.
             driver: Any = connection.connection.dbapi_connection
             driver.execute("PRAGMA foreign_keys = OFF")
             with connection.begin():

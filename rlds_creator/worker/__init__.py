@@ -1,6 +1,6 @@
-"""The process of one player: it makes an environment, steps, renders and records it.
+"""The process of one player: it creates, steps, renders and records an environment.
 
-The server starts it as `python -m rlds_creator.worker FD`, and speaks with it over the socket of
-that number, see `link`. It may run in an interpreter that has other packages than the server's: it
-needs those of `envlogger`, NumPy and Pillow.
+The server starts it as `python -m rlds_creator.worker FD`, and exchanges messages with it over the
+socket with the descriptor FD, see `link`. The interpreter may have other packages than the
+server's: the worker needs `envlogger`, NumPy and Pillow.
 """

@@ -11,13 +11,15 @@ import tempfile
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the worker; returns the status with which it exits."""
-    os.dup2(2, 1)  # What environments print goes where errors go.
+    """Runs the worker; returns the exit status."""
+    os.dup2(2, 1)  # Output of environments goes to the standard error.
     if len(arguments) != 1 or not arguments[0].isdigit():
         print("usage: python -m rlds_creator.worker FD", file=sys.stderr)
         return 2
     connection = socket.socket(fileno=int(arguments[0]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which says stop.
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C stops the server, which stops its workers.
     from rlds_creator.worker.link import Link
     from rlds_creator.worker.player import serve
 
@@ -35,5 +37,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stderr.flush()
-    # Threads that an environment has left do not keep the process.
+    # Threads of the environment may still run; they must not keep the process alive.
     os._exit(status)

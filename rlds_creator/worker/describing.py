@@ -19,9 +19,9 @@ _ARGUMENT = re.compile(r"^  (\w+): ((?:.+\n?)(?:    .+\n?)*)", re.MULTILINE)
 
 
 def describe() -> dict[str, Any]:
-    """Returns the description of each family of environments, as JSON, by its name.
+    """Returns the description of each family of environments by its name, in the types of JSON.
 
-    `identifiers` is None where `error` says why there are none.
+    If a family cannot be loaded, `identifiers` is None and `error` has the reason.
     """
     return {name: _describe(name) for name in families()}
 
@@ -32,11 +32,11 @@ def _describe(name: str) -> dict[str, Any]:
         loaded = family(name)
         facts.update(title=loaded.title or name, requires=loaded.requires)
         helps = _helps(inspect.getdoc(loaded.make) or "")
-        options = [_option(one, helps.get(name, "")) for name, one in options_of(loaded).items()]
+        options = [_option(it, helps.get(name, "")) for name, it in options_of(loaded).items()]
         json.dumps(options, allow_nan=False)
         facts["options"] = options
         facts["identifiers"] = list(loaded.identifiers())
-    except Exception as e:  # An error in the code of one family must not affect the others.
+    except Exception as e:  # An error of one family must not affect another one.
         facts["error"] = f"{type(e).__name__}: {e}"
     return {"options": [], **facts}
 
@@ -48,17 +48,12 @@ def _helps(docstring: str) -> dict[str, str]:
 
 
 def _option(option: Option, help: str) -> dict[str, Any]:
-    kind, arms = option.kind, typing.get_args(option.kind)
-    choices = None
-    if typing.get_origin(kind) is Literal:
-        kind_name, choices = "choice", list(arms)
-    else:  # Such as `int | None`.
-        kind_name = next((_KINDS[arm] for arm in (kind, *arms) if arm in _KINDS), "text")
+    arguments, choices = typing.get_args(option.kind), None
+    if typing.get_origin(option.kind) is Literal:
+        kind, choices = "choice", list(arguments)
+    else:  # A type, or a union such as `int | None`.
+        types = (option.kind, *arguments)
+        kind = next((_KINDS[each] for each in types if each in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
-    return {
-        "name": option.name,
-        "kind": kind_name,
-        "default": default,
-        "choices": choices,
-        "help": help,
-    }
+    facts = {"name": option.name, "kind": kind, "default": default}
+    return {**facts, "choices": choices, "help": help}

@@ -1,4 +1,4 @@
-"""The input queue: collects the input events of a person for the next step."""
+"""The input queue: the input events of a person until the next step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from rlds_creator.environments.playable import Inputs
 from rlds_creator.worker.states import RefusedError
 
-__all__ = ["EVERYTHING", "InputQueue"]
+__all__ = ["ALL_INPUTS", "InputQueue"]
 
-# The name of an event that releases everything.
-EVERYTHING = "*"
+# The name of the event that releases all inputs.
+ALL_INPUTS = "*"
 
-# Hysteresis of gamepad axes: the value at which an axis is held, and that at which it is released.
+# Hysteresis of gamepad axes: the values at which an axis counts as held, and as released.
 _DEAD_ZONE = 0.1
 _RELEASE_ZONE = 0.08
 
@@ -30,8 +30,8 @@ _MAX_EVENTS = 1000
 class InputQueue:
     """Collects input events until the next step.
 
-    No press is lost: what went down since the last step counts for the next one, although it is up
-    again. What is held is released by an event of its own, or by that of `EVERYTHING`.
+    No press is lost: an input that was pressed and released since the last step counts for the next
+    one. An event with the value 0 releases an input, the event `ALL_INPUTS` releases all inputs.
 
     >>> queue = InputQueue()
     >>> queue.add({"t": 0, "name": "KeyA", "value": 1.0, "key": "a"})
@@ -57,20 +57,20 @@ class InputQueue:
         return any(not _POSITION.fullmatch(name) for name in self._down)
 
     def add(self, event: Mapping[str, Any]) -> bool:
-        """Adds an event, see `rlds_creator.server.messages.Event`; whether it is a press.
+        """Adds an event, see `rlds_creator.server.messages.Event`; returns True if it is a press.
 
         Raises:
-          RefusedError: There are too many.
+          RefusedError: There are too many held inputs or events.
         """
         t, name, value, key = event["t"], event["name"], event["value"], event["key"]
         self._events.append([t, name, value, key])
-        if name == EVERYTHING:
+        if name == ALL_INPUTS:
             self.release()
             return False
-        before = self._down.get(name, 0.0)
+        previous = self._down.get(name, 0.0)
         if _AXIS.fullmatch(name):
             value = max(-1.0, min(value, 1.0))
-            if abs(value) < (_RELEASE_ZONE if before else _DEAD_ZONE):
+            if abs(value) < (_RELEASE_ZONE if previous else _DEAD_ZONE):
                 value = 0.0
         if not value and not _POSITION.fullmatch(name):
             self._down.pop(name, None)
@@ -80,7 +80,7 @@ class InputQueue:
         if len(self._pressed) >= _MAX_EVENTS:
             raise RefusedError(f"more than {_MAX_EVENTS} events in one step")
         self._down[name] = self._touched[name] = value
-        if _POSITION.fullmatch(name) or before * value > 0:
+        if _POSITION.fullmatch(name) or previous * value > 0:
             return False
         self._pressed.append(name)
         if len(key) == 1 and key.isprintable():
@@ -88,7 +88,7 @@ class InputQueue:
         return True
 
     def release(self) -> None:
-        """Releases everything."""
+        """Releases all inputs."""
         self._down.clear()
 
     def take(self) -> Inputs:
@@ -96,10 +96,10 @@ class InputQueue:
         return self._take(self._touched)
 
     def take_now(self) -> Inputs:
-        """Returns what is held now or was pressed since the last step, for the next one.
+        """Returns the inputs that are held now or were pressed since the last step.
 
-        For environments that step when something is pressed: what was let go of before that is not
-        meant.
+        An environment with a step for each press uses this: an input that was held before and is
+        released by now does not count.
         """
         pressed = {name: self._touched[name] for name in self._pressed}
         return self._take({**pressed, **self._down})
@@ -118,6 +118,6 @@ class InputQueue:
         return events
 
     def clear(self) -> None:
-        """Clears all inputs that are not held now, such as keys pressed in a pause."""
+        """Discards inputs that are not held now, such as keys pressed during a pause."""
         self.take()
         self._events.clear()

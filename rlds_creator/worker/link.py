@@ -1,12 +1,12 @@
-"""The protocol of the server and its workers: messages over a pair of sockets.
+"""The protocol between the server and a worker: messages over a pair of sockets.
 
 A message has a header of 5 bytes and a payload:
 
     offset  type  field
     0       u32   length of the payload, little-endian
-    4       u8    kind: "J" an object of JSON in UTF-8 with the key "op", "F" a picture
+    4       u8    kind: "J" a JSON object in UTF-8 with the key "op", "F" a picture
 
-A picture is a message of `rlds_creator.frames`, which the server passes on as it is.
+A picture is a message of `rlds_creator.frames`, which the server forwards unchanged.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = [
     "encode",
 ]
 
-# An object of JSON, or a picture.
+# A JSON object, or a picture.
 Message = dict[str, Any] | bytes
 
 HEADER_SIZE = 5
-# The limit of messages: a page could not show larger pictures in time.
+# The maximum size of a message: a page cannot show larger pictures in time.
 MAX_PAYLOAD_SIZE = 16 << 20
 
 _HEADER = struct.Struct("<Ic")
 _JSON, _PICTURE = b"J", b"F"
 
-# The maximum number of messages in the queue of the worker; then the server waits.
+# The maximum number of messages in the queue of the worker; if it is full, the server waits.
 _MAX_QUEUED = 1000
 
-# The seconds that a worker has to close its log after the end of the server, and to accept a
-# message when its queue is full.
+# The time for a worker to close its log after the end of the server, and the time for a full queue
+# to accept a message.
 _GRACE_SECONDS = 10.0
 _STUCK_SECONDS = 60.0
 
@@ -56,10 +56,10 @@ class LinkError(Exception):
 
 
 def encode(message: Mapping[str, Any] | bytes) -> bytes:
-    r"""Returns a message as it is sent.
+    r"""Returns the bytes of a message.
 
     Raises:
-      LinkError: It is too large, or holds a number that JSON has no place for.
+      LinkError: The message is too large, or has a number that JSON cannot represent.
 
     >>> encode({"op": "ping"})
     b'\r\x00\x00\x00J{"op":"ping"}'
@@ -84,7 +84,7 @@ def decode_header(header: bytes) -> tuple[bytes, int]:
     """Returns the kind of a message, and the length of its payload.
 
     Raises:
-      LinkError: It is no header, or announces too much.
+      LinkError: The header is invalid, or the payload is too large.
     """
     size, kind = _HEADER.unpack(header)
     if kind not in (_JSON, _PICTURE) or size > MAX_PAYLOAD_SIZE:
@@ -93,10 +93,10 @@ def decode_header(header: bytes) -> tuple[bytes, int]:
 
 
 def decode_payload(kind: bytes, payload: bytes) -> Message:
-    """Returns a message.
+    """Returns the message of a payload.
 
     Raises:
-      LinkError: The payload is no JSON, or no object with an "op".
+      LinkError: The payload is not JSON, or not an object with an "op".
     """
     if kind == _PICTURE:
         return payload
@@ -116,10 +116,9 @@ def _refuse_constant(name: str) -> NoReturn:
 class Link:
     """The worker's end of the socket pair.
 
-    A thread receives and queues, nothing else: the environment is touched by the main thread alone.
-    When the server is gone, the worker has a few seconds to end; then the thread ends it, for the
-    environment may hang. A process that the environment forks has no part in this: it ends when it
-    uses the link.
+    A thread only receives and queues messages; the main thread alone uses the environment. If the
+    connection to the server is lost, the worker has a few seconds to end; then the thread ends it,
+    because the environment may hang. A process that the environment forks ends if it uses the link.
 
     Args:
       connection: A stream socket; it is closed with the link.
@@ -132,14 +131,14 @@ class Link:
         self._received: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED)
         self._is_lost = False
         self._is_closed = threading.Event()
-        os.register_at_fork(after_in_child=self._leave)
+        os.register_at_fork(after_in_child=self._close_fork)
         threading.Thread(target=self._receive_all, name="link", daemon=True).start()
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message, or None if none comes in time; None waits for one.
+        """Returns the next message; None after the timeout, which may be None to wait forever.
 
         Raises:
-          EOFError: The server is gone.
+          EOFError: The connection to the server is lost.
         """
         self._check_owner()
         if self._is_lost and self._received.empty():
@@ -157,8 +156,8 @@ class Link:
         """Sends a message.
 
         Raises:
-          EOFError: The server is gone.
-          LinkError: It is too large.
+          EOFError: The connection to the server is lost.
+          LinkError: The message is too large.
         """
         self._check_owner()
         encoded = encode(message)
@@ -171,7 +170,7 @@ class Link:
     def close(self) -> None:
         """Closes the socket; the thread ends."""
         self._is_closed.set()
-        with contextlib.suppress(OSError):  # The server was faster.
+        with contextlib.suppress(OSError):  # The server may have closed it before.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
@@ -179,8 +178,8 @@ class Link:
         if os.getpid() != self._owner:
             os._exit(1)
 
-    def _leave(self) -> None:
-        # Or the server would not see the end of the worker before that of the forked process.
+    def _close_fork(self) -> None:
+        # Otherwise the server would not notice the end of the worker while a forked process lives.
         self._connection.close()
 
     def _receive_all(self) -> None:
@@ -202,11 +201,11 @@ class Link:
             os._exit(1)
 
     def _read(self, size: int) -> bytes:
-        parts = []
+        chunks = []
         while size:
-            part = self._connection.recv(min(size, 1 << 16))
-            if not part:
+            chunk = self._connection.recv(min(size, 1 << 16))
+            if not chunk:
                 raise EOFError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)

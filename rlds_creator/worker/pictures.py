@@ -1,4 +1,4 @@
-"""Pictures of environments as image files."""
+"""The encoding of pictures of environments as image files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 __all__ = ["DRAFT", "QUALITIES", "PictureError", "as_rgb", "encode_picture"]
 
-# The quality in which the environment itself draws faster, where it can.
+# The quality for which environments render faster, see `Playable.has_draft`.
 DRAFT = "draft"
 
 # Quality and chroma subsampling of JPEG.
@@ -24,7 +24,7 @@ QUALITIES = tuple(_JPEG)
 
 _MAX_SIDE = 4096
 
-# Up to this side, pictures are often drawn of few colours, and smaller without loss.
+# Up to this side, pictures often have few colors, and lossless files are smaller.
 _SMALL_SIDE = 256
 
 
@@ -32,58 +32,58 @@ class PictureError(ValueError):
     """An environment rendered no valid image."""
 
 
-def as_rgb(drawn: Any) -> np.ndarray:
+def as_rgb(picture: Any) -> np.ndarray:
     """Returns the picture of an environment as uint8 of shape `[height, width, 3]`.
 
     Args:
-      drawn: An array of shape `[height, width]`, `[height, width, channels]` or
+      picture: An array of shape `[height, width]`, `[height, width, channels]` or
         `[channels, height, width]`, with 1, 3 or 4 channels: integers or floats from 0 to 255,
         floats from 0 to 1, or booleans.
 
     Raises:
-      PictureError: It is something else.
+      PictureError: The array has another shape or type.
     """
-    if not isinstance(drawn, np.ndarray):
-        raise PictureError(f"picture: expected an array, got {type(drawn).__name__}")
-    shape = drawn.shape
-    if drawn.ndim == 2:
-        drawn = drawn[:, :, np.newaxis]
-    elif drawn.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
-        drawn = drawn.transpose(1, 2, 0)
-    if drawn.ndim != 3 or drawn.shape[2] not in (1, 3, 4) or not drawn.size:
+    if not isinstance(picture, np.ndarray):
+        raise PictureError(f"picture: expected an array, got {type(picture).__name__}")
+    shape = picture.shape
+    if picture.ndim == 2:
+        picture = picture[:, :, np.newaxis]
+    elif picture.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+        picture = picture.transpose(1, 2, 0)
+    if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4) or not picture.size:
         raise PictureError(
             f"picture: expected height, width and 1, 3 or 4 channels, got shape {shape}"
         )
-    if max(drawn.shape) > _MAX_SIDE:
+    if max(picture.shape) > _MAX_SIDE:
         raise PictureError(
             f"picture: expected at most {_MAX_SIDE} pixels a side, got shape {shape}"
         )
-    drawn = _as_uint8(drawn[:, :, :3])
-    if drawn.shape[2] == 1:
-        drawn = np.broadcast_to(drawn, (*drawn.shape[:2], 3))
-    contiguous: np.ndarray = np.ascontiguousarray(drawn)
+    picture = _as_uint8(picture[:, :, :3])
+    if picture.shape[2] == 1:
+        picture = np.broadcast_to(picture, (*picture.shape[:2], 3))
+    contiguous: np.ndarray = np.ascontiguousarray(picture)
     return contiguous
 
 
-def _as_uint8(drawn: np.ndarray) -> np.ndarray:
-    if drawn.dtype == np.uint8:
-        return drawn
-    if drawn.dtype.kind not in "biuf":
-        raise PictureError(f"picture: expected numbers, got {drawn.dtype}")
-    low, high = drawn.min(), drawn.max()
-    if not (low >= 0 and high <= 255):  # Also where one of them is NaN.
+def _as_uint8(picture: np.ndarray) -> np.ndarray:
+    if picture.dtype == np.uint8:
+        return picture
+    if picture.dtype.kind not in "biuf":
+        raise PictureError(f"picture: expected numbers, got {picture.dtype}")
+    low, high = picture.min(), picture.max()
+    if not (low >= 0 and high <= 255):  # Also true for NaN.
         raise PictureError(f"picture: expected values from 0 to 255, got {low} to {high}")
-    if drawn.dtype.kind == "b" or (drawn.dtype.kind == "f" and high <= 1):
-        drawn = drawn * 255.0
-    rounded: np.ndarray = np.rint(drawn).astype(np.uint8)
+    if picture.dtype.kind == "b" or (picture.dtype.kind == "f" and high <= 1):
+        picture = picture * 255.0
+    rounded: np.ndarray = np.rint(picture).astype(np.uint8)
     return rounded
 
 
 def encode_picture(picture: np.ndarray, quality: str) -> tuple[bytes, str]:
     """Returns the file of a picture and its format, one of `rlds_creator.frames.CODECS`.
 
-    It is JPEG. A small picture is WebP without loss if that makes the file smaller, as it does for
-    the drawings of few colours that many environments make.
+    The format is JPEG, or lossless WebP if the picture is small and the file is smaller, as for
+    drawings with few colors.
 
     Args:
       picture: See `as_rgb`.

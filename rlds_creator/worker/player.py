@@ -1,4 +1,4 @@
-"""The game loop of a worker: takes inputs, steps the environment, records, sends pictures."""
+"""The game loop of a worker: inputs, steps of the environment, recording and pictures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlds_creator.frames import Frame
 from rlds_creator.worker.inputs import InputQueue
 from rlds_creator.worker.link import Link
 from rlds_creator.worker.pictures import DRAFT, QUALITIES, as_rgb, encode_picture
-from rlds_creator.worker.recording import EpisodeLog, as_json, finite, total
+from rlds_creator.worker.recording import EpisodeLog, as_finite, as_json, sum_reward
 from rlds_creator.worker.states import Expiry, PlayStates, RefusedError, State
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_ecosystem.video_codec import FrameEncoder, Video
@@ -50,7 +50,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class _FailedError(Exception):
-    """The play cannot go on; the text is for the player, the details are for the server's log."""
+    """The play failed; the message is for the player, the details are for the server's log."""
 
     def __init__(self, message: str, cause: BaseException) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class _FailedError(Exception):
 
 @contextlib.contextmanager
 def _environment_code() -> Iterator[None]:
-    """Turns any exception of the environment's code, `SystemExit` too, into its failure."""
+    """Converts any exception of the environment's code, also `SystemExit`, to a `_FailedError`."""
     try:
         yield
     except _FailedError:
@@ -71,21 +71,21 @@ def _environment_code() -> Iterator[None]:
 
 @dataclasses.dataclass
 class _Episode:
-    """An episode, from the reset on.
+    """The current episode, from the reset on.
 
     Attributes:
-      number: Its number in the visit.
+      index: The index of the episode in the session.
       seed: The seed of the environment; None if it takes no seed.
-      first: The step of the reset with its custom data: it is recorded with the step after it.
-      recording: Its log, once there is one.
-      num_steps: The number of its steps, with the one of the reset; 0 if there is no other.
-      started: When its first step was recorded.
-      reason: Why it ended.
-      success: The success, as the player judges it.
-      gaps: The pauses of the player: the step before, and the seconds.
+      first: The step of the reset with its custom data; it is recorded with the second step.
+      recording: The log of the episode; None before the second step.
+      num_steps: The number of recorded steps, with that of the reset.
+      started: The time of its first step.
+      reason: The reason of its end.
+      success: The success in the judgment of the player.
+      gaps: The pauses of the player: the index of the step before, and the duration in seconds.
     """
 
-    number: int
+    index: int
     seed: int | None
     first: tuple[dm_env.TimeStep, dict[str, Any]]
     recording: EpisodeLog | None = None
@@ -103,8 +103,8 @@ def serve(link: Link, clock: Callable[[], float] = time.monotonic) -> int:
     """Runs a play until the server stops it or disconnects; returns the exit status.
 
     Args:
-      link: The link to the server; it is closed.
-      clock: Returns the time in seconds; it never goes back.
+      link: The link to the server, which is closed at the end.
+      clock: A monotonic clock, in seconds.
     """
     try:
         start = _await_start(link)
@@ -126,7 +126,7 @@ def _await_start(link: Link) -> dict[str, Any] | None:
     """Returns the message with the environment to play; None if the server ends the worker."""
     while True:
         message = link.receive()
-        assert message is not None  # It waits for one.
+        assert message is not None  # There is no timeout.
         if message["op"] == "start":
             return message
         if message["op"] == "describe":
@@ -142,14 +142,13 @@ def _await_start(link: Link) -> dict[str, Any] | None:
 class Player:
     """The game loop of one person.
 
-    Only the thread that makes it may call it: it touches the environment.
+    Only the thread that creates it may call it, because it uses the environment. Methods raise
+    `EOFError` if the connection to the server is lost.
 
     Args:
       link: The link to the server.
-      start: The message that says what to play.
-      clock: Returns the time in seconds; it never goes back.
-
-    What it calls raises `EOFError` if the server is gone.
+      start: The start message of the server.
+      clock: A monotonic clock, in seconds.
     """
 
     _episode: _Episode
@@ -174,22 +173,22 @@ class Player:
         self._inputs = InputQueue()
         self._applied_input = 0
         self._num_frames = 0
-        self._next_step_time = math.inf  # When to take the next step that no input makes.
+        self._next_step_time = math.inf  # The time of the next step without a new input.
         self._paused_at: float | None = None
         self._quality, self._camera, self._controller = "medium", 0, ""
-        self._is_settled = True  # True if the outcome of the episode is reported.
+        self._is_reported = True  # True if the outcome of the episode is reported.
 
         expiry = Expiry(**(start.get("expiry") or {}))
         self._play = PlayStates(is_async=self._is_async, expiry=expiry, now=clock())
-        self._playable = self._make()
+        self._playable = self._create_playable()
         with _environment_code():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
             self._observation_spec = self._playable.environment.observation_spec()
-            self._details = {**names_of_actions(self._playable), **self._playable.metadata()}
-        self._video = self._checked_video()
+            self._details = {**action_names(self._playable), **self._playable.metadata()}
+        self._video = self._parse_video()
         self._begin_episode(start.get("number", 0))
 
-    def _make(self) -> Playable:
+    def _create_playable(self) -> Playable:
         name, options = self._environment["family"], self._environment.get("options") or {}
         with _environment_code():
             try:
@@ -199,25 +198,25 @@ class Player:
             except ValueError as e:  # The message names the wrong option.
                 raise _FailedError(str(e), e) from e
 
-    def _checked_video(self) -> dict[str, Video]:
+    def _parse_video(self) -> dict[str, Video]:
         """Returns the video encoding of fields, checked before the first step."""
         video_formats = self._environment.get("video") or {}
         try:
-            video = {name: Video.called(how, self._fps) for name, how in video_formats.items()}
-            for way, shape in cameras_in(self._observation_spec, video).values():
-                FrameEncoder(way, shape).close()
+            video = {name: Video.called(codec, self._fps) for name, codec in video_formats.items()}
+            for encoding, shape in cameras_in(self._observation_spec, video).values():
+                FrameEncoder(encoding, shape).close()
         except (ImportError, ValueError) as error:
             raise _FailedError(str(error), error) from error
         return video
 
     def play(self) -> None:
-        """Plays until the server stops it, or the player was away for too long."""
+        """Plays until the server stops the worker, or the player is inactive for too long."""
         try:
             while self._play.state is not State.CLOSED:
                 if not self._handle_messages():
                     return
                 if self._play.tick(self._clock()):
-                    self._away()
+                    self._handle_absence()
                 if self._clock() >= self._next_step_time:
                     self._take_due_step()
         except _FailedError as e:
@@ -228,7 +227,7 @@ class Player:
         """Ends the log, and closes the environment."""
         try:
             with contextlib.suppress(EOFError):
-                self._settle("abandoned")
+                self._report_outcome("abandoned")
         finally:
             with contextlib.suppress(_FailedError), _environment_code():
                 self._playable.close()
@@ -236,7 +235,7 @@ class Player:
     # Messages of the server.
 
     def _handle_messages(self) -> bool:
-        """Waits for a message or the time of the next step; False if it is time to stop."""
+        """Handles messages until the time of the next step; returns False after a stop message."""
         now = self._clock()
         seconds = min(self._next_step_time, self._play.deadline(now)) - now
         for _ in range(_MAX_MESSAGES_PER_STEP):
@@ -257,7 +256,7 @@ class Player:
                 case "control":
                     self._control(message)
                 case "set":
-                    self._set(message)
+                    self._change_settings(message)
                 case "ping":
                     self._link.send({"op": "pong"})
         except RefusedError as e:
@@ -266,12 +265,12 @@ class Player:
     def _take_input(self, message: Mapping[str, Any]) -> None:
         self._applied_input = message["seq"]
         has_stepped = False
-        wrong = None
+        refusal = None
         for event in message["events"]:
             try:
                 is_press = self._inputs.add(event)
-            except RefusedError as e:  # Other inputs count, so that a released key is not stuck.
-                wrong = e
+            except RefusedError as e:  # Later events may release keys.
+                refusal = e
                 continue
             if is_press and not self._is_async:
                 has_stepped = self._step_by_press() or has_stepped
@@ -281,8 +280,8 @@ class Player:
         self._play.touch(now, is_held=self._inputs.is_held)
         if not self._is_async:
             self._repeat_later(now, has_stepped)
-        if wrong is not None:
-            raise wrong
+        if refusal is not None:
+            raise refusal
 
     def _repeat_later(self, now: float, has_stepped: bool) -> None:
         is_running = self._play.state is State.RUNNING
@@ -298,19 +297,19 @@ class Player:
         match message.get("do"):
             case "resume":
                 if self._play.resume(now):
-                    self._resumed(now)
+                    self._on_resume(now)
             case "pause":
                 why = "network" if message.get("why") == "network" else "user"
-                if why == "network":  # Releases of keys will not arrive any more.
+                if why == "network":  # Releases of keys would not arrive.
                     self._inputs.release()
                 if self._play.pause(now, why):
-                    self._paused(now)
+                    self._on_pause(now)
             case "end":
                 self._check_steps()
                 self._end("user")
             case "retry":
                 self._play.check_retry()
-                self._go_on("rejected")
+                self._start_next_episode("rejected")
             case "success":
                 self._check_steps()
                 if isinstance(value, str):
@@ -321,22 +320,22 @@ class Player:
                 self._play.check_confirm()
                 if value not in ("completed", "cancelled", "rejected"):
                     raise RefusedError("state: expected completed, cancelled or rejected")
-                self._go_on(value)
+                self._start_next_episode(value)
 
-    def _go_on(self, state: str) -> None:
-        self._settle(state)
-        self._begin_episode(self._episode.number + 1)
+    def _start_next_episode(self, state: str) -> None:
+        self._report_outcome(state)
+        self._begin_episode(self._episode.index + 1)
 
     def _check_steps(self) -> None:
         if not self._episode.num_steps:
             raise RefusedError("this episode has no step yet. Play first.")
 
-    def _paused(self, now: float) -> None:
+    def _on_pause(self, now: float) -> None:
         self._paused_at = now
         self._next_step_time = math.inf
         self._send_state()
 
-    def _resumed(self, now: float) -> None:
+    def _on_resume(self, now: float) -> None:
         if self._paused_at is not None:
             last = max(self._episode.num_steps - 1, 0)
             self._episode.gaps.append((last, round(now - self._paused_at, 3)))
@@ -345,15 +344,15 @@ class Player:
         self._next_step_time = now if self._is_async else math.inf
         self._send_state()
 
-    def _away(self) -> None:
+    def _handle_absence(self) -> None:
         if self._play.state is State.PAUSED:
-            self._paused(self._clock())
+            self._on_pause(self._clock())
         else:
             self._episode.reason = self._episode.reason or "expired"
-            self._settle("abandoned")
+            self._report_outcome("abandoned")
             self._send_state()
 
-    def _set(self, message: Mapping[str, Any]) -> None:
+    def _change_settings(self, message: Mapping[str, Any]) -> None:
         if "fps" in message:
             self._fps = float(message["fps"])
             if self._next_step_time < math.inf:
@@ -376,7 +375,7 @@ class Player:
 
     # Episodes and their steps.
 
-    def _begin_episode(self, number: int) -> None:
+    def _begin_episode(self, index: int) -> None:
         seed: int | None = self._next_seed
         if seed is None:
             seed = secrets.randbelow(_MAX_SEED)
@@ -387,13 +386,13 @@ class Player:
                 self._playable.seed(seed)
             except NotImplementedError:
                 seed = None
-            # Copied, as it is recorded after the next step, which may reuse the arrays.
+            # A copy, because it is recorded after the next step, which may reuse the arrays.
             timestep = copy.deepcopy(self._playable.environment.reset())
         picture, codec = self._draw()
         now = time.time()
         first = timestep, self._custom_data(picture, now, {}, [])
-        self._episode = _Episode(number, seed, first)
-        self._is_settled = False
+        self._episode = _Episode(index, seed, first)
+        self._is_reported = False
         self._paused_at = None
         self._inputs.clear()
         self._play.start(self._clock())
@@ -403,7 +402,7 @@ class Player:
         self._send_state()
 
     def _step_by_press(self) -> bool:
-        """Takes the step of a key press; the first press also begins the episode."""
+        """Steps the environment after a key press; the first press also starts the episode."""
         if self._play.state not in (State.READY, State.RUNNING):
             return False
         inputs = self._inputs.take_now()
@@ -424,7 +423,7 @@ class Player:
                 action = self._playable.idle_action
         now, period = self._clock(), 1 / self._fps
         self._next_step_time += period
-        if self._next_step_time <= now:  # Missed steps are skipped.
+        if self._next_step_time <= now:  # Skips missed steps.
             self._next_step_time = now + period
         if action is not None:
             self._step(inputs, action)
@@ -432,7 +431,7 @@ class Player:
     def _step(self, inputs: Inputs, action: Any) -> None:
         with _environment_code():
             timestep = self._playable.environment.step(action)
-            described = json.dumps(self._playable.describe(action))
+            description = json.dumps(self._playable.describe(action))
         if self._episode.num_steps >= self._max_steps and not timestep.last():
             discount = 1.0 if timestep.discount is None else timestep.discount
             timestep = timestep._replace(step_type=dm_env.StepType.LAST, discount=discount)
@@ -442,11 +441,11 @@ class Player:
         recording = self._record(timestep, action, custom_data, now)
         self._send_frame(
             Frame(
-                number=0,
+                index=0,
                 step=recording.num_steps - 1,
                 picture=picture,
                 codec=codec,
-                action=described,
+                action=description,
                 reward=_float32(timestep.reward),
                 total_reward=_float32(recording.total_reward),
                 applied_input=self._applied_input,
@@ -455,7 +454,7 @@ class Player:
             )
         )
         if timestep.last():
-            # The episode is truncated if a later reward could count.
+            # With a discount other than 0, later rewards would count: the episode is truncated.
             is_terminal = timestep.discount is not None and not np.any(timestep.discount)
             self._end("terminated" if is_terminal else "truncated")
 
@@ -466,7 +465,7 @@ class Player:
         with _recording():
             if episode.recording is None:
                 episode.started = now
-                metadata, spec = self._metadata_of(episode), self._observation_spec
+                metadata, spec = self._start_metadata(episode), self._observation_spec
                 episode.recording = EpisodeLog(
                     self._directory, self._specs, metadata, self._video, spec
                 )
@@ -476,15 +475,15 @@ class Player:
                 self._send_episode("playing")
         return episode.recording
 
-    def _metadata_of(self, episode: _Episode) -> dict[str, Any]:
+    def _start_metadata(self, episode: _Episode) -> dict[str, Any]:
         details = dict(self._details)
-        used = {"python": platform.python_version()}
-        used |= versions_of(("rlds-ecosystem", "numpy")) | details.pop("versions", {})
+        versions = {"python": platform.python_version()}
+        versions |= versions_of(("rlds-ecosystem", "numpy")) | details.pop("versions", {})
         return {
             **self._metadata,
             **({} if episode.seed is None else {"seed": episode.seed}),
             "started": episode.started,
-            "rlds_creator:versions": json.dumps(used),
+            "rlds_creator:versions": json.dumps(versions),
             "rlds_creator:details": as_json(details),
             "rlds_creator:controller": self._controller,
         }
@@ -508,12 +507,12 @@ class Player:
 
     def _draw(self) -> tuple[bytes, str]:
         with _environment_code():
-            drawn = self._playable.render(self._camera, is_draft=self._quality == DRAFT)
-            self._picture = as_rgb(drawn)
+            picture = self._playable.render(self._camera, is_draft=self._quality == DRAFT)
+            self._picture = as_rgb(picture)
         return encode_picture(self._picture, self._quality)
 
     def _end(self, why: str) -> None:
-        """Ends the episode, which then waits for the verdict of the player."""
+        """Ends the episode; the verdict of the player follows."""
         self._play.end(self._clock(), why)
         self._next_step_time = math.inf
         self._episode.reason = why
@@ -521,11 +520,11 @@ class Player:
         self._send_episode("ended")
         self._send_state()
 
-    def _settle(self, state: str, error: str = "") -> None:
-        """Closes the log if needed, and reports the outcome of the episode."""
-        if self._is_settled:
+    def _report_outcome(self, state: str, error: str = "") -> None:
+        """Closes the log, and reports the outcome of the episode, at most once."""
+        if self._is_reported:
             return
-        self._is_settled = True
+        self._is_reported = True
         self._next_step_time = math.inf
         if self._play.state in (State.RUNNING, State.PAUSED):
             self._play.end(self._clock(), self._episode.reason or "user")
@@ -548,7 +547,7 @@ class Player:
     def _fail(self, error: _FailedError) -> None:
         self._episode.reason = self._episode.reason or "failed"
         with contextlib.suppress(_FailedError):
-            self._settle("failed", str(error))
+            self._report_outcome("failed", str(error))
         self._send_state("ended", "failed")
 
     # Messages to the server.
@@ -571,7 +570,7 @@ class Player:
 
     def _send_frame(self, frame: Frame) -> None:
         self._num_frames += 1
-        self._frame = dataclasses.replace(frame, number=self._num_frames)
+        self._frame = dataclasses.replace(frame, index=self._num_frames)
         self._link.send(self._frame.encode())
 
     def _send_state(self, state: str = "", why: str = "") -> None:
@@ -581,7 +580,7 @@ class Player:
                 "op": "state",
                 "state": state or ("ended" if is_closed else self._play.state),
                 "why": why or self._play.why,
-                "episode": self._described() if self._episode.recording is not None else None,
+                "episode": self._episode_facts() if self._episode.recording is not None else None,
                 "fps": self._fps,
                 "quality": self._quality,
                 "camera": self._camera,
@@ -589,19 +588,19 @@ class Player:
         )
 
     def _send_episode(self, state: str, error: str = "") -> None:
-        facts = {**self._described(), "state": state, "error": error}
+        facts = {**self._episode_facts(), "state": state, "error": error}
         self._link.send({"op": "episode", "episode": facts})
 
-    def _described(self) -> dict[str, Any]:
+    def _episode_facts(self) -> dict[str, Any]:
         episode, recording = self._episode, self._episode.recording
         assert recording is not None
         return {
             "id": recording.id,
-            "number": episode.number,
+            "number": episode.index,
             "reason": episode.reason,
             "success": episode.success,
             "num_steps": recording.num_steps,
-            "total_reward": finite(recording.total_reward),
+            "total_reward": as_finite(recording.total_reward),
             "started": episode.started,
             "seconds": self._play.played_seconds,
             "seed": episode.seed,
@@ -621,7 +620,7 @@ def _recording() -> Iterator[None]:
         raise _FailedError(f"{failure}; the steps until then are kept", e) from e
 
 
-def names_of_actions(playable: Playable) -> dict[str, Any]:
+def action_names(playable: Playable) -> dict[str, Any]:
     """Returns the names of discrete actions, for the metadata of the recording."""
     spec = playable.environment.action_spec()
     has_names = type(playable).describe is not Playable.describe
@@ -632,5 +631,5 @@ def names_of_actions(playable: Playable) -> dict[str, Any]:
 
 def _float32(reward: Any) -> float:
     """Clips a reward, or a sum of rewards, to float32."""
-    number = total(reward)
-    return number if not abs(number) > _FLOAT32_MAX else math.copysign(_FLOAT32_MAX, number)
+    value = sum_reward(reward)
+    return value if not abs(value) > _FLOAT32_MAX else math.copysign(_FLOAT32_MAX, value)

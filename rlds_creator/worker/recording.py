@@ -1,4 +1,4 @@
-"""Records an episode while it is played."""
+"""The recording of an episode while it is played."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from envlogger.step_data import StepData
 from rlds_creator.identifiers import new_identifier
 from rlds_ecosystem.video_codec import Video
 
-__all__ = ["EpisodeLog", "as_json", "finite", "total"]
+__all__ = ["EpisodeLog", "as_finite", "as_json", "sum_reward"]
 
-# What may wait to be written: the worker waits for each step anyway.
+# The maximum size of unwritten data; small, because the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
 
-# Steps that were recorded more than these seconds ago survive a power failure.
+# Steps older than these seconds survive a power failure.
 _SYNC_INTERVAL = 1.0
 
 
 class EpisodeLog:
     """An EnvLogger log of one episode.
 
-    Each step is with the system when `add` returns: it survives the death of the process. A thread
-    brings them to the disk about once a second, for failures of power.
+    When `add` returns, the operating system has the step: it survives a crash of the process. A
+    thread syncs steps to the disk about once a second; they survive a power failure.
 
     Args:
-      directory: The directory of all logs; this episode gets a directory of its own in it.
+      directory: The directory of all logs; the episode gets a subdirectory.
       specs: See `envlogger.converters.spec_codec.encode_environment_specs`.
-      metadata: The metadata of the episode, as far as known at its begin.
+      metadata: The metadata of the episode at its start.
       video: The video encoding of fields of the observation.
-      observation_spec: The spec of the observation, for them.
+      observation_spec: The spec of the observation, for `video`.
 
     Attributes:
       id: The identifier of the episode, and the name of its directory.
-      num_steps: The number of added steps.
+      num_steps: The number of steps.
       total_reward: The sum of their rewards.
 
     Raises:
@@ -62,24 +62,24 @@ class EpisodeLog:
         self.total_reward = 0.0
         self._is_closed = False
         self._metadata = {**metadata, "episode_id": self.id}
-        make = functools.partial(
+        create = functools.partial(
             RiegeliBackendWriter,
             os.path.join(directory, self.id),
             flush_interval=_SYNC_INTERVAL,
             max_pending_bytes=_MAX_PENDING_BYTES,
         )
-        of_log = {"environment_specs": specs}
+        log_metadata = {"environment_specs": specs}
         self._writer: BackendWriter = (
-            VideoBackendWriter(make, video, observation_spec, metadata=of_log)
+            VideoBackendWriter(create, video, observation_spec, metadata=log_metadata)
             if video
-            else make(metadata=of_log)
+            else create(metadata=log_metadata)
         )
 
     def add(self, timestep: dm_env.TimeStep, action: Any, custom_data: Mapping[str, Any]) -> None:
         """Adds a step; the first one comes from the reset, and has no action.
 
         Raises:
-          envlogger.errors.EnvLoggerError: It cannot be recorded; what was before stays.
+          envlogger.errors.EnvLoggerError: The step cannot be recorded; earlier steps are kept.
         """
         is_first = self.num_steps == 0
         self._writer.record_step(StepData(timestep, action, dict(custom_data)), is_first)
@@ -87,16 +87,16 @@ class EpisodeLog:
             self._writer.set_episode_metadata(self._metadata)
         self._writer.push()
         self.num_steps += 1
-        self.total_reward += total(timestep.reward)
+        self.total_reward += sum_reward(timestep.reward)
 
     def close(self, **metadata: Any) -> None:
         """Ends the log; further calls do nothing.
 
         Args:
-          **metadata: The metadata of the episode that is known at its end.
+          **metadata: The metadata of the episode at its end.
 
         Raises:
-          envlogger.errors.StorageError: Not all could be written.
+          envlogger.errors.StorageError: The log could not be written completely.
         """
         if self._is_closed:
             return
@@ -109,28 +109,28 @@ class EpisodeLog:
             self._writer.close()
 
 
-def total(reward: Any) -> float:
-    """Returns what a reward adds to the sum: it may be none, or have several parts.
+def sum_reward(reward: Any) -> float:
+    """Returns the sum of the elements of a reward, which may be None or nested.
 
-    >>> total(None), total({"left": 1, "right": (np.array([2.0, 3.0]), None)})
+    >>> sum_reward(None), sum_reward({"left": 1, "right": (np.array([2.0, 3.0]), None)})
     (0.0, 6.0)
     """
     if isinstance(reward, float):
         return reward
     if isinstance(reward, Mapping):
-        return sum(map(total, reward.values()))
+        return sum(map(sum_reward, reward.values()))
     if isinstance(reward, list | tuple):
-        return sum(map(total, reward))
+        return sum(map(sum_reward, reward))
     return 0.0 if reward is None else float(np.sum(reward, dtype=np.float64))
 
 
-def finite(number: float) -> float:
-    """Returns a number that JSON can represent."""
-    return float(np.nan_to_num(number))
+def as_finite(value: float) -> float:
+    """Returns a finite float, which JSON can represent."""
+    return float(np.nan_to_num(value))
 
 
 def as_json(value: Any) -> str:
-    """Returns a value in JSON types; other types as text."""
+    """Returns a value as JSON; objects of other types become text."""
     if not value:
         return "{}"
     return json.dumps(value, default=_plain, skipkeys=True)

@@ -1,4 +1,4 @@
-"""Episodes whose worker was killed."""
+"""Crash recovery: the episode of a killed worker."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import envlogger
 from rlds_creator.recorded import TIME
-from rlds_creator.worker.recording import finite, total
+from rlds_creator.worker.recording import as_finite, sum_reward
 
 __all__ = ["RecoveredEpisode", "recover_episode"]
 
 
 @dataclasses.dataclass(frozen=True)
 class RecoveredEpisode:
-    """An episode that is recovered from its log after a crash.
+    """The facts of an episode, recovered from its log after a crash.
 
     Attributes:
-      num_steps: The number of steps, with the one of the reset.
+      num_steps: The number of steps, with that of the reset.
       total_reward: The sum of the rewards.
       metadata: The metadata of the episode; empty if there is none.
-      started: When the first step was recorded, in seconds since 1970.
-      ended: When the last one was.
+      started: The time of the first step, in seconds since 1970.
+      ended: The time of the last step.
     """
 
     num_steps: int
@@ -35,17 +35,16 @@ class RecoveredEpisode:
 def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | None:
     """Makes the log of an episode readable after its worker was killed.
 
-    All steps whose picture was sent are in it, and maybe one more. Recovering one that is whole
-    changes nothing.
+    It has all steps whose picture was sent, and possibly one more. A complete log does not change.
 
     Args:
-      directory: The directory of the log. Nobody records to it any more.
+      directory: The directory of the log. No worker may write to it.
 
     Returns:
-      What is in it; None if there is no step.
+      The facts of the episode; None if the log has no step.
 
     Raises:
-      envlogger.errors.StorageError: There is no log, or it cannot be read.
+      envlogger.errors.StorageError: The log does not exist, or cannot be read.
     """
     envlogger.recover(directory, in_place=True)
     with envlogger.Reader(directory) as reader:
@@ -54,6 +53,6 @@ def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | Non
         fields = [("reward",), ("custom_data", TIME)]
         rewards, times = zip(*reader.pick(0, range(len(reader.episodes[0])), fields))
         metadata = reader.episode_metadata()[0]
-    total_reward = finite(sum(map(total, rewards)))
+    total_reward = as_finite(sum(map(sum_reward, rewards)))
     metadata = metadata if isinstance(metadata, dict) else {}
     return RecoveredEpisode(len(times), total_reward, metadata, float(times[0]), float(times[-1]))

@@ -12,9 +12,9 @@ __all__ = ["Expiry", "PlayStates", "RefusedError", "State"]
 class State(enum.StrEnum):
     """The state of a play.
 
-    NEW until there is an environment; READY before the first step of an episode; RUNNING and PAUSED
-    while there is one; ENDED until the player has said what the episode is worth; CLOSED when the
-    player was away for too long.
+    NEW: the environment is being created. READY: before the first step of an episode. RUNNING and
+    PAUSED: during an episode. ENDED: the verdict of the player is missing. CLOSED: the player was
+    inactive for too long.
     """
 
     NEW = "new"
@@ -43,19 +43,19 @@ class Expiry:
 
 
 class PlayStates:
-    """The states of a play, episode after episode.
+    """The state machine of a play, with one or more episodes.
 
-    What asks for a change says at what time, on a clock that never goes back.
+    Methods take the time `now` in seconds, on a monotonic clock.
 
     Args:
-      is_async: Whether the environment steps at its own rate.
+      is_async: Whether the environment runs in real time.
       expiry: The timeouts of an inactive player.
       now: The time.
 
     Attributes:
-      state: Its state.
-      why: Why it came there: "start", "user", "idle", "network", "terminated", "truncated",
-        "failed", "expired", or "".
+      state: The current state.
+      why: The reason of the last transition: "start", "user", "idle", "network", "terminated",
+        "truncated", "failed", "expired", or "".
       played_seconds: The running time of the episode, up to the last change of the state.
 
     >>> play = PlayStates(is_async=True, expiry=Expiry(idle=30), now=0)
@@ -76,10 +76,10 @@ class PlayStates:
         self._is_held = False
 
     def start(self, now: float) -> None:
-        """Enters the state after a reset, in which an episode can begin."""
+        """Enters the state READY, after a reset."""
         if self.state not in (State.NEW, State.ENDED):
             raise RefusedError("the episode is running. End it before you start another one.")
-        self._go(State.READY, "start", now)
+        self._enter(State.READY, "start", now)
         self.played_seconds = 0.0
 
     def resume(self, now: float) -> bool:
@@ -88,21 +88,21 @@ class PlayStates:
             return False
         if self.state not in (State.READY, State.PAUSED):
             raise RefusedError("the episode has ended. Keep it or discard it.")
-        self._go(State.RUNNING, "user", now)
+        self._enter(State.RUNNING, "user", now)
         return True
 
     def pause(self, now: float, why: str = "user") -> bool:
         """Pauses the play; returns True if the state changes."""
         if self.state is not State.RUNNING:
             return False
-        self._go(State.PAUSED, why, now)
+        self._enter(State.PAUSED, why, now)
         return True
 
     def end(self, now: float, why: str) -> None:
         """Ends the episode."""
         if self.state not in (State.RUNNING, State.PAUSED):
             raise RefusedError("no episode is running")
-        self._go(State.ENDED, why, now)
+        self._enter(State.ENDED, why, now)
 
     def check_confirm(self) -> None:
         """Raises `RefusedError` if no verdict on an episode is expected."""
@@ -130,7 +130,7 @@ class PlayStates:
             return False
         if self.state is State.RUNNING and self._is_async:
             return self.pause(now, "idle")
-        self._go(State.CLOSED, "expired", now)
+        self._enter(State.CLOSED, "expired", now)
         return True
 
     def deadline(self, now: float) -> float:
@@ -143,7 +143,7 @@ class PlayStates:
             return max(self._entered, self._active) + self._expiry.idle
         return max(self._entered, self._active) + self._expiry.paused
 
-    def _go(self, state: State, why: str, now: float) -> None:
+    def _enter(self, state: State, why: str, now: float) -> None:
         if self.state is State.RUNNING:
             self.played_seconds += now - self._entered
         self.state = state

@@ -27,7 +27,7 @@ from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.messages import decode
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.log_steps import LogSteps
-from rlds_creator.worker.player import names_of_actions
+from rlds_creator.worker.player import action_names
 from rlds_creator.worker.recovery import recover_episode
 
 
@@ -467,11 +467,11 @@ def test_who_cannot_record_cannot_play(
 
 def test_actions_that_are_one_of_several_are_recorded_with_their_names() -> None:
     names = [
-        names_of_actions(make(family, {"id": id}))
+        action_names(make(family, {"id": id}))
         for family, id in (("gymnasium", "CartPole-v1"), ("gymnasium", "Pendulum-v1"))
     ]
     assert names == [{"actions": ["push left", "push right"]}, {}]
-    assert names_of_actions(make("drawn", {"id": "discrete"})) == {}
+    assert action_names(make("drawn", {"id": "discrete"})) == {}
 
 
 def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
