@@ -100,7 +100,7 @@ def command(
     from rlds_creator.server.plays import Limits
     from rlds_creator.server.security import Hosts, is_loopback
 
-    with running.bound(host, port) as listener:
+    with running.listen(host, port) as listener:
         address = running.address_of(listener)
         name = allowed_hosts[0] if allowed_hosts else ""
         if behind_proxy:

@@ -103,7 +103,7 @@ def command(
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     if by is None:
         by = "" if token else _login_name()
-    with running.bound(host, port) as listener:
+    with running.listen(host, port) as listener:
         address = running.address_of(listener)
         if token and host in ("0.0.0.0", "::"):  # Other machines cannot use "localhost".
             name = allowed_hosts[0] if allowed_hosts else socket.gethostname()

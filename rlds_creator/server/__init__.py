@@ -1,23 +1,25 @@
-"""The server: pages, the interface they call, and who may do what.
+"""The server: pages, the HTTP interface that they call, and permissions.
 
-errors          what a request can do wrong, and what it is answered
-security        which requests are let in; what browsers may do with the answers
-connections     how many there may be, and how long they may take
-running         a port, a process that answers there, and its end
-bodies          what requests bring, and what they are answered, in JSON
+errors          error responses
+security        checks of requests, and security headers of responses
+connections     limits of connections
+limits          rate limits
+running         the server process and its port
+bodies          JSON bodies of requests and responses
 pages           the files of the pages
-viewing_routes  episodes and datasets, step by step
-view_app        the server of `rlds view`
+viewing_routes  routes of episodes and datasets, step by step
+view_app        the application of `rlds view`
 
-permissions     who may do what
-requests        what all routes do with a request
-api             what the pages call: a class for each thing that there is
-messages        what a page says while somebody plays
-page            the page of a player
-plays           a person, an environment in a worker, and a page
-workers         the processes in which environments live
-directory       where recordings are
-recordings      the logs of episodes, in step with the store
-starters        studies to try
-app             all of that, put together: the server of `rlds create`
+permissions     permissions of roles
+requests        authentication of requests
+api             routes of studies, episodes, people, plays and downloads
+messages        messages of a page during play
+page            the connection to the page of a player
+plays           running plays: a person, an environment in a worker, and a page
+workers         processes of environments
+directory       the data directory
+recordings      logs of episodes, kept in step with the store
+recorded_labels labels of recorded episodes
+sample_studies  example studies of a new server
+app             the application of `rlds create`
 """

@@ -21,8 +21,8 @@ from rlds_creator.server.pages import Pages
 from rlds_creator.server.plays import Limits, Plays
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import Authentication, in_thread
+from rlds_creator.server.sample_studies import sample_studies
 from rlds_creator.server.security import Application, Hosts
-from rlds_creator.server.starters import starters
 from rlds_creator.server.workers import Interpreters, Worker, WorkerTimeouts
 from rlds_creator.store import EpisodeQuery, Store, StoreError
 from rlds_tools.results import count
@@ -31,7 +31,7 @@ __all__ = ["Creator", "ServerSettings", "creator"]
 
 logger = logging.getLogger(__name__)
 
-# The name of the single person of a server without logins.
+# The name of the only person of a server without logins.
 YOU = "you"
 
 
@@ -41,10 +41,10 @@ class ServerSettings:
 
     Attributes:
       address: The base URL of links.
-      hosts: The names by which it may be called.
-      is_single_user: Whether all requests are from one person, who may do everything.
-      is_secure: Whether browsers reach it by https only.
-      interpreters: The paths of other Pythons for environments, by their names.
+      hosts: The allowed host names.
+      is_single_user: Whether all requests are from one person, who has all permissions.
+      is_secure: Whether browsers use https only.
+      interpreters: The paths of additional Python interpreters for environments, by name.
       limits: The limits of plays, and of requests.
       timeouts: The timeouts of workers.
     """
@@ -66,18 +66,18 @@ def creator(
 
     Args:
       data: The directory.
-      database: The URL of the database; that in the directory by default.
+      database: The URL of the database; by default a file in the directory.
       settings: The settings of the server.
 
     Raises:
-      RuntimeError: Another server is running there, or the database cannot be opened.
+      RuntimeError: Another server uses the directory, or the database cannot be opened.
     """
-    with data.locked(), data.worked_in() as lock:
+    with data.locked(), data.worker_lock() as lock:
         try:
-            opened = Store.open(database or data.database)
+            opened_store = Store.open(database or data.database)
         except StoreError as error:
             raise RuntimeError(str(error)) from error
-        with opened as store:
+        with opened_store as store:
             yield Creator(data, store, settings or ServerSettings(), lock)
 
 
@@ -87,7 +87,7 @@ class Creator:
     Attributes:
       store: Studies, people, episodes and tags.
       recordings: The logs of episodes.
-      recovered: The episodes that were cut short when a server before was killed.
+      recovered: The episodes recovered after a crash of an earlier server.
       app: The application.
     """
 
@@ -97,19 +97,19 @@ class Creator:
         self.store = store
         self._settings = settings
         if not store.people() and not store.studies():
-            for study in reversed([*starters()]):  # Pages show the newest first.
+            for study in reversed([*sample_studies()]):  # Pages show the newest first.
                 store.save_study(study, by="")
         self.recordings = Recordings(data, store)
         self.recovered = self.recordings.recover()
-        everybody = self._everybody() if settings.is_single_user else None
-        make_worker = functools.partial(Worker, timeouts=settings.timeouts, inherits=[lock])
+        single_user = self._single_user() if settings.is_single_user else None
+        create_worker = functools.partial(Worker, timeouts=settings.timeouts, inherits=[lock])
         people = Authentication(
             store,
-            everybody,
-            cookie=f"rlds_creator_{data.name}",  # Of this server, not of one on another port.
+            single_user,
+            cookie=f"rlds_creator_{data.name}",  # All ports share cookies.
             is_secure=settings.is_secure,
         )
-        self.plays = Plays(str(data.episodes), self._save, make_worker, settings.limits)
+        self.plays = Plays(str(data.episodes), self._save, create_worker, settings.limits)
         services: dict[str, Any] = {
             "people": people,
             "store": store,
@@ -117,48 +117,48 @@ class Creator:
             "recordings": self.recordings,
             "plays": self.plays,
             "interpreters": Interpreters(settings.interpreters),
-            "make_worker": make_worker,
+            "create_worker": create_worker,
             "address": settings.address,
         }
         self._exports = ExportRoutes(**services)
         self._exports.recover()
-        kinds = (PeopleRoutes, StudyRoutes, PlayRoutes, EpisodeRoutes)
-        parts = (*(kind(**services) for kind in kinds), self._exports, Pages())
-        routes = [route for part in parts for route in part.routes()]
+        classes = (PeopleRoutes, StudyRoutes, PlayRoutes, EpisodeRoutes)
+        groups = (*(each(**services) for each in classes), self._exports, Pages())
+        routes = [route for group in groups for route in group.routes()]
         self.app = Application(routes, settings.hosts, self._lifespan)
 
-    def _everybody(self) -> Person:
-        owners = [one for one in self.store.people() if one.role is Role.OWNER]
-        return next((one for one in owners if not one.is_disabled), None) or self.store.add_person(
-            YOU, Role.OWNER
-        )
+    def _single_user(self) -> Person:
+        for person in self.store.people():
+            if person.role is Role.OWNER and not person.is_disabled:
+                return person
+        return self.store.add_person(YOU, Role.OWNER)
 
     def summary(self) -> Iterator[str]:
-        """Yields a summary: the numbers of studies, of episodes and of recovered episodes."""
+        """Yields lines with the numbers of studies, episodes and recovered episodes."""
         studies, episodes = len(self.store.studies()), self.store.episodes(EpisodeQuery(limit=0))[1]
         yield f"{studies} {'study' if studies == 1 else 'studies'}, {count(episodes, 'episode')}"
         if self.recovered:
             yield f"{count(len(self.recovered), 'episode')} recovered after a crash"
 
     def invite_owner(self) -> str:
-        """Returns a link with which one person becomes an owner, for a week."""
+        """Returns a link that makes one person an owner; it is valid for a week."""
         _, token = self.store.invite(Role.OWNER)
         return f"{self._settings.address}/enter#{token}"
 
     def needs_owner(self) -> bool:
         """True if no owner can log in."""
         people = self.store.people()
-        return not any(one.role is Role.OWNER and one.name != YOU for one in people)
+        return not any(person.role is Role.OWNER and person.name != YOU for person in people)
 
     def _save(self, episode: EpisodeRecord, is_cut: bool) -> Awaitable[tuple[EpisodeRecord, bool]]:
         return in_thread(self.recordings.save, episode, is_cut=is_cut)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        ticking = asyncio.create_task(self.plays.run())
+        ticks = asyncio.create_task(self.plays.run())
         try:
             yield
         finally:
-            ticking.cancel()
+            ticks.cancel()
             await self.plays.end_all()
             await self._exports.end_all()

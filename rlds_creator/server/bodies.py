@@ -30,12 +30,12 @@ def answer(value: Any) -> Response:
 
 
 async def body(request: Request, kind: type[T]) -> T:
-    """Returns what a request brings.
+    """Returns the parsed JSON body of a request.
 
     Raises:
-      BadRequestError: It is not of that kind; the message has the reason.
+      BadRequestError: The body does not have the type; the message has the reason.
     """
-    # Browsers do not send this type to other servers without a preflight request.
+    # Pages of other sites cannot send this type without a preflight request.
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise errors.BadRequestError("The content type of the request must be application/json.")
     try:
@@ -47,23 +47,23 @@ async def body(request: Request, kind: type[T]) -> T:
 
 
 def query(request: Request, kind: type[T]) -> T:
-    """Returns the query parameters of a request, parsed.
+    """Returns the parsed query parameters of a request.
 
     Raises:
-      BadRequestError: It is not of that kind; the message has the reason.
+      BadRequestError: A parameter does not have its type; the message has the reason.
     """
-    given: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if value:
-            given[name] = [*given[name], value] if name in given else value
-    return convert(given, kind, strict=False)
+            params[name] = [*params[name], value] if name in params else value
+    return convert(params, kind, strict=False)
 
 
 def convert(value: Mapping[str, Any], kind: type[T], *, strict: bool = True) -> T:
-    """Returns a value as a type of the model.
+    """Converts a mapping to a type of the model.
 
     Raises:
-      BadRequestError: It is none; the message has the reason.
+      BadRequestError: The value does not have the type; the message has the reason.
     """
     try:
         return msgspec.convert(value, kind, strict=strict)

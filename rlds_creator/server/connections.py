@@ -1,6 +1,6 @@
-"""Connection limits: in total and per address, and a timeout for the request.
+"""Limits of connections: in total, per address, and a timeout for the request.
 
-A connection over the limit is refused before anything is read from it.
+A connection over a limit is closed before any data is read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Connections"]
 
 @dataclasses.dataclass
 class Connections:
-    """Counts connections; `http` and `sockets` are the protocols that uvicorn is given.
+    """The counts and limits of connections; `http` and `sockets` are the protocols for uvicorn.
 
     Attributes:
-      in_total: The maximum number of connections at a time.
-      per_address: The maximum number from one address; None for no limit.
-      seconds: The timeout of a connection until its request has come, without its body.
+      in_total: The maximum number of concurrent connections.
+      per_address: The maximum number of connections from one address; None for no limit.
+      seconds: The timeout for the request line and the headers.
     """
 
     in_total: int = 1000
@@ -52,7 +52,7 @@ class Connections:
 
     @property
     def sockets(self) -> type[asyncio.Protocol]:
-        """The protocol of connections that were upgraded to WebSockets."""
+        """The protocol of connections upgraded to WebSockets."""
         return type("_Socket", (_Socket,), {"connections_": self})
 
 
@@ -85,20 +85,20 @@ class _Http(_Counted, H11Protocol):
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
-        before = self.scope
+        previous = self.scope
         super().data_received(data)
-        if self.scope is not before:
+        if self.scope is not previous:
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
         answered = self.scope
         super().on_response_complete()
-        # The next request may have come already.
+        # The next request may already have arrived.
         if self.scope is answered and not self.transport.is_closing():
             self._expect_request()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        self._leave()  # The socket is counted again: there is room for it.
+        self._leave()  # The WebSocket protocol counts the connection again.
         super().handle_websocket_upgrade(event)
 
     def _expect_request(self) -> None:

@@ -1,4 +1,4 @@
-"""The data directory: where the logs of episodes, the downloads and the salt are."""
+"""The data directory, with the logs of episodes, the downloads and the salt of pseudonyms."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class DataDirectory:
     """The data directory of a server; created if it does not exist.
 
     Attributes:
-      path: Its path.
+      path: The path of the directory.
       episodes: The directory of the logs, each in a directory named after its episode.
       exports: The directory of the downloads, each in a directory of its own.
 
     Raises:
-      NotADirectoryError: There is something else in its place.
-      OSError: It cannot be made, or read.
+      NotADirectoryError: The path is a file.
+      OSError: The directory cannot be created or read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,15 +47,15 @@ class DataDirectory:
 
     @property
     def database(self) -> str:
-        """The URL of the database in it."""
+        """The URL of the database in the directory."""
         return f"sqlite:///{self.path / 'creator.sqlite'}"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other servers out.
+        """Locks the directory for this server.
 
         Raises:
-          RuntimeError: One is running.
+          RuntimeError: Another server uses the directory.
         """
         with open(self.path / "lock", "ab") as file:
             if not whole_files.lock(file.fileno(), wait=False):
@@ -63,10 +63,10 @@ class DataDirectory:
             yield
 
     @contextlib.contextmanager
-    def worked_in(self) -> Iterator[int]:
-        """Returns a descriptor that is to be open in all workers, as long as they live.
+    def worker_lock(self) -> Iterator[int]:
+        """Yields a locked file descriptor, which all workers inherit and keep open.
 
-        Workers of a server that was killed still end their logs. This waits until they are gone.
+        Workers of a crashed server still complete their logs. This waits for their end.
         """
         deadline = time.monotonic() + _WORKER_EXIT_TIMEOUT_S
         with open(self.path / "workers.lock", "ab") as file:
@@ -86,10 +86,10 @@ class DataDirectory:
         return self.exports / check_identifier(identifier)
 
     def agent_id(self, person: str, study: str) -> str:
-        """Returns the name that a person has in the data of a study.
+        """Returns the pseudonym of a person in the data of a study.
 
-        It is the same in all of their episodes of the study, and says nothing about who they are to
-        those who do not have the salt.
+        It is the same in all of their episodes of the study, and does not identify them without the
+        salt.
         """
         content = self._salt + person.encode() + b"\0" + study.encode()
         return hashlib.sha256(content).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""HTTP errors of the server: a status, a code and a sentence for each.
+"""HTTP errors of the server: the status, the code and the message of each.
 
-The response never has a path or a traceback in it. An unexpected error is logged with a number,
-and the response has that number only.
+A response never has a path or a traceback. An unexpected error is logged with an identifier, and
+the response has only the identifier.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Where an error says which file it is about.
+# The folders of a file path in a message.
 _FOLDERS = re.compile(
     r"(?:\b[A-Za-z][A-Za-z0-9+.-]*:/|(?<![\w.~-]))(?:~|\.{1,2})?(?:/[^\s/'\":,;()]+)+/"
 )
@@ -44,7 +44,7 @@ class ServerError(Exception):
     """An error response to a request.
 
     Attributes:
-      status: The status of the answer.
+      status: The HTTP status.
       code: The error code, for programs.
       more: Further fields of the response.
     """
@@ -118,16 +118,16 @@ def as_server_error(error: Exception) -> ServerError:
     """Converts any error to a response; logs unexpected errors."""
     if isinstance(error, ServerError):
         return error
-    if isinstance(error, HTTPException):  # Such as of a method that an address does not have.
+    if isinstance(error, HTTPException):  # An unknown path or method.
         code = {404: "not_found", 405: "method"}.get(error.status_code, "bad_request")
-        refused = ServerError(error.detail, code=code)
-        refused.status = error.status_code
-        return refused
-    if isinstance(error, msgspec.DecodeError):  # With those that are JSON, but not as expected.
+        response = ServerError(error.detail, code=code)
+        response.status = error.status_code
+        return response
+    if isinstance(error, msgspec.DecodeError):  # The JSON is invalid, or has wrong types.
         return BadRequestError(explain(error))
-    number = secrets.token_hex(4)
-    logger.error("error %s", number, exc_info=error)
-    return ServerError(f"Internal error. The log of the server has the details, under {number}.")
+    error_id = secrets.token_hex(4)
+    logger.error("error %s", error_id, exc_info=error)
+    return ServerError(f"Internal error. The log of the server has the details, under {error_id}.")
 
 
 def answer(error: ServerError) -> Response:
@@ -137,7 +137,7 @@ def answer(error: ServerError) -> Response:
 
 
 def without_folders(text: str) -> str:
-    """Returns a message without the folders of the files that it names.
+    """Returns a message without the folders of file paths.
 
     >>> without_folders("/data/my/run7/steps.riegeli, episode 3: it was cut off")
     'steps.riegeli, episode 3: it was cut off'

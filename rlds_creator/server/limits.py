@@ -13,7 +13,7 @@ _MAX_BUCKETS = 10_000
 
 
 class Bucket:
-    """A token bucket: allows `size` requests at once, and `per_second` after that.
+    """A token bucket: allows a burst of `size` requests, then `per_second`.
 
     >>> now = 0.0
     >>> bucket = Bucket(2, 1.0, clock=lambda: now)
@@ -31,7 +31,7 @@ class Bucket:
         self._time = clock()
 
     def take(self) -> float:
-        """Takes a token and returns 0, or returns the seconds until there is one."""
+        """Takes a token and returns 0, or returns the seconds until the next token."""
         now = self._clock()
         self._tokens = min(self._size, self._tokens + (now - self._time) * self._rate)
         self._time = now
@@ -42,11 +42,11 @@ class Bucket:
 
 
 class Buckets:
-    """A token bucket for each person, or each address."""
+    """Token buckets, one for each person or address."""
 
     def __init__(self, size: float, per_second: float) -> None:
-        self._of = functools.lru_cache(_MAX_BUCKETS)(lambda whose: Bucket(size, per_second))
+        self._bucket = functools.lru_cache(_MAX_BUCKETS)(lambda key: Bucket(size, per_second))
 
-    def take(self, whose: Hashable) -> float:
-        """Takes one from the bucket of somebody, see `Bucket.take`."""
-        return self._of(whose).take()
+    def take(self, key: Hashable) -> float:
+        """Takes a token from the bucket of a person or an address, see `Bucket.take`."""
+        return self._bucket(key).take()

@@ -1,7 +1,7 @@
 """The messages of a page during play: JSON, with the kind of the message as `op`.
 
-All fields have limits, so that a message costs no more than its length. The sender builds the
-messages of the server; `rlds_creator.frames` has the frames.
+All fields have limits, so that the cost of a message is proportional to its length. Pictures are
+messages of `rlds_creator.frames`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 PROTOCOL = 1
 
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+_Counter = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 # The bounds of input values.
 _Value = Annotated[float, msgspec.Meta(ge=-1000, le=1000)]
 _Milliseconds = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
@@ -38,10 +38,10 @@ class _PageMessage(msgspec.Struct, frozen=True, tag_field="op", forbid_unknown_f
 
 
 class Hello(_PageMessage, frozen=True, tag="hello"):
-    """The first message.
+    """The first message of a page.
 
     Attributes:
-      protocol: The version of the messages of the page.
+      protocol: The version of the protocol that the page uses.
     """
 
     protocol: int
@@ -51,9 +51,9 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An input event of a person; see `rlds_creator.environments.playable.Inputs`.
 
     Attributes:
-      t: When, on the clock of the page.
-      name: The input; "*" for all of them.
-      value: Its value from then on.
+      t: The time in milliseconds, on the clock of the page.
+      name: The name of the input; "*" for all inputs.
+      value: The new value of the input.
       key: The typed text.
     """
 
@@ -67,11 +67,11 @@ class Input(_PageMessage, frozen=True, tag="input"):
     """Input events, in order.
 
     Attributes:
-      seq: Counts these messages.
-      events: The events since the last one.
+      seq: The index of the message.
+      events: The events since the last message.
     """
 
-    seq: _Number
+    seq: _Counter
     events: Annotated[tuple[Event, ...], msgspec.Meta(max_length=100)]
 
 
@@ -80,7 +80,7 @@ class ControlPress(_PageMessage, frozen=True, tag="control"):
 
     Attributes:
       do: The action.
-      value: For "confirm" what the episode is worth, for "success" whether it was one.
+      value: The verdict for "confirm"; True or False for "success".
     """
 
     do: Literal["resume", "pause", "end", "retry", "success", "confirm"]
@@ -97,13 +97,13 @@ class SettingsChange(_PageMessage, frozen=True, tag="set", omit_defaults=True):
 
 
 class Ack(_PageMessage, frozen=True, tag="ack"):
-    """The acknowledgement of a picture, and of all before it.
+    """The acknowledgement of a picture, and of all earlier pictures.
 
     Attributes:
-      frame: The number of the picture.
+      frame: The index of the picture.
     """
 
-    frame: _Number
+    frame: _Counter
 
 
 Message = Hello | Input | ControlPress | SettingsChange | Ack

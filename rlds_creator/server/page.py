@@ -1,7 +1,7 @@
 """The WebSocket connection to a player's page, with backpressure for pictures.
 
-A page that is slower than the environment gets fewer pictures: at most `WINDOW` are
-unacknowledged, and of later ones only the newest is kept.
+A page that is slower than the environment gets fewer pictures: at most `WINDOW` pictures are
+unacknowledged, and of later pictures only the newest is queued.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlds_creator.frames import read_index
 __all__ = ["WINDOW", "Page"]
 
 WINDOW = 2
-# The maximum number of queued messages, after which the connection is closed.
+# The maximum number of queued messages; one more closes the connection.
 _MAX_QUEUED = 200
 _POLICY_VIOLATED = 1008
 
@@ -50,9 +50,9 @@ class Page:
         self._frame = frame
         self._wake.set()
 
-    def ack(self, number: int) -> None:
-        """Acknowledges that the page has shown a picture."""
-        while self._unacked and self._unacked[0] <= number:
+    def ack(self, index: int) -> None:
+        """Handles the acknowledgement of a picture by the page."""
+        while self._unacked and self._unacked[0] <= index:
             self._unacked.popleft()
             self._full_since = None
         self._wake.set()
@@ -64,7 +64,7 @@ class Page:
         self._full_since = None
 
     def bye(self, reason: str) -> None:
-        """Queues a farewell, and closes the connection after it."""
+        """Queues a message with the reason of the end, and closes the connection after it."""
         if not self._is_closing:
             self._frame = None
             self.queue({"op": "bye", "reason": reason})

@@ -1,4 +1,4 @@
-"""The files of the pages: scripts and styles, which never change under an address, and one page."""
+"""The static files of the pages: one HTML page, and immutable scripts and style sheets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlds_creator.server import errors
 
 __all__ = ["Pages"]
 
-# Stands in `index.html` for the folder of all other files.
+# The placeholder in `index.html` for the folder of the static files.
 _STATIC_PLACEHOLDER = b"{static}"
 
 _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -25,12 +25,11 @@ _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 class Pages:
     """The static files of the pages: HTML, JavaScript and style sheets.
 
-    All files are read here, once: an address is looked up among their names, and never becomes a
-    path.
+    All files are read once. A request looks up a name in a dict, and never uses it as a path.
 
     Attributes:
-      hash: Stands for the content of all files. It is part of their addresses, so that browsers may
-        keep them for ever.
+      hash: The hash of the content of all files. It is in their URLs, so that browsers may cache
+        them forever.
     """
 
     def __init__(self, directory: Traversable | None = None) -> None:
@@ -43,15 +42,15 @@ class Pages:
         self.hash = digest.hexdigest()[:16]
         page = self._files.pop("index.html", b"")
         self._page = page.replace(_STATIC_PLACEHOLDER, f"/static/{self.hash}".encode())
-        self._small = {
+        self._gzipped = {
             name: gzip.compress(content, 6, mtime=0) for name, content in self._files.items()
         }
 
     def routes(self) -> list[BaseRoute]:
-        """Returns the routes. They come last: they have an answer for nearly every address."""
+        """Returns the routes. They must come last, because they match nearly every path."""
         return [
             Route("/static/{hash}/{name:path}", self._file),
-            Route("/{address:path}", self._any_page),
+            Route("/{address:path}", self._html_page),
         ]
 
     async def _file(self, request: Request) -> Response:
@@ -65,15 +64,15 @@ class Pages:
         content = self._files[name]
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["content-encoding"] = "gzip"
-            content = self._small[name]
+            content = self._gzipped[name]
         kind = _MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain")
         return Response(content, headers=headers, media_type=kind)
 
-    async def _any_page(self, request: Request) -> Response:
+    async def _html_page(self, request: Request) -> Response:
         address = request.path_params["address"]
         if address.partition("/")[0] in ("api", "static", "favicon.ico", "robots.txt"):
             raise errors.MissingError("This address does not exist.")
-        # Browsers load this page each time, as it has the addresses of the other files.
+        # Browsers must not cache this page, because it has the current URLs of the static files.
         return Response(self._page, headers={"cache-control": "no-cache"}, media_type="text/html")
 
 

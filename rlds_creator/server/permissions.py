@@ -6,15 +6,16 @@ import enum
 
 from rlds_creator.model import EpisodeRecord, Person, Role, Study, StudyState
 
-__all__ = ["ROLES", "May", "may", "of_episode", "sees_episode", "sees_study"]
+__all__ = ["ROLES", "May", "episode_permissions", "may", "sees_episode", "sees_study"]
 
 
 class May(enum.StrEnum):
     """The permissions of roles.
 
-    PLAY studies that are enabled. SEE all studies, all episodes and their tags. TAG them, write
-    notes on them, and change their verdicts. DELETE episodes. EXPORT them. MANAGE studies: make,
-    change, try, enable and delete them. Invite PEOPLE, and change what they may do.
+    PLAY: play enabled studies. SEE: see all studies, episodes and labels. TAG: tag episodes, write
+    notes on them and change their verdicts. DELETE: delete episodes. EXPORT: export episodes.
+    MANAGE: create, change, test, enable and delete studies. PEOPLE: invite people and change their
+    roles.
     """
 
     PLAY = "play"
@@ -29,7 +30,7 @@ class May(enum.StrEnum):
 ROLES: dict[Role, frozenset[May]] = {
     Role.OWNER: frozenset(May),
     Role.ANNOTATOR: frozenset({May.PLAY, May.SEE, May.TAG, May.EXPORT}),
-    # What participants have played themselves they may see and delete.
+    # Participants may also see and delete their own episodes.
     Role.PARTICIPANT: frozenset({May.PLAY}),
     Role.VIEWER: frozenset({May.SEE, May.EXPORT}),
 }
@@ -49,12 +50,12 @@ def sees_study(person: Person, study: Study) -> bool:
 
 
 def sees_episode(person: Person, episode: EpisodeRecord) -> bool:
-    """True if a person may see an episode: any episode, or their own ones."""
+    """True if a person may see an episode."""
     return may(person, May.SEE) or (may(person, May.PLAY) and episode.person == person.id)
 
 
-def of_episode(person: Person, episode: EpisodeRecord) -> list[May]:
-    """Returns the permissions of a person on an episode that they may see."""
-    own = may(person, May.PLAY) and episode.person == person.id
-    allowed = [May.DELETE] if own or may(person, May.DELETE) else []
+def episode_permissions(person: Person, episode: EpisodeRecord) -> list[May]:
+    """Returns the permissions of a person on a visible episode."""
+    is_own = may(person, May.PLAY) and episode.person == person.id
+    allowed = [May.DELETE] if is_own or may(person, May.DELETE) else []
     return [*allowed, May.TAG] if may(person, May.TAG) else allowed

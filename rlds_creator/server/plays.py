@@ -1,4 +1,4 @@
-"""Plays of RLDS Creator: a person, an environment in a worker, and the connected page."""
+"""Running plays: a person, an environment in a worker, and the connected page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rlds_creator.server.errors import (
 )
 from rlds_creator.server.limits import Bucket, Buckets
 from rlds_creator.server.page import Page
-from rlds_creator.server.workers import Worker, WorkerMaker
+from rlds_creator.server.workers import Worker, WorkerFactory
 
 __all__ = ["Choose", "Limits", "Play", "Plays", "Save", "Turn"]
 
@@ -47,19 +47,19 @@ _FINISHED_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of plays: numbers, rates, and timeouts of absent pages in seconds.
+    """The limits of plays: counts, rates, and timeouts in seconds.
 
     Attributes:
       players: The maximum number of concurrent players.
-      starts: The maximum number of plays that a person may begin at once.
-      starts_per_minute: The maximum rate after that.
-      until_pause: Time without an ack after which a real-time environment is paused.
-      until_end: Time without a page after which a play ends.
-      until_idle: Time without an input after which a real-time environment is paused.
-      until_expired: Time without an input after which a play ends.
-      until_hello: Timeout for the first message of a page.
-      messages_per_second: Maximum rate of messages of a page; more are read with a delay.
-      wrong_messages: Number of invalid messages after which the connection is closed.
+      starts: The maximum number of plays that a person may start in a burst.
+      starts_per_minute: The maximum rate of starts after a burst.
+      until_pause: The time without an ack after which a real-time environment is paused.
+      until_end: The time without a page after which a play ends.
+      until_idle: The time without an input after which a real-time environment is paused.
+      until_expired: The time without an input after which a play ends.
+      until_hello: The timeout for the first message of a page.
+      messages_per_second: The maximum rate of messages of a page; a faster page is delayed.
+      max_invalid_messages: The maximum number of invalid messages; one more ends the connection.
     """
 
     players: int = 16
@@ -71,11 +71,11 @@ class Limits:
     until_expired: float = 900.0
     until_hello: float = 10.0
     messages_per_second: float = 300.0
-    wrong_messages: int = 20
+    max_invalid_messages: int = 20
 
 
 Save = Callable[[EpisodeRecord, bool], Awaitable[tuple[EpisodeRecord, bool]]]
-"""Stores an episode as it is now, see `Recordings.save`."""
+"""Stores the current state of an episode, see `Recordings.save`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Turn:
     Attributes:
       environment: The environment.
       python: The interpreter of its worker.
-      next_seed: The seed of its first episode; None draws one.
+      next_seed: The seed of the next episode; None draws one.
     """
 
     environment: Environment
@@ -101,28 +101,29 @@ Choose = Callable[[], Awaitable[Turn]]
 class Play:
     """A play: one person plays an environment, episode after episode.
 
-    Where a study chooses among its environments, it does so for each episode. An environment has a
+    If the study assigns environments, it chooses one for each episode. Each environment has a
     worker of its own.
 
     Attributes:
-      person: Who plays.
-      study: Of what.
-      choose: See `Choose`; is asked for each episode if it is the study that chooses.
+      person: The player.
+      study: The study.
+      choose: Chooses the environment of each episode, if the study assigns environments.
       save: See `Save`.
-      make_worker: Makes a worker, see `Worker`.
-      message: The message to the workers, in addition to the environment.
-      is_chosen: Whether the player has chosen the environment; all episodes are of the same one
-        then, or if the study does not choose.
-      id: Its identifier; also that of the visit in which its episodes are played.
-      environment: The environment.
-      is_over: Whether it has ended; then its worker is gone, and all episodes are stored.
+      create_worker: Creates a worker, see `Worker`.
+      message: The start message of workers, without the environment.
+      is_chosen: Whether all episodes are of one environment, chosen by the player.
+      id: The identifier of the play, also the session of its episodes.
+      environment: The current environment.
+      worker: The worker of the environment.
+      page: The connected page; None if there is none.
+      is_over: Whether the play has ended: the worker has ended, and all episodes are stored.
     """
 
     person: Person
     study: Study
     choose: Choose
     save: Save
-    make_worker: WorkerMaker
+    create_worker: WorkerFactory
     message: Mapping[str, Any]
     is_chosen: bool
     id: str = dataclasses.field(default_factory=new_identifier)
@@ -133,14 +134,14 @@ class Play:
 
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
-        # While the next environment is chosen, page and worker exchange no messages.
+        # During the choice of the next environment, page and worker exchange no messages.
         self._is_choosing = False
-        self._lost = ""
+        self._worker_end = ""
         self._loop = asyncio.get_running_loop()
         self._away_since = self._loop.time()
-        self._over = asyncio.Event()
-        self._over_since = 0.0
-        self._why = ""
+        self._ended = asyncio.Event()
+        self._ended_at = 0.0
+        self._end_reason = ""
         self._ready: dict[str, Any] | None = None
         self._state: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
@@ -153,13 +154,13 @@ class Play:
     async def start(self, turn: Turn) -> None:
         """Starts the worker of the first environment, see `Worker.start`."""
         await self._start_worker(turn)
-        self._do(self._save_all())
+        self._spawn(self._save_episodes())
 
     async def _start_worker(self, turn: Turn) -> None:
         self.environment = turn.environment
         self._ready = self._state = self._error = self._frame = None
         self._is_paused_for_page = False
-        self.worker = self.make_worker(self._heard, self._gone)
+        self.worker = self.create_worker(self._on_worker_message, self._on_worker_end)
         message = {
             **self.message,
             "environment": msgspec.to_builtins(turn.environment),
@@ -169,7 +170,7 @@ class Play:
         }
         await self.worker.start(turn.python, message)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -185,16 +186,16 @@ class Play:
         self._send_hello(page)
         self._send_progress(page)
         if self.is_over:
-            page.bye(self._why)
+            page.bye(self._end_reason)
 
-    def described(self) -> dict[str, Any]:
-        """Returns the environment and the state of a play, in the types of JSON."""
+    def describe(self) -> dict[str, Any]:
+        """Returns the identifier, the study and the environment of the play, in types of JSON."""
         study = {name: getattr(self.study, name) for name in ("id", "name", "instructions")}
         environment = msgspec.to_builtins(self.environment)
         return {"play": self.id, "study": study, "environment": environment}
 
     def _send_hello(self, page: Page) -> None:
-        page.queue({"op": "hello", **self.described(), "person": msgspec.to_builtins(self.person)})
+        page.queue({"op": "hello", **self.describe(), "person": msgspec.to_builtins(self.person)})
 
     def _send_progress(self, page: Page) -> None:
         for message in (self._ready, self._state, self._error):
@@ -208,7 +209,7 @@ class Play:
             self.page.queue(message)
 
     def _send_error(self, code: str, text: str) -> None:
-        """Sends the error that ends the play to the page, or to one that connects later."""
+        """Sends the error that ends the play to the page, now and after each new connection."""
         self._error = {"op": "error", "code": code, "message": text, "fatal": True}
         self._send_to_page(self._error)
 
@@ -219,7 +220,7 @@ class Play:
             self._away_since = self._loop.time()
             self._pause_for_page()
 
-    def take(self, message: Any) -> None:
+    def handle_message(self, message: Any) -> None:
         """Handles a message of the page, see `messages`."""
         if isinstance(message, messages.Ack):
             if self.page is not None:
@@ -237,7 +238,7 @@ class Play:
             self._send({"op": "control", "do": "pause", "why": "network"})
 
     def tick(self, now: float, limits: Limits) -> None:
-        """Pauses the play if the page does not keep up; ends it if no page connects."""
+        """Pauses the play if the page is too slow; ends it if no page connects."""
         page, is_async = self.page, self.environment.mode is Mode.ASYNC
         if page is None and now - self._away_since > limits.until_end:
             self._end("expired")
@@ -246,7 +247,7 @@ class Play:
 
     # The worker.
 
-    def _heard(self, message: dict[str, Any] | bytes) -> None:
+    def _on_worker_message(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
             self._frame = message
             if self.page is not None and not self._is_choosing:
@@ -259,7 +260,7 @@ class Play:
                 self._state = message
                 self._is_paused_for_page &= message.get("state") != "running"
             case "episode":
-                self._take_episode(message["episode"])
+                self._on_episode(message["episode"])
                 return
             case "error":
                 if message["details"]:
@@ -275,10 +276,10 @@ class Play:
         if not self._is_choosing:
             self._send_to_page(message)
 
-    def _take_episode(self, facts: Mapping[str, Any]) -> None:
-        of = {"study": self.study.id, "environment": self.environment.id}
-        of |= {"session": self.id, "person": self.person.id}
-        episode = self._episode = msgspec.convert({**facts, **of}, EpisodeRecord)
+    def _on_episode(self, facts: Mapping[str, Any]) -> None:
+        ids = {"study": self.study.id, "environment": self.environment.id}
+        ids |= {"session": self.id, "person": self.person.id}
+        episode = self._episode = msgspec.convert({**facts, **ids}, EpisodeRecord)
         self._is_choosing = self._chooses_after(episode)
         # The log may have one step more than the worker has reported.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
@@ -286,12 +287,12 @@ class Play:
     def _chooses_after(self, episode: EpisodeRecord) -> bool:
         return not self.is_chosen and episode.state in _FINISHED_STATES
 
-    def _gone(self, why: str) -> None:
+    def _on_worker_end(self, why: str) -> None:
         if self._is_choosing:
-            self._lost = why
+            self._worker_end = why
             return
-        reason = {"stopped": self._why or "closed", "ended": "expired"}.get(why, "failed")
-        self._why = reason
+        reason = {"stopped": self._end_reason or "closed", "ended": "expired"}.get(why, "failed")
+        self._end_reason = reason
         is_failed = why in ("crashed", "hung")
         if self._error is None and is_failed:
             failure = "stopped" if why == "crashed" else "does not respond"
@@ -300,40 +301,40 @@ class Play:
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
             error = self._error["message"] if self._error is not None else ""
             reason = self._episode.reason or ("failed" if is_failed else "user")
-            cut = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
-            self._to_save.put_nowait((cut, True))
+            ended = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
+            self._to_save.put_nowait((ended, True))
         self._to_save.put_nowait(None)
 
-    async def _save_all(self) -> None:
+    async def _save_episodes(self) -> None:
         try:
             while (next := await self._to_save.get()) is not None:
-                await self._save_one(*next)
-        finally:  # Also if cancelled at the end of the server: waiting tasks continue.
+                await self._save_episode(*next)
+        finally:  # Also if the server cancels this task: tasks that wait for the end continue.
             if self.page is not None:
-                self.page.bye(self._why)
+                self.page.bye(self._end_reason)
             self.is_over = True
-            self._over_since = self._loop.time()
-            self._over.set()
+            self._ended_at = self._loop.time()
+            self._ended.set()
 
-    async def _save_one(self, episode: EpisodeRecord, is_cut: bool) -> None:
+    async def _save_episode(self, episode: EpisodeRecord, is_cut: bool) -> None:
         try:
-            stored, may_go_on = await self.save(episode, is_cut)
+            stored, may_continue = await self.save(episode, is_cut)
         except Exception as error:
-            # The next start of the server adds its log to the database.
+            # The next start of the server adds the log of the episode to the database.
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
             self._end("failed", "The episode is recorded, but could not be listed.")
         else:
             self._send_to_page({"op": "episode", "episode": msgspec.to_builtins(stored)})
-            if not may_go_on:
+            if not may_continue:
                 self._end("quota")
         if self._chooses_after(episode):
-            await self._go_on()
+            await self._start_next_episode()
 
-    async def _go_on(self) -> None:
+    async def _start_next_episode(self) -> None:
         """Starts the next episode in the environment that the study chooses."""
         try:
-            turn = None if self._why else await self.choose()
+            turn = None if self._end_reason else await self.choose()
             if turn is not None and turn.environment != self.environment:
                 self.environment = turn.environment
                 if self.page is not None:
@@ -341,42 +342,42 @@ class Play:
                     self._send_hello(self.page)
                 await self.worker.stop()
                 await self._start_worker(turn)
-                self._lost = ""
+                self._worker_end = ""
             elif turn is not None and self.page is not None:
                 self._send_progress(self.page)
         except Exception as error:
             if not isinstance(error, ServerError):
-                logger.exception("play %s cannot go on", self.id)
+                logger.exception("play %s cannot continue", self.id)
             self._end("failed", "The next episode could not start.")
         finally:
             self._is_choosing = False
-            if self._why:  # Also if the end was requested before the worker existed.
-                self._do(self.worker.stop())
-            if self._lost:
-                self._gone(self._lost)
+            if self._end_reason:  # The end may have been requested before the worker existed.
+                self._spawn(self.worker.stop())
+            if self._worker_end:
+                self._on_worker_end(self._worker_end)
 
     # The end.
 
     def _end(self, why: str, message: str = "") -> None:
-        if not self._why:
-            self._why = why
+        if not self._end_reason:
+            self._end_reason = why
             if message:
                 self._send_error(why, message)
-            self._do(self.worker.stop())
+            self._spawn(self.worker.stop())
 
     @property
     def is_ending(self) -> bool:
         """True if the play ends or has ended."""
-        return bool(self._why) or self.is_over
+        return bool(self._end_reason) or self.is_over
 
     async def end(self, why: str = "closed") -> None:
         """Ends the play, and waits until its episodes are stored."""
         self._end(why)
-        await self._over.wait()
+        await self._ended.wait()
 
     def is_forgotten(self, now: float, limits: Limits) -> bool:
-        """True if the play has ended and no page needs its outcome any more."""
-        return self.is_over and now - self._over_since > limits.until_end
+        """True if the play ended long ago, so that no page needs its outcome any more."""
+        return self.is_over and now - self._ended_at > limits.until_end
 
 
 @dataclasses.dataclass(eq=False)
@@ -386,63 +387,64 @@ class Plays:
     Attributes:
       directory: The directory of the logs of episodes.
       save: See `Save`.
-      make_worker: Makes a worker, see `Worker`.
+      create_worker: Creates a worker, see `Worker`.
       limits: The limits of plays.
     """
 
     directory: str
     save: Save
-    make_worker: WorkerMaker
+    create_worker: WorkerFactory
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self._plays: dict[str, Play] = {}
-        # The locks in use.
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        # The locks of people, while they are in use.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
-        """Returns a play of a person; for a while also after its end."""
+        """Returns a play of a person, for some time also after its end."""
         play = self._plays.get(play_id)
         return play if play is not None and play.person.id == person.id else None
 
-    def of(self, person: Person) -> Play | None:
+    def current_play(self, person: Person) -> Play | None:
         """Returns the running play of a person."""
         plays = (play for play in self._plays.values() if play.person.id == person.id)
         return next((play for play in plays if not play.is_over), None)
 
-    def turn(self, person: Person) -> asyncio.Lock:
+    def lock(self, person: Person) -> asyncio.Lock:
         """Returns the lock that serializes the requests of a person."""
-        return self._turns.setdefault(person.id, asyncio.Lock())
+        return self._locks.setdefault(person.id, asyncio.Lock())
 
-    def check_room(self, person: Person) -> None:
+    def check_capacity(self, person: Person) -> None:
         """Raises `TooManyError` or `ServiceUnavailableError` if a person cannot play now."""
         if self._starts.take(person.id):
             raise TooManyError("Too many starts. Wait a few seconds, then try again.")
         running = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
         if len(running) >= self.limits.players:
             raise ServiceUnavailableError(
-                f"All {self.limits.players} places are taken. Try again later.", code="full"
+                f"{self.limits.players} people are playing, the maximum. Try again later.",
+                code="full",
             )
 
     async def start(
         self, person: Person, study: Study, choose: Choose, *, agent_id: str, is_chosen: bool
     ) -> Play:
-        """Begins a play; an earlier play of the same person ends.
+        """Starts a play; an earlier play of the same person ends.
 
         Args:
-          person: Who plays.
-          study: Of what.
+          person: The player.
+          study: The study.
           choose: See `Choose`.
-          agent_id: The name of the person in the data.
+          agent_id: The pseudonym of the person in the data.
           is_chosen: Whether the person has chosen the environment.
 
         Raises:
-          ServerError: There is nothing to play, or the worker cannot be started.
+          ServerError: No environment is left, or the worker cannot be started.
         """
         turn = await choose()
-        while (old := self.of(person)) is not None:
-            await old.end("replaced")
+        while (earlier := self.current_play(person)) is not None:
+            await earlier.end("replaced")
         start = {
             "op": "start",
             "directory": self.directory,
@@ -450,7 +452,7 @@ class Plays:
             "study_id": study.id,
             "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
-        play = Play(person, study, choose, self.save, self.make_worker, start, is_chosen)
+        play = Play(person, study, choose, self.save, self.create_worker, start, is_chosen)
         await play.start(turn)
         self._plays[play.id] = play
         return play
@@ -459,8 +461,8 @@ class Plays:
         """Serves the page of a play until it disconnects.
 
         Args:
-          play: The play; None if there is none, or none any more.
-          websocket: The connection, which was not accepted yet.
+          play: The play; None if it does not exist, or has ended long ago.
+          websocket: The connection, not accepted yet.
         """
         await websocket.accept()
         page = Page(websocket)
@@ -495,28 +497,28 @@ class Plays:
     async def _listen(self, play: Play, page: Page, websocket: WebSocket) -> None:
         limits = self.limits
         pace = Bucket(2 * limits.messages_per_second, limits.messages_per_second)
-        wrong = 0
+        num_invalid = 0
         while True:
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            # A page that sends too many messages is read more slowly.
+            # Delays a page that sends too many messages.
             while seconds := pace.take():
                 await asyncio.sleep(seconds)
             try:
                 decoded = messages.decode(message.get("text") or "")
             except BadRequestError as error:
-                wrong += 1
-                if wrong > limits.wrong_messages:
+                num_invalid += 1
+                if num_invalid > limits.max_invalid_messages:
                     return
                 text = str(error)
                 page.queue({"op": "error", "code": "message", "message": text, "fatal": False})
                 continue
             if play.page is page:
-                play.take(decoded)
+                play.handle_message(decoded)
 
     async def run(self) -> None:
-        """Ends abandoned plays in regular intervals, until it is cancelled."""
+        """Pauses or ends inactive plays in regular intervals, until it is cancelled."""
         while True:
             await asyncio.sleep(min(0.5, self.limits.until_pause / 4))
             now = asyncio.get_running_loop().time()
@@ -526,12 +528,12 @@ class Plays:
                 elif not play.is_over:
                     play.tick(now, self.limits)
 
-    async def end_of(self, *, person: str = "", study: str = "") -> None:
+    async def end_plays(self, *, person: str = "", study: str = "") -> None:
         """Ends the plays of a disabled person or of a deleted study."""
         for play in list(self._plays.values()):
             if play.person.id == person or play.study.id == study:
                 await play.end()
 
     async def end_all(self) -> None:
-        """Ends all plays; their episodes are abandoned, and stored."""
+        """Ends all plays; their episodes are stored as abandoned."""
         await asyncio.gather(*(play.end() for play in self._plays.values()))

@@ -12,9 +12,15 @@ from rlds_creator.model import EpisodeRecord, LabelRow, Person
 from rlds_creator.server.errors import BadRequestError
 from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
-from rlds_creator.server.requests import refusals
+from rlds_creator.server.requests import error_responses
 from rlds_creator.store import Store
-from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLabel, ShownLayer, shown
+from rlds_creator.viewing.labels import (
+    EpisodeLabels,
+    LabelValue,
+    ShownLabel,
+    ShownLayer,
+    to_shown_label,
+)
 
 __all__ = ["RecordedLabels"]
 
@@ -31,12 +37,12 @@ _CHOICES = (
 
 
 class RecordedLabels(EpisodeLabels):
-    """The labels of a recorded episode. Flags are its tags; two choices are its verdict.
+    """The labels of a recorded episode: tags are flags, verdict and success are choices.
 
     Args:
-      store: Has them.
-      recordings: Write what is said beside the log.
-      person: Who looks at them.
+      store: The store of labels.
+      recordings: The logs, which get a copy of the labels.
+      person: The person who views or changes labels.
       episode: The episode.
     """
 
@@ -50,17 +56,17 @@ class RecordedLabels(EpisodeLabels):
         self.may_label = may(person, May.TAG)
 
     @override
-    def refusals(self) -> AbstractContextManager[None]:
-        return refusals()
+    def error_responses(self) -> AbstractContextManager[None]:
+        return error_responses()
 
     @override
     def layers(self) -> list[ShownLayer]:
         labels = self._store.study(self._episode.study).labels
         tags = [
             ShownLayer(
-                name=one.name, type="flag", keys=(one.key,) * bool(one.key), doc=one.description
+                name=tag.name, type="flag", keys=(tag.key,) * bool(tag.key), doc=tag.description
             )
-            for one in labels
+            for tag in labels
         ]
         return [*_CHOICES, *tags]
 
@@ -70,15 +76,15 @@ class RecordedLabels(EpisodeLabels):
         sees_all, me = may(self._person, May.SEE), self._person.id
         visible = []
         for layer in _CHOICES:
-            words = [row for row in rows if (row.type, row.layer) == ("choice", layer.name)]
+            choices = [row for row in rows if (row.type, row.layer) == ("choice", layer.name)]
             visible += [
-                self._shown(row, decides=number == 0)
-                for number, row in enumerate(reversed(words))
-                if sees_all or number == 0 or row.annotator == me
+                self._to_shown_label(row, decides=row is choices[-1])
+                for row in reversed(choices)
+                if sees_all or row is choices[-1] or row.annotator == me
             ]
         tags = [row for row in rows if row.type == "flag"]
         tags.sort(key=lambda row: (row.begin is not None, row.begin, row.end or 0, row.layer))
-        return [*visible, *map(self._shown, tags)]
+        return [*visible, *map(self._to_shown_label, tags)]
 
     @override
     def add(self, label: LabelValue) -> ShownLabel:
@@ -88,7 +94,7 @@ class RecordedLabels(EpisodeLabels):
             self._episode.id, label.layer, label.value, label.first, label.end, by=self._person.id
         )
         self._recordings.annotate(self._episode.id)
-        return self._shown(row, decides=True if row.type == "choice" else None)
+        return self._to_shown_label(row, decides=True if row.type == "choice" else None)
 
     @override
     def retract(self, label: str) -> None:
@@ -101,22 +107,22 @@ class RecordedLabels(EpisodeLabels):
     def restore(self, label: str) -> ShownLabel:
         episode, row = self._store.restore_label(label)
         self._recordings.annotate(episode)
-        return self._shown(row, decides=True if row.type == "choice" else None)
+        return self._to_shown_label(row, decides=True if row.type == "choice" else None)
 
     @functools.cached_property
     def _people(self) -> dict[str, str]:
         if not may(self._person, May.SEE):
             return {self._person.id: self._person.name}
-        return {one.id: one.name for one in self._store.people()}
+        return {person.id: person.name for person in self._store.people()}
 
-    def _shown(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
-        """A label as pages show it.
+    def _to_shown_label(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
+        """Converts a label for pages.
 
-        Of tags there is one of each, whoever sets it. Who says the same as when they played says
-        so as somebody who has looked at the episode.
+        Annotators share tags, so a tag is everybody's. The verdict of the player during the play is
+        not theirs here: a reviewer may confirm it with the same value.
         """
         is_tag = row.type == "flag"
-        return shown(
+        return to_shown_label(
             row,
             author=self._people.get(row.annotator, ""),
             created=row.at,

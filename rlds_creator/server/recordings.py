@@ -1,7 +1,7 @@
 """Recorded episodes: their logs in the data directory, and their records in the store.
 
-The two agree whatever dies when: a log that the store knows nothing of is added at the next start,
-and one whose episode was deleted has a mark that says so before the store forgets it.
+They agree also after a crash: the next start adds logs that are missing in the store, and finishes
+deletions, because the log of an episode is marked before the episode is deleted from the store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CACHE_BYTES = 64 << 20
 
 
 class Recordings:
-    """The episodes of a data directory, and their rows in a store. Methods block on the disk."""
+    """The logs of a data directory and their records in a store. Methods block on the disk."""
 
     def __init__(self, data: DataDirectory, store: Store) -> None:
         self._data = data
@@ -58,7 +58,7 @@ class Recordings:
         self._writing = threading.Lock()
         self._opening = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._views = functools.lru_cache(_MAX_OPEN)(self._opened)
+        self._views = functools.lru_cache(_MAX_OPEN)(self._open_view)
 
     # Episodes of plays.
 
@@ -67,10 +67,10 @@ class Recordings:
 
         Args:
           episode: The episode.
-          is_cut: Whether its log may lack its end, as what wrote it is gone. It gets one.
+          is_cut: Whether the worker has died, so that the log may have to be repaired.
 
         Returns:
-          What is stored, and whether the player may make more episodes of the study.
+          The stored episode, and True if the quota allows the player another episode.
         """
         if is_cut:
             episode = self._with_log_length(episode)
@@ -78,19 +78,18 @@ class Recordings:
         self.annotate(stored.id)
         if stored.state is not EpisodeState.COMPLETED:
             return stored, True
-        of = (stored.study, stored.person, stored.environment)
-        return stored, self._store.wants_more(*of)
+        return stored, self._store.wants_more(stored.study, stored.person, stored.environment)
 
     def annotate(self, episode_id: str) -> None:
         """Writes the annotations of an episode from the store next to its log."""
-        with self._writing:  # Or an older state could come last.
+        with self._writing:  # Otherwise an older state could overwrite a newer one.
             episode = self._store.episode(episode_id)
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
             rows = self._store.labels(episode_id, history=True)
             annotations = {
                 **{name: getattr(episode, name) for name in _ANNOTATED_FIELDS},
-                "labels": [self._as_written(row, study.id) for row in rows],
+                "labels": [self._with_pseudonym(row, study.id) for row in rows],
                 "consent": self._store.consent(study.id, episode.person, episode.started),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
@@ -100,7 +99,7 @@ class Recordings:
                 content = msgspec.json.format(msgspec.json.encode(annotations), indent=1)
                 write_atomically(directory / ANNOTATIONS_FILE, content + b"\n")
 
-    def _as_written(self, row: LabelRow, study: str) -> LabelRow:
+    def _with_pseudonym(self, row: LabelRow, study: str) -> LabelRow:
         """Returns a label row with the pseudonym of its annotator."""
         agent = row.annotator and self._data.agent_id(row.annotator, study)
         return replace(row, annotator=agent)
@@ -108,16 +107,16 @@ class Recordings:
     # Views of episodes.
 
     def view(self, episode_id: str) -> ViewedEpisode:
-        """Returns the steps of an episode.
+        """Returns the view of an episode.
 
         Raises:
-          LookupError: There is no log of it.
-          envlogger.errors.EnvLoggerError: It cannot be read.
+          LookupError: The log is missing or empty.
+          envlogger.errors.EnvLoggerError: The log cannot be read.
         """
         with self._opening:
             return self._views(episode_id)
 
-    def _opened(self, episode_id: str) -> ViewedEpisode:
+    def _open_view(self, episode_id: str) -> ViewedEpisode:
         directory = self._data.episode(episode_id)
         if not directory.is_dir():
             raise LookupError("The recording of this episode is missing.")
@@ -127,9 +126,9 @@ class Recordings:
         return ViewedEpisode(LogSteps(reader, 0, self._cache, episode_id), title=episode_id)
 
     def thumbnail(self, episode_id: str) -> tuple[bytes, str] | None:
-        """Returns a small picture of an episode, and its media type, if it has any.
+        """Returns a small picture of an episode and its media type; None if it has no pictures.
 
-        The errors are those of `view`.
+        Raises the errors of `view`.
         """
         directory = self._data.episode(episode_id)
         state = f"{os.path.realpath(directory)} {state_of(directory.glob('*.riegeli'))}"
@@ -138,13 +137,13 @@ class Recordings:
     # Deletion.
 
     def delete(self, ids: Iterable[str]) -> list[str]:
-        """Deletes episodes, as `Store.delete_episodes`, and their logs."""
-        ids = [one for one in ids if is_identifier(one)]
+        """Deletes episodes and their logs, see `Store.delete_episodes`."""
+        ids = [id for id in ids if is_identifier(id)]
         with self._marked_as_deleted(ids):
             return self._store.delete_episodes(ids)
 
     def delete_study(self, study_id: str) -> list[str]:
-        """Deletes a study, as `Store.delete_study`, and the logs of its episodes."""
+        """Deletes a study and the logs of its episodes, see `Store.delete_study`."""
         with self._marked_as_deleted(self._store.episode_ids(EpisodeQuery(study=study_id))):
             return self._store.delete_study(study_id)
 
@@ -171,31 +170,29 @@ class Recordings:
     # Recovery after a restart.
 
     def recover(self) -> list[EpisodeRecord]:
-        """Reconciles the store with the logs, after a server that may have been killed.
-
-        No worker may be left.
+        """Reconciles the store with the logs after a crash of the server. No worker may be running.
 
         Returns:
-          The episodes that were cut short, or that the store did not know.
+          The recovered episodes: interrupted ones, and ones that were missing in the store.
         """
         recovered = []
         for episode in self._store.playing():
-            cut = replace(episode, state=EpisodeState.ABANDONED, reason=episode.reason or "stopped")
-            recovered.append(self.save(cut, is_cut=True)[0])
-        known_ids = set(self._store.episode_ids(EpisodeQuery()))
+            changes = {"state": EpisodeState.ABANDONED, "reason": episode.reason or "stopped"}
+            recovered.append(self.save(replace(episode, **changes), is_cut=True)[0])
+        stored_ids = set(self._store.episode_ids(EpisodeQuery()))
         people = None
         for directory in sorted(self._data.episodes.iterdir()):
             if not is_identifier(directory.name) or not directory.is_dir():
                 continue
             if (directory / DELETED_FILE).exists():
                 self._finish_deletion(directory)
-            elif directory.name not in known_ids:
-                people = people or self._agents()
-                recovered += self._add(directory, people)
+            elif directory.name not in stored_ids:
+                people = people or self._agent_people()
+                recovered += self._add_recovered(directory, people)
         return recovered
 
-    def _agents(self) -> dict[str, tuple[str, str]]:
-        """Returns the study and the person of each pseudonym in the data."""
+    def _agent_people(self) -> dict[str, tuple[str, str]]:
+        """Returns the study and the person of each pseudonym."""
         people = [person.id for person in self._store.people()]
         return {
             self._data.agent_id(person, study.id): (study.id, person)
@@ -203,17 +200,17 @@ class Recordings:
             for person in people
         }
 
-    def _add(
+    def _add_recovered(
         self, directory: Path, agents: Mapping[str, tuple[str, str]]
     ) -> Iterator[EpisodeRecord]:
         """Stores the episode of a log that is missing in the store, if its study exists."""
         try:
-            begun = any(directory.glob("[!.]*"))  # Drafts of files begin with a dot.
-            log = recover_episode(directory) if begun else None
-        except Exception as error:  # Any error, so that the other recordings are served.
+            has_files = any(directory.glob("[!.]*"))  # The names of drafts begin with a dot.
+            log = recover_episode(directory) if has_files else None
+        except Exception as error:  # No error may keep the server from starting.
             logger.warning("skipping %s, which cannot be read: %s", directory, error)
             return
-        if log is None:  # What wrote it was killed before its first step.
+        if log is None:  # The worker was killed before the first step.
             shutil.rmtree(directory, ignore_errors=True)
             return
         study, person = agents.get(str(log.metadata.get("agent_id")), ("", ""))
@@ -243,24 +240,21 @@ class Recordings:
             people = {agent: person for agent, (_, person) in agents.items()}
             rows = annotations.rows(episode.person)
             if not any(row.tool == PLAY_TOOL for row in rows):  # Earlier releases did not write it.
-                rows = [
-                    *(row for row in self._store.labels(episode.id) if row.tool == PLAY_TOOL),
-                    *rows,
-                ]
-            named = (
-                replace(row, annotator=people.get(row.annotator, row.annotator)) for row in rows
-            )
-            self._store.replace_labels(episode.id, named)
+                stored = self._store.labels(episode.id)
+                rows = [*(row for row in stored if row.tool == PLAY_TOOL), *rows]
+            annotators = [people.get(row.annotator, row.annotator) for row in rows]
+            rows = [replace(row, annotator=it) for row, it in zip(rows, annotators)]
+            self._store.replace_labels(episode.id, rows)
         except StoreError as error:
             logger.warning("could not restore all labels of %s: %s", episode.id, error)
         self.annotate(episode.id)
         yield self._store.episode(episode.id)
 
     def _with_log_length(self, episode: EpisodeRecord) -> EpisodeRecord:
-        """Returns the episode with the number of steps of its log."""
+        """Returns the episode with the length and the return of its log."""
         try:
             log = recover_episode(self._data.episode(episode.id))
-        except Exception as error:  # It is stored as it was known before.
+        except Exception as error:  # The episode keeps its last reported length.
             logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
             return episode
         if log is None:
@@ -274,7 +268,7 @@ class Recordings:
 
 
 def _stored_annotations(directory: Path) -> Annotations:
-    """Returns the annotations in the sidecar of a log, to recover from the loss of a database."""
+    """Returns the annotations in the directory of a log, used if the database was lost."""
     try:
         return Annotations.read(directory)
     except ExportError as error:

@@ -19,7 +19,7 @@ from rlds_creator.server import errors
 from rlds_creator.server.permissions import May, may
 from rlds_creator.store import Store
 
-__all__ = ["Authentication", "in_thread", "refusals"]
+__all__ = ["Authentication", "error_responses", "in_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,12 +29,12 @@ _LOGIN_SECONDS = 30 * 86_400
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Calls a blocking function in a thread; errors of the store become error responses."""
-    with refusals():
+    with error_responses():
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
+def error_responses() -> Iterator[None]:
     """Converts errors of the store in this context to error responses."""
     try:
         yield
@@ -60,32 +60,34 @@ class Authentication:
     """The authentication of requests.
 
     Attributes:
-      store: Knows all people, and where they are logged in.
-      everybody: The person that all requests are from; None if people log in.
-      cookie: The name of the cookie with which they do.
-      is_secure: Whether browsers may send the cookie by https only.
+      store: The store of people and logins.
+      single_user: The only person of a server without logins; None if people log in.
+      cookie: The name of the login cookie.
+      is_secure: Whether browsers send the cookie by https only.
     """
 
     store: Store
-    everybody: Person | None
+    single_user: Person | None
     cookie: str
     is_secure: bool = False
 
-    async def of(self, request: HTTPConnection) -> Person | None:
-        """Returns who sends a request; None if nobody knows."""
-        if self.everybody is not None:
-            return self.everybody
+    async def authenticate(self, request: HTTPConnection) -> Person | None:
+        """Returns the person who sends a request; None if the login is missing or invalid."""
+        if self.single_user is not None:
+            return self.single_user
         token = request.cookies.get(self.cookie)
         return await in_thread(self.store.person_of, token) if token else None
 
-    async def required(self, request: HTTPConnection, permission: May | None = None) -> Person:
-        """Returns the person who sends a request, after a check of a permission.
+    async def require_person(
+        self, request: HTTPConnection, permission: May | None = None
+    ) -> Person:
+        """Returns the person who sends a request, and checks a permission.
 
         Raises:
           LoginError: The request has no valid login.
           ForbiddenError: The person lacks the permission.
         """
-        person = await self.of(request)
+        person = await self.authenticate(request)
         if person is None:
             raise errors.LoginError("Please enter with your invitation link.")
         if permission is not None and not may(person, permission):
@@ -94,7 +96,7 @@ class Authentication:
         return person
 
     def log_in(self, response: Response, token: str) -> None:
-        """Has the browser send a token from then on."""
+        """Sets the login cookie in the browser."""
         response.set_cookie(
             self.cookie,
             token,
@@ -105,7 +107,7 @@ class Authentication:
         )
 
     async def log_out(self, request: Request, response: Response) -> None:
-        """Forgets the token of a browser."""
+        """Ends the login of a browser, and deletes its cookie."""
         token = request.cookies.get(self.cookie)
         if token:
             await asyncio.shield(in_thread(self.store.end_login, token))

@@ -20,18 +20,18 @@ from rlds_creator.server.connections import Connections
 from rlds_creator.server.limits import Bucket
 from rlds_creator.server.security import Application
 
-__all__ = ["RateLimitFilter", "address_of", "bound", "serve", "server", "wants_browser"]
+__all__ = ["RateLimitFilter", "address_of", "listen", "serve", "server", "wants_browser"]
 
-# The maximum number of log lines in a minute, as clients can cause them.
+# The maximum number of log lines per minute; limited, because clients can cause them.
 _LOGS_PER_MINUTE = 60
 
 
 @contextlib.contextmanager
-def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """Listens on a port; 0 takes any that is free.
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """Listens on a port; 0 selects any free port.
 
     Raises:
-      OSError: It is taken, or there is no such address here; the message has the remedy.
+      OSError: The port is in use, or the address is not of this machine.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -46,7 +46,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the address that a browser on this machine opens."""
+    """Returns the URL for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"
@@ -68,13 +68,13 @@ def server(
     connections: Connections | None = None,
     **settings: Any,
 ) -> uvicorn.Server:
-    """Returns the server of an application; `serve` has it answer.
+    """Returns a server of an application; `serve` runs it.
 
     Args:
       app: The application.
-      behind_proxy: Whether all connections are from a proxy on this machine, which says who asks.
+      behind_proxy: Whether all connections are from a proxy on this machine that names the clients.
       connections: The connection limits.
-      **settings: Of `uvicorn.Config`, in place of those here.
+      **settings: Settings of `uvicorn.Config` instead of those here.
     """
     if connections is None:
         connections = Connections(per_address=None) if behind_proxy else Connections()
@@ -83,18 +83,18 @@ def server(
         **{
             "loop": "asyncio",
             "http": connections.http,
-            "ws": connections.sockets,  # Those of "websockets-sansio".
+            "ws": connections.sockets,  # The protocol of "websockets-sansio".
             "ws_max_size": 65536,
             "ws_ping_interval": 20.0,
             "ws_ping_timeout": 20.0,
-            # Pictures do not become smaller, and each connection would need memory for it.
+            # Pictures are not compressible, and compression needs memory for each connection.
             "ws_per_message_deflate": False,
             "proxy_headers": behind_proxy,
             "server_header": False,
             "access_log": False,
             "log_config": None,
             "lifespan": "on",
-            # After that, requests that still run are given up.
+            # The time after which running requests are cancelled.
             "timeout_graceful_shutdown": 5,
             **settings,
         },
@@ -116,19 +116,19 @@ def serve(
 
     Args:
       app: The application.
-      listener: The listening socket, see `bound`.
-      link: The address of the page, which is printed as soon as it is there.
-      opens: Whether to open it in a browser then; by default if there is a screen.
-      quiet: Whether to print nothing else.
+      listener: The listening socket, see `listen`.
+      link: The URL of the page, which is printed after the start.
+      opens: Whether to open the page in a browser; by default if there is a screen.
+      quiet: Whether to print only the URL.
       behind_proxy: See `server`.
-      verbose: Whether to log what happens, and not only what goes wrong.
+      verbose: Whether to log events, not only warnings and errors.
     """
-    serving = server(app, behind_proxy=behind_proxy)
+    running_server = server(app, behind_proxy=behind_proxy)
 
     def announce() -> None:
-        while not serving.started and not serving.should_exit:
+        while not running_server.started and not running_server.should_exit:
             time.sleep(0.02)
-        if serving.started:
+        if running_server.started:
             click.echo(link if quiet else f"{link}   (Ctrl-C stops it)")
             if wants_browser() if opens is None else opens:
                 webbrowser.open(link)
@@ -136,7 +136,7 @@ def serve(
     threading.Thread(target=announce, daemon=True).start()
     with _logging(logging.INFO if verbose else logging.WARNING):
         with contextlib.suppress(KeyboardInterrupt):
-            serving.run(sockets=[listener])
+            running_server.run(sockets=[listener])
 
 
 class RateLimitFilter(logging.Filter):
@@ -148,7 +148,7 @@ class RateLimitFilter(logging.Filter):
         self._num_dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns True if a log line is to be written."""
+        """Returns True if a log line is within the rate."""
         if self._bucket.take():
             self._num_dropped += 1
             return False

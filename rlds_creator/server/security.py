@@ -1,9 +1,10 @@
 """Web security: checks of `Host` and `Origin`, and the headers of responses.
 
-A page of somebody else that is open in the same browser can send requests to this server, and one
-that changes what its name resolves to (DNS rebinding) could even read the answers. So the `Host` of
-a request has to be one of ours, and its `Origin`, which browsers send with all that changes
-something and with sockets, has to be that host.
+A page of another site in the same browser can send requests to this server (cross-site request
+forgery). If it changes the address of its own host name (DNS rebinding), it can even read the
+responses. Therefore the `Host` of a request must be an allowed name of this server, and the
+`Origin`, which browsers send with WebSockets and with all requests that change data, must be that
+host.
 """
 
 from __future__ import annotations
@@ -58,10 +59,9 @@ def is_loopback(host: str) -> bool:
 
 
 class Hosts:
-    """The names by which this server may be called.
+    """The allowed host names of this server.
 
-    An address of IP is always one: pages of others have names, and what they can change is where
-    those lead.
+    IP addresses are always allowed: DNS rebinding needs a name.
 
     >>> hosts = Hosts("127.0.0.1", ["lab.example.org"])
     >>> hosts.has("localhost:8000"), hosts.has("lab.example.org"), hosts.has("[::1]:80")
@@ -90,7 +90,7 @@ class Hosts:
 
 
 class Application:
-    """Routes behind the checks; errors raised in them become responses."""
+    """The routes, with checks of all requests; errors become responses."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class Application:
         self._router = Router(routes, redirect_slashes=False, lifespan=lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, as ASGI has it."""
+        """Handles a request, see ASGI."""
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        scope["app"] = self  # Lets the router raise for unknown addresses.
+        scope["app"] = self  # With it, the router raises for unknown paths.
         sender = _Sender(scope, send)
         try:
             self.check(scope)
@@ -137,11 +137,11 @@ class Application:
 
 
 def _same_host(origin: str, host: str) -> bool:
-    scheme, _, at = origin.lower().partition("://")
+    scheme, _, origin_host = origin.lower().partition("://")
     port = {"http": ":80", "https": ":443"}.get(scheme)
     if port is None:
         return False
-    return at.removesuffix(port) == host.lower().removesuffix(port)
+    return origin_host.removesuffix(port) == host.lower().removesuffix(port)
 
 
 class _Body:
@@ -166,12 +166,12 @@ class _Body:
         if self._size > _MAX_BODY_BYTES:
             raise errors.TooLargeError(f"The request is larger than {_MAX_BODY_BYTES} bytes.")
         if not message.get("more_body"):
-            self._deadline = float("inf")  # What follows is that the client goes, at any time.
+            self._deadline = float("inf")  # The next message is the disconnection, at any time.
         return message
 
 
 class _Sender:
-    """Sends a response with the common headers, or an error if it has not begun."""
+    """Sends a response with the security headers, or an error if it has not started."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
@@ -193,5 +193,5 @@ class _Sender:
             if not self._has_begun:
                 await errors.answer(error)(self._scope, receive, self)
         else:
-            # Before it was accepted, this is an answer with status 403.
+            # Before the socket is accepted, this becomes a response with status 403.
             await self._send({"type": "websocket.close", "code": _POLICY_VIOLATED})

@@ -32,17 +32,17 @@ def view_app(
 
     Args:
       shelf: The datasets.
-      hosts: The allowed host names; only those of this machine if None.
-      token: The required token; none if it is empty.
+      hosts: The allowed host names; None for this machine only.
+      token: The required token; "" for none.
       by: The default name of the annotator, which the page can change.
     """
-    # The cookie cannot be turned into a link with which others can enter.
-    pass_ = hashlib.sha256(token.encode()).hexdigest()
-    cookie = f"rlds_view_{pass_[:8]}"  # Of this server, not of one on another port.
+    # The hash in the cookie does not reveal the token, which is in the link.
+    secret = hashlib.sha256(token.encode()).hexdigest()
+    cookie = f"rlds_view_{secret[:8]}"  # Unique for this server, because ports share cookies.
 
     def may_view(headers: Headers) -> bool:
-        given = cookie_parser(headers.get("cookie", "")).get(cookie, "")
-        return not token or hmac.compare_digest(given.encode(), pass_.encode())
+        value = cookie_parser(headers.get("cookie", "")).get(cookie, "")
+        return not token or hmac.compare_digest(value.encode(), secret.encode())
 
     async def me(request: Request) -> Response:
         return answer(
@@ -63,11 +63,11 @@ def view_app(
                 "This link has expired. Open the link that `rlds view` printed last."
             )
         response = answer({"person": None})
-        response.set_cookie(cookie, pass_, httponly=True, samesite="lax")
+        response.set_cookie(cookie, secret, httponly=True, samesite="lax")
         return response
 
     class Guarded(Application):
-        """Refuses requests without a token, except the login."""
+        """An application that refuses requests without a token, except the login."""
 
         @override
         def check(self, scope: Scope) -> None:

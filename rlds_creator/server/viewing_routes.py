@@ -29,7 +29,7 @@ __all__ = ["dataset_routes", "in_thread", "routes"]
 
 T = TypeVar("T")
 
-# The maximum number of reading threads: they share one disk, and need memory.
+# The maximum number of reading threads, which share one disk and need memory.
 _MAX_READ_THREADS = 4
 _MAX_SIDE = 4096
 _MAX_NAME_LENGTH = 200
@@ -51,41 +51,41 @@ class DamagedError(errors.ServerError):
 
 def routes(
     base: str,
-    locate: Callable[[Request], Awaitable[ViewedEpisode]],
-    small: Callable[[Request], Awaitable[tuple[bytes, str] | None]],
-    labels_of: Callable[[Request], Awaitable[EpisodeLabels]],
-    more: Callable[[Request], Awaitable[Mapping[str, Any]]],
+    find_episode: Callable[[Request], Awaitable[ViewedEpisode]],
+    find_thumbnail: Callable[[Request], Awaitable[tuple[bytes, str] | None]],
+    find_labels: Callable[[Request], Awaitable[EpisodeLabels]],
+    extra_fields: Callable[[Request], Awaitable[Mapping[str, Any]]],
 ) -> list[Route]:
     """Returns the routes of an episode: its outline, steps, pictures, curves, video and labels.
 
     Args:
       base: The address of the outline, such as "/api/episodes/{id}/view".
-      locate: Finds the episode of a request. It raises a `ServerError` if there is none, or if who
-        asks may not see it.
-      small: Finds its thumbnail; the errors are those of `locate`.
-      labels_of: Finds its labels; raises a `ServerError` if who asks may not do that with them.
-      more: Further fields of the outline.
+      find_episode: Returns the episode of a request. It raises a `ServerError` if the episode does
+        not exist, or the user may not see it.
+      find_thumbnail: Returns the thumbnail of the episode; the errors are those of `find_episode`.
+      find_labels: Returns the labels of the episode, or raises a `ServerError`.
+      extra_fields: Returns additional fields of the outline.
     """
 
     async def outline(request: Request) -> Response:
-        view, seconds = await locate(request), _query(request, "wait", 0, _MAX_WAIT_S)
-        described = await in_thread(view.outline, *([] if seconds is None else [seconds]))
-        return answer({**described, **await more(request)})
+        view, seconds = await find_episode(request), _query_number(request, "wait", 0, _MAX_WAIT_S)
+        facts = await in_thread(view.outline, *([] if seconds is None else [seconds]))
+        return answer({**facts, **await extra_fields(request)})
 
     async def step(request: Request) -> Response:
-        view, number = await locate(request), _number(request, "step")
-        return answer(await in_thread(view.step, number))
+        view, index = await find_episode(request), _path_index(request, "step")
+        return answer(await in_thread(view.step, index))
 
     async def picture(request: Request) -> Response:
-        view, number = await locate(request), _number(request, "step")
-        side = _query(request, "side", 1, _MAX_SIDE)
-        data, kind = await in_thread(view.picture, number, request.path_params["path"], side)
+        view, index = await find_episode(request), _path_index(request, "step")
+        side = _query_number(request, "side", 1, _MAX_SIDE)
+        data, kind = await in_thread(view.picture, index, request.path_params["path"], side)
         keep = f"private, max-age={view.cache_seconds}, immutable"
         return Response(data, media_type=kind, headers={"cache-control": keep})
 
     async def thumbnail(request: Request) -> Response:
         try:
-            image = await small(request)
+            image = await find_thumbnail(request)
         except (DamagedError, errors.MissingError):  # The page of the episode shows the error.
             image = None
         if image is None:
@@ -96,42 +96,42 @@ def routes(
             return Response(status_code=304, headers=headers)
         return Response(image[0], media_type=image[1], headers=headers)
 
-    one_at_a_time = asyncio.Semaphore(1)
+    video_lock = asyncio.Semaphore(1)
 
     async def video(request: Request) -> Response:
-        view, paths = await locate(request), request.query_params.getlist("path")
+        view, paths = await find_episode(request), request.query_params.getlist("path")
         rate = _rate(request)
-        file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed once it is sent.
-        async with one_at_a_time:
+        file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed after sending.
+        async with video_lock:
             await in_thread(view.video, paths, file.name, rate)
         return FileResponse(
             file.name, media_type="video/mp4", background=BackgroundTask(file.close)
         )
 
     async def series(request: Request) -> Response:
-        view = await locate(request)
+        view = await find_episode(request)
         return answer(await in_thread(view.series, request.path_params["path"]))
 
     async def labels(request: Request) -> Response:
-        episode_labels = await labels_of(request)
-        return answer(await in_thread(_done, episode_labels, _listed, episode_labels))
+        episode_labels = await find_labels(request)
+        return answer(await in_thread(_call, episode_labels, _label_facts, episode_labels))
 
     async def add_label(request: Request) -> Response:
-        episode_labels, label = await _to_label(request), await body(request, LabelValue)
-        return answer(await in_thread(_done, episode_labels, episode_labels.add, label))
+        episode_labels, label = await _writable_labels(request), await body(request, LabelValue)
+        return answer(await in_thread(_call, episode_labels, episode_labels.add, label))
 
     async def declare(request: Request) -> Response:
-        episode_labels, layer = await _to_label(request), await body(request, ShownLayer)
-        await in_thread(_done, episode_labels, episode_labels.declare, layer)
+        episode_labels, layer = await _writable_labels(request), await body(request, ShownLayer)
+        await in_thread(_call, episode_labels, episode_labels.declare, layer)
         return await labels(request)
 
     async def change_label(request: Request) -> Response:
-        episode_labels = await _to_label(request)
+        episode_labels = await _writable_labels(request)
         do = episode_labels.retract if request.method == "DELETE" else episode_labels.restore
-        return answer(await in_thread(_done, episode_labels, do, request.path_params["label"]))
+        return answer(await in_thread(_call, episode_labels, do, request.path_params["label"]))
 
-    async def _to_label(request: Request) -> EpisodeLabels:
-        episode_labels = await labels_of(request)
+    async def _writable_labels(request: Request) -> EpisodeLabels:
+        episode_labels = await find_labels(request)
         if not episode_labels.may_label:
             raise errors.ForbiddenError(episode_labels.why_not or "You may not label episodes.")
         return episode_labels
@@ -150,7 +150,7 @@ def routes(
     ]
 
 
-def _listed(labels: EpisodeLabels) -> dict[str, Any]:
+def _label_facts(labels: EpisodeLabels) -> dict[str, Any]:
     return {
         "layers": labels.layers(),
         "labels": labels.labels(),
@@ -160,10 +160,10 @@ def _listed(labels: EpisodeLabels) -> dict[str, Any]:
     }
 
 
-def _done(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
-    """Reads or changes labels; turns errors of the request or of the files into answers."""
+def _call(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
+    """Calls a method of labels; converts its errors to error responses."""
     try:
-        with labels.refusals():
+        with labels.error_responses():
             return do(*args)
     except SourceError:
         raise
@@ -180,48 +180,54 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
         return answer(_without_folders(await in_thread(shelf.datasets), "datasets"))
 
     async def listing(request: Request) -> Response:
-        offset, limit = _query(request, "offset", 0), _query(request, "limit", 0)
+        offset, limit = _query_number(request, "offset", 0), _query_number(request, "limit", 0)
         limit = 50 if limit is None else limit
-        where, sort = _choice(request)
+        where, sort = _filter_and_order(request)
         columns = request.query_params.getlist("columns")
-        listed = (*_split(request), offset or 0, limit, where, sort, columns)
-        return answer(_without_folders(await in_thread(shelf.listing, *listed), "episodes"))
+        arguments = (*_split(request), offset or 0, limit, where, sort, columns)
+        return answer(_without_folders(await in_thread(shelf.listing, *arguments), "episodes"))
 
     async def columns(request: Request) -> Response:
         return answer(await in_thread(shelf.columns, *_split(request)))
 
-    async def locate(request: Request) -> ViewedEpisode:
-        return await in_thread(shelf.view, *_split(request), _number(request, "episode"))
+    async def find_episode(request: Request) -> ViewedEpisode:
+        return await in_thread(shelf.view, *_split(request), _path_index(request, "episode"))
 
-    async def small(request: Request) -> tuple[bytes, str] | None:
-        number, frames = (
-            _number(request, "episode"),
-            _query(request, "frames", 1, _MAX_FRAMES),
+    async def find_thumbnail(request: Request) -> tuple[bytes, str] | None:
+        index, frames = (
+            _path_index(request, "episode"),
+            _query_number(request, "frames", 1, _MAX_FRAMES),
         )
-        return await in_thread(shelf.thumbnail, *_split(request), number, frames or 1)
+        return await in_thread(shelf.thumbnail, *_split(request), index, frames or 1)
 
-    async def labels_of(request: Request) -> EpisodeLabels:
+    async def find_labels(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
         if len(by) > _MAX_NAME_LENGTH:
             raise errors.BadRequestError(f"by: expected at most {_MAX_NAME_LENGTH} characters.")
-        return await in_thread(shelf.labels, *_split(request), _number(request, "episode"), by)
+        return await in_thread(shelf.labels, *_split(request), _path_index(request, "episode"), by)
 
-    async def beside(request: Request) -> Mapping[str, Any]:
-        number = _number(request, "episode")
-        return await in_thread(shelf.beside, *_split(request), number, *_choice(request))
+    async def page_facts(request: Request) -> Mapping[str, Any]:
+        index = _path_index(request, "episode")
+        return await in_thread(shelf.beside, *_split(request), index, *_filter_and_order(request))
 
     return [
         Route("/api/datasets", datasets),
         Route("/api/datasets/{dataset}/{split}", listing),
         Route("/api/datasets/{dataset}/{split}/columns", columns),
-        *routes("/api/datasets/{dataset}/{split}/{episode}/view", locate, small, labels_of, beside),
+        *routes(
+            "/api/datasets/{dataset}/{split}/{episode}/view",
+            find_episode,
+            find_thumbnail,
+            find_labels,
+            page_facts,
+        ),
     ]
 
 
 def _without_folders(content: dict[str, Any], name: str) -> dict[str, Any]:
-    for listed in content[name]:
-        if "error" in listed:
-            listed["error"] = without_folders(listed["error"])
+    for item in content[name]:
+        if "error" in item:
+            item["error"] = without_folders(item["error"])
     return content
 
 
@@ -229,10 +235,7 @@ _limiter = RunVar[anyio.CapacityLimiter]("_limiter")
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Calls a reading function in a thread; its errors become errors of the server.
-
-    No more than a few threads read at a time; others wait.
-    """
+    """Calls a reading function in one of a few threads; its errors become error responses."""
     try:
         limiter = _limiter.get()
     except LookupError:
@@ -241,7 +244,7 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
     try:
         return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
     except (SourceError, EnvLoggerError) as error:
-        raise DamagedError(_in_words(error)) from error
+        raise DamagedError(_user_message(error)) from error
     except LookupError as error:
         text = error.args[0] if error.args else "This item does not exist."
         raise errors.MissingError(without_folders(str(text))) from error
@@ -251,18 +254,18 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
         raise DamagedError(without_folders(str(error))) from error
 
 
-def _in_words(error: Exception) -> str:
+def _user_message(error: Exception) -> str:
     """Returns the message of an error, without the folders of files."""
     if not isinstance(error, SourceError):
         return without_folders(str(error))
     field = None if error.field is None else repr(error.field)
-    named = {"episode": error.episode, "row": error.row, "field": field}
-    where = [f"{name} {value}" for name, value in named.items() if value is not None]
-    return without_folders(": ".join(filter(None, [", ".join(where), error.what])))
+    locations = {"episode": error.episode, "row": error.row, "field": field}
+    location = ", ".join(f"{name} {it}" for name, it in locations.items() if it is not None)
+    return without_folders(": ".join(filter(None, [location, error.what])))
 
 
-def _choice(request: Request) -> tuple[str, str]:
-    """Returns the condition and the order of a list from the query."""
+def _filter_and_order(request: Request) -> tuple[str, str]:
+    """Returns the filter condition and the sort order of a request."""
     return request.query_params.get("where", "").strip(), request.query_params.get("sort", "")
 
 
@@ -271,15 +274,15 @@ def _split(request: Request) -> tuple[str, str]:
     return request.path_params["dataset"], request.path_params["split"]
 
 
-def _number(request: Request, name: str) -> int:
-    """Returns a number in the path of a request."""
+def _path_index(request: Request, name: str) -> int:
+    """Returns an index in the path of a request."""
     text = request.path_params[name]
     if not re.fullmatch(r"[0-9]{1,15}", text):
         raise errors.MissingError(f"There is no {name} {text[:40]!r}.")
     return int(text)
 
 
-def _query(request: Request, name: str, minimum: int, maximum: int = 10**15) -> int | None:
+def _query_number(request: Request, name: str, minimum: int, maximum: int = 10**15) -> int | None:
     """Returns an optional number of the query of a request."""
     text = request.query_params.get(name)
     if text is None:

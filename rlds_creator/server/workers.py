@@ -1,7 +1,7 @@
 """Worker processes, which run the environments of RLDS Creator: one for each player.
 
-They are started anew and never forked from the server, in a process group of their own: what an
-environment starts ends with it. The server speaks with a worker over a pair of sockets, see
+A worker is a new process, not a fork of the server, in a process group of its own: child processes
+of an environment end with it. The server and a worker exchange messages over a pair of sockets, see
 `rlds_creator.worker.link`.
 """
 
@@ -23,14 +23,14 @@ from typing import Any
 from rlds_creator.server.errors import BadRequestError, ServiceUnavailableError
 from rlds_creator.worker import link
 
-__all__ = ["Interpreters", "Worker", "WorkerMaker", "WorkerTimeouts", "hear_worker"]
+__all__ = ["Interpreters", "Worker", "WorkerFactory", "WorkerTimeouts", "run_worker"]
 
 logger = logging.getLogger(__name__)
 
-# The maximum size of unread messages to a worker, after which it is killed.
+# The maximum size of unread messages to a worker; if it is exceeded, the worker is killed.
 _MAX_UNREAD_BYTES = 1 << 20
 _DESCRIBE_TIMEOUT_S = 60.0
-# The maximum output of a worker that is kept for the log of a failure.
+# The maximum size of the worker output in the log of a failure.
 _MAX_OUTPUT_BYTES = 8192
 
 
@@ -39,23 +39,23 @@ class WorkerTimeouts:
     """The timeouts of a worker, in seconds.
 
     Attributes:
-      to_make: For its environment, and the first picture.
-      to_answer: For a step, or to reset the environment; it is asked all the time.
-      to_end: For the end of its log.
-      between_pings: The interval of pings.
+      creation: The timeout for the environment and its first picture.
+      response: The timeout for a step or a reset of the environment, checked by pings.
+      shutdown: The timeout for the end of the log.
+      ping_interval: The interval of pings.
     """
 
-    to_make: float = 120.0
-    to_answer: float = 30.0
-    to_end: float = 10.0
-    between_pings: float = 5.0
+    creation: float = 120.0
+    response: float = 30.0
+    shutdown: float = 10.0
+    ping_interval: float = 5.0
 
 
 class Interpreters:
     """The Python interpreters of workers, by their names in studies.
 
     Attributes:
-      names: "" for that of the server, and the others.
+      names: The names; "" is the interpreter of the server.
     """
 
     def __init__(self, other_pythons: Mapping[str, str] | None = None) -> None:
@@ -67,7 +67,7 @@ class Interpreters:
         """Returns the path of an interpreter.
 
         Raises:
-          BadRequestError: There is none of this name.
+          BadRequestError: The interpreter does not exist.
         """
         if name not in self._paths:
             raise BadRequestError(
@@ -77,11 +77,11 @@ class Interpreters:
         return self._paths[name]
 
     async def describe(self, name: str) -> dict[str, Any]:
-        """Returns what can be made in an interpreter, see `rlds_creator.worker.describing`.
+        """Returns the environments of an interpreter, see `rlds_creator.worker.describing`.
 
         Raises:
-          BadRequestError: There is none of this name.
-          ServiceUnavailableError: It does not say.
+          BadRequestError: The interpreter does not exist.
+          ServiceUnavailableError: The worker does not list its environments.
         """
         path = self.path(name)
         task = self._described.get(name)
@@ -93,48 +93,48 @@ class Interpreters:
 async def _describe(path: str, name: str) -> dict[str, Any]:
     families: dict[str, Any] = {}
 
-    def hear(message: link.Message) -> bool:
+    def handle(message: link.Message) -> bool:
         if isinstance(message, dict) and message["op"] == "described":
             families.update(message["families"])
         return bool(families)
 
-    make = functools.partial(Worker, timeouts=WorkerTimeouts(to_make=_DESCRIBE_TIMEOUT_S))
+    create = functools.partial(Worker, timeouts=WorkerTimeouts(creation=_DESCRIBE_TIMEOUT_S))
     with contextlib.suppress(ServiceUnavailableError):
-        await hear_worker(make, path, {"op": "describe"}, hear)
+        await run_worker(create, path, {"op": "describe"}, handle)
     if not families:
-        called = f"{name!r}" if name else "of the server"
+        interpreter = f"{name!r}" if name else "of the server"
         raise ServiceUnavailableError(
-            f"The interpreter {called} cannot list its environments. Is `rlds-ecosystem` "
+            f"The interpreter {interpreter} cannot list its environments. Is `rlds-ecosystem` "
             "installed there?"
         )
     return families
 
 
-async def hear_worker(
-    make: WorkerMaker,
+async def run_worker(
+    create: WorkerFactory,
     python: str,
     message: Mapping[str, Any],
-    hear: Callable[[link.Message], bool],
+    handle: Callable[[link.Message], bool],
 ) -> str:
-    """Runs a worker until it has sent a message; returns the reason of its end, or "".
+    """Runs a worker until a message is handled; returns the reason of its early end, or "".
 
     Args:
-      make: Makes the worker.
-      python: See `Worker.start`, also for its errors.
-      message: See there.
-      hear: Is called with what the worker says; returns whether that is all.
+      create: Creates the worker.
+      python: The interpreter, see `Worker.start`, also for the errors.
+      message: The first message to the worker.
+      handle: Handles a message of the worker; returns True to end the worker.
     """
     over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def heard(message: link.Message) -> None:
-        if hear(message):
-            ended("")
+    def on_message(message: link.Message) -> None:
+        if handle(message):
+            on_end("")
 
-    def ended(why: str) -> None:
+    def on_end(reason: str) -> None:
         if not over.done():
-            over.set_result(why)
+            over.set_result(reason)
 
-    worker = make(heard, ended)
+    worker = create(on_message, on_end)
     try:
         await worker.start(python, message)
         return await over
@@ -144,14 +144,14 @@ async def hear_worker(
 
 @dataclasses.dataclass(eq=False)
 class Worker:
-    """A process, and the server's end of the pair of sockets.
+    """A worker process, and the server's end of the pair of sockets.
 
     Attributes:
-      on_message: Is called with each object and each picture that comes.
-      on_end: Is called once, when the process is gone, with why: "stopped" if it was asked to,
-        "ended" if it went by itself, "crashed", or "hung".
+      on_message: A callback for each message: a JSON object or a picture.
+      on_end: A callback for the end of the process, with the reason: "stopped" by the server,
+        "ended" by itself, "crashed" or "hung".
       timeouts: The timeouts.
-      inherits: Descriptors that are open in the process.
+      inherits: File descriptors that the process inherits.
     """
 
     on_message: Callable[[link.Message], None]
@@ -162,9 +162,9 @@ class Worker:
     def __post_init__(self) -> None:
         self._is_ready = False
         self._is_stopping = False
-        self._why = ""
+        self._end_reason = ""
         self._output = b""
-        self._heard = 0.0
+        self._last_message_time = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, python: str, message: Mapping[str, Any]) -> None:
@@ -172,10 +172,10 @@ class Worker:
 
         Args:
           python: The interpreter.
-          message: The first thing it is told.
+          message: The first message.
 
         Raises:
-          ServiceUnavailableError: It cannot be started.
+          ServiceUnavailableError: The process cannot be started.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -198,7 +198,7 @@ class Worker:
             theirs.close()
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self.send(message)
-        self._heard = asyncio.get_running_loop().time()
+        self._last_message_time = asyncio.get_running_loop().time()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -223,32 +223,32 @@ class Worker:
         if not self._is_stopping:
             self._is_stopping = True
             self.send({"op": "stop"})
-        await asyncio.wait([self._task], timeout=self.timeouts.to_end)
+        await asyncio.wait([self._task], timeout=self.timeouts.shutdown)
         self.kill("hung")
         await asyncio.wait([self._task])
 
     def kill(self, why: str = "") -> None:
         """Kills the worker process and its children; the shown steps are recorded."""
         if self._task is not None and not self._task.done():
-            self._why = self._why or why
+            self._end_reason = self._end_reason or why
             _kill_group(self._process.pid)
 
     async def _run(self) -> None:
-        output = asyncio.create_task(self._keep_output())
+        output = asyncio.create_task(self._collect_output())
         watch = asyncio.create_task(self._watch())
         try:
             await self._receive()
         except (OSError, asyncio.IncompleteReadError):
             pass
         except Exception:
-            logger.exception("what a worker said could not be handled")
-            self._why = self._why or "crashed"
+            logger.exception("a message of a worker could not be handled")
+            self._end_reason = self._end_reason or "crashed"
         finally:
             watch.cancel()
-            # Its log is complete when it closes the link; it may still have files to remove. The
-            # process is not waited for before its group is killed: until then, the number of the
-            # group cannot belong to anybody else.
-            await asyncio.wait([output], timeout=2 if not self._why else 0)
+            # When the worker closes the link, its log is complete; it may still remove files. Kill
+            # the group before waiting for the process: afterwards, the id of the group is free, and
+            # may be reused by other processes.
+            await asyncio.wait([output], timeout=2 if not self._end_reason else 0)
             _kill_group(self._process.pid)
             status = await asyncio.to_thread(self._process.wait)
             await asyncio.wait([output], timeout=1)
@@ -258,15 +258,13 @@ class Worker:
             self._end(status)
 
     def _end(self, status: int) -> None:
-        if not self._why:
-            if self._is_stopping:
-                self._why = "stopped"
-            else:
-                self._why = "crashed" if status else "ended"
-        if self._why in ("crashed", "hung"):
-            printed = self._output.decode("utf-8", "replace")
-            logger.warning("a worker %s (status %d): %s", self._why, status, printed)
-        self.on_end(self._why)
+        if not self._end_reason:
+            outcome = "crashed" if status else "ended"
+            self._end_reason = "stopped" if self._is_stopping else outcome
+        if self._end_reason in ("crashed", "hung"):
+            output = self._output.decode("utf-8", "replace")
+            logger.warning("a worker %s (status %d): %s", self._end_reason, status, output)
+        self.on_end(self._end_reason)
 
     async def _receive(self) -> None:
         loop = asyncio.get_running_loop()
@@ -274,7 +272,7 @@ class Worker:
             header = await self._reader.readexactly(link.HEADER_SIZE)
             kind, size = link.decode_header(header)
             message = link.decode_payload(kind, await self._reader.readexactly(size))
-            self._heard = loop.time()
+            self._last_message_time = loop.time()
             if isinstance(message, bytes):
                 self._is_ready = True
             elif message["op"] == "pong":
@@ -284,13 +282,13 @@ class Worker:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self.timeouts.between_pings)
+            await asyncio.sleep(self.timeouts.ping_interval)
             self.send({"op": "ping"})
-            timeout = self.timeouts.to_answer if self._is_ready else self.timeouts.to_make
-            if loop.time() - self._heard > timeout:
+            timeout = self.timeouts.response if self._is_ready else self.timeouts.creation
+            if loop.time() - self._last_message_time > timeout:
                 self.kill("hung")
 
-    async def _keep_output(self) -> None:
+    async def _collect_output(self) -> None:
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         assert self._process.stderr is not None
@@ -298,12 +296,12 @@ class Worker:
             lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
         )
         with contextlib.closing(transport):
-            while part := await reader.read(1 << 16):
-                self._output = (self._output + part)[-_MAX_OUTPUT_BYTES:]
+            while chunk := await reader.read(1 << 16):
+                self._output = (self._output + chunk)[-_MAX_OUTPUT_BYTES:]
 
 
-WorkerMaker = Callable[[Callable[[link.Message], None], Callable[[str], None]], Worker]
-"""Makes a worker, which is still to be started, of what hears its messages and of its end."""
+WorkerFactory = Callable[[Callable[[link.Message], None], Callable[[str], None]], Worker]
+"""Creates a worker, not started yet, from the callbacks for its messages and its end."""
 
 
 def _kill_group(pid: int) -> None:
@@ -312,6 +310,6 @@ def _kill_group(pid: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # Players share the cores, so libraries get one thread in each worker.
+    # Players share the cores: libraries use one thread in each worker.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**threads, **os.environ}

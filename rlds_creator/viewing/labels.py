@@ -15,7 +15,14 @@ from typing_extensions import override
 from rlds.labels import Label, Labels, Layer
 from rlds_creator.model import LabelRow, Name, Text, prepare
 
-__all__ = ["DatasetLabels", "EpisodeLabels", "LabelValue", "ShownLabel", "ShownLayer", "shown"]
+__all__ = [
+    "DatasetLabels",
+    "EpisodeLabels",
+    "LabelValue",
+    "ShownLabel",
+    "ShownLayer",
+    "to_shown_label",
+]
 
 _Value = bool | float | Text
 _Type = Literal["flag", "choice", "text", "number"]
@@ -74,7 +81,7 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
 prepare(ShownLayer, LabelValue, ShownLabel)
 
 
-def shown(row: Label | LabelRow, **more: Any) -> ShownLabel:
+def to_shown_label(row: Label | LabelRow, **more: Any) -> ShownLabel:
     """Returns a row of labels as pages show it.
 
     Args:
@@ -105,7 +112,7 @@ class EpisodeLabels(abc.ABC):
     may_label: bool
     why_not: str = ""
 
-    def refusals(self) -> AbstractContextManager[None]:
+    def error_responses(self) -> AbstractContextManager[None]:
         """Returns a context for calls of the other methods; it may translate their errors."""
         return contextlib.nullcontext()
 
@@ -159,15 +166,15 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def labels(self) -> list[ShownLabel]:
-        return [self._shown(row) for row in self._labels.of(self._episode)]
+        return [self._to_shown_label(row) for row in self._labels.of(self._episode)]
 
-    def _shown(self, row: Label) -> ShownLabel:
+    def _to_shown_label(self, row: Label) -> ShownLabel:
         try:
             created = datetime.datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # Of a program that writes times in another way.
             created = 0.0
         is_mine = row.annotator == self._by
-        return shown(
+        return to_shown_label(
             row, author=row.annotator, created=created, is_mine=is_mine, may_remove=is_mine
         )
 
@@ -176,7 +183,7 @@ class DatasetLabels(EpisodeLabels):
         where = self._episode, label.value, label.first, label.end
         tool = "rlds view"
         row = self._labels.add(label.layer, *where, by=self._by, type=label.type, tool=tool)
-        return self._shown(row)
+        return self._to_shown_label(row)
 
     @override
     def retract(self, label: str) -> None:
@@ -187,7 +194,7 @@ class DatasetLabels(EpisodeLabels):
     @override
     def restore(self, label: str) -> ShownLabel:
         row = self._mine(label, self._labels.history(self._episode))
-        return self.add(self._shown(row))
+        return self.add(self._to_shown_label(row))
 
     def _mine(self, label: str, rows: list[Label]) -> Label:
         mine = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]

@@ -70,7 +70,7 @@ def fetch(address, method, path, body=None, *, cookie="", headers=()):
 @contextlib.contextmanager
 def serving(app, **uvicorn):
     """Has an application answer in a thread of this process; gives its `address`, and the rest."""
-    with running.bound("127.0.0.1", 0) as listener:
+    with running.listen("127.0.0.1", 0) as listener:
         server = running.server(app, **uvicorn)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -14,7 +14,7 @@ from rlds_creator.model import EpisodeRecord, EpisodeState, Identifier, Person, 
 from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import body, query
 from rlds_creator.server.errors import ConflictError, ForbiddenError, MissingError
-from rlds_creator.server.permissions import May, may, of_episode, sees_episode
+from rlds_creator.server.permissions import May, episode_permissions, may, sees_episode
 from rlds_creator.server.recorded_labels import RecordedLabels
 from rlds_creator.server.requests import in_thread
 from rlds_creator.server.viewing_routes import in_thread as reading
@@ -23,7 +23,7 @@ from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import ViewedEpisode
 from rlds_creator.viewing.shelf import neighbours
 
-__all__ = ["EpisodeRoutes", "seen_by"]
+__all__ = ["EpisodeRoutes", "restrict_query"]
 
 
 class _Ids(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,79 +41,82 @@ class EpisodeRoutes(Routes):
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
         return [
-            self.route("/api/episodes", self.all),
-            self.route("/api/episodes/delete", self.delete_some, "POST"),
-            self.route("/api/episodes/{id}", self.one),
+            self.route("/api/episodes", self.get_all),
+            self.route("/api/episodes/delete", self.delete_many, "POST"),
+            self.route("/api/episodes/{id}", self.get),
             self.route("/api/episodes/{id}", self.delete, "DELETE"),
             self.route("/api/episodes/{id}/notes", self.set_notes, "PUT", May.TAG),
             *viewing_routes(
-                "/api/episodes/{id}/view", self._view, self._thumbnail, self._labels, self._beside
+                "/api/episodes/{id}/view",
+                self._view,
+                self._thumbnail,
+                self._labels,
+                self._page_facts,
             ),
         ]
 
-    async def all(self, request: Request, person: Person) -> Any:
-        """A page of the table."""
-        episode_query = seen_by(person, query(request, EpisodeQuery))
+    async def get_all(self, request: Request, person: Person) -> Any:
+        """Returns a page of the table of episodes."""
+        episode_query = restrict_query(person, query(request, EpisodeQuery))
         episodes, total = await in_thread(self.store.episodes, episode_query)
         return {"episodes": await in_thread(self._rows, person, episodes), "total": total}
 
     def _rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
-        """Episodes with the names of their study, environment and person."""
-        studies = {one.id: one.name for one in self.store.studies()}
+        """Returns episodes with the names of their study, environment and player."""
+        studies = {study.id: study.name for study in self.store.studies()}
         environments = {
-            (study, one.id): one.name
+            (study, environment.id): environment.name
             for study in {episode.study for episode in episodes}
-            for one in self.store.environments(study).values()
+            for environment in self.store.environments(study).values()
         }
-        people = {one.id: one.name for one in self.store.people()}
+        people = {person.id: person.name for person in self.store.people()}
         return [
             {
                 **msgspec.structs.asdict(episode),
                 "study_name": studies.get(episode.study, ""),
                 "environment_name": environments.get((episode.study, episode.environment), ""),
                 "person_name": people.get(episode.person, ""),
-                "may": of_episode(person, episode),
+                "may": episode_permissions(person, episode),
             }
             for episode in episodes
         ]
 
-    async def _seen(self, request: Request, person: Person) -> EpisodeRecord:
+    async def _find_visible(self, request: Request, person: Person) -> EpisodeRecord:
         episode = await in_thread(self.store.episode, request.path_params["id"])
         if not sees_episode(person, episode):
             raise MissingError("This episode does not exist. It may have been deleted.")
         return episode
 
-    async def _looked_at(
+    async def _authorize(
         self, request: Request, permission: May | None = None
     ) -> tuple[Person, EpisodeRecord]:
-        person = await self.people.required(request, permission)
-        return person, await self._seen(request, person)
+        person = await self.people.require_person(request, permission)
+        return person, await self._find_visible(request, person)
 
-    async def one(self, request: Request, person: Person) -> Any:
-        """An episode."""
-        [row] = await in_thread(self._rows, person, [await self._seen(request, person)])
+    async def get(self, request: Request, person: Person) -> Any:
+        """Returns an episode."""
+        [row] = await in_thread(self._rows, person, [await self._find_visible(request, person)])
         return row
 
     async def delete(self, request: Request, person: Person) -> Any:
         """Deletes an episode."""
-        episode = await self._seen(request, person)
-        if May.DELETE not in of_episode(person, episode):
+        episode = await self._find_visible(request, person)
+        if May.DELETE not in episode_permissions(person, episode):
             raise ForbiddenError("You may delete only your own episodes.")
         return {"deleted": len(await in_thread(self.recordings.delete, [episode.id]))}
 
-    async def delete_some(self, request: Request, person: Person) -> Any:
-        """Deletes episodes: all of them, or none."""
+    async def delete_many(self, request: Request, person: Person) -> Any:
+        """Deletes episodes; if one may not be deleted, none of them."""
         content = await body(request, _Ids)
         if not may(person, May.DELETE):
-            mine = EpisodeQuery(person=person.id)
-            own = set(await in_thread(self.store.episode_ids, mine))
-            if not may(person, May.PLAY) or not own.issuperset(content.ids):
+            own_ids = await in_thread(self.store.episode_ids, EpisodeQuery(person=person.id))
+            if not may(person, May.PLAY) or not set(content.ids).issubset(own_ids):
                 raise ForbiddenError("You may delete only your own episodes.")
         return {"deleted": len(await in_thread(self.recordings.delete, content.ids))}
 
     async def set_notes(self, request: Request, person: Person) -> Any:
         """Replaces the notes on an episode."""
-        episode = await self._seen(request, person)
+        episode = await self._find_visible(request, person)
         content = await body(request, _Notes)
         set_notes = functools.partial(self.store.set_notes, by=person.id)
         changed = await in_thread(set_notes, episode.id, content.notes, content.version)
@@ -121,22 +124,23 @@ class EpisodeRoutes(Routes):
         return changed
 
     async def _labels(self, request: Request) -> RecordedLabels:
-        needed = None if request.method in ("GET", "HEAD") else May.TAG
-        return RecordedLabels(self.store, self.recordings, *await self._looked_at(request, needed))
+        permission = None if request.method in ("GET", "HEAD") else May.TAG
+        person, episode = await self._authorize(request, permission)
+        return RecordedLabels(self.store, self.recordings, person, episode)
 
     async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
-        _, episode = await self._looked_at(request)
+        _, episode = await self._authorize(request)
         return await reading(self.recordings.thumbnail, episode.id)
 
     async def _view(self, request: Request) -> ViewedEpisode:
-        _, episode = await self._looked_at(request)
+        _, episode = await self._authorize(request)
         if episode.state is EpisodeState.PLAYING:
             raise ConflictError("This episode is still being played. End it first.", code="playing")
         return await reading(self.recordings.view, episode.id)
 
-    async def _beside(self, request: Request) -> dict[str, Any]:
+    async def _page_facts(self, request: Request) -> dict[str, Any]:
         """Returns the title of the page of an episode, and the links to its neighbours."""
-        person, episode = await self._looked_at(request)
+        person, episode = await self._authorize(request)
         return {
             "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
             **await self._neighbours(request, person, episode),
@@ -145,25 +149,25 @@ class EpisodeRoutes(Routes):
     async def _neighbours(
         self, request: Request, person: Person, episode: EpisodeRecord
     ) -> dict[str, Any]:
-        """The pages before and after that of an episode: in the list that is requested, if any.
+        """Returns the pages before and after that of an episode, in the list of the request.
 
-        "place" is the number of episodes before it in the list, "listed" the query of the list.
+        "place" is the number of episodes before it in the list, "listed" the query of the list. By
+        default it is the list of the episodes of the study.
         """
-        given = {
-            k: v for k, v in request.query_params.items() if k in EpisodeQuery.__struct_fields__
-        }
+        names = EpisodeQuery.__struct_fields__
+        params = {name: value for name, value in request.query_params.items() if name in names}
         list_query = EpisodeQuery(study=episode.study, sort="started")
-        if given:
+        if params:
             list_query = query(request, EpisodeQuery)
-        ids = await in_thread(self.store.episode_ids, seen_by(person, list_query))
+        ids = await in_thread(self.store.episode_ids, restrict_query(person, list_query))
         position = ids.index(episode.id) if episode.id in ids else len(ids)
-        pages = neighbours(ids, position, position + 1, "/replay/{}".format, urlencode(given))
-        listed: dict[str, Any] = given or {"study": list_query.study, "sort": list_query.sort}
+        pages = neighbours(ids, position, position + 1, "/replay/{}".format, urlencode(params))
+        listed: dict[str, Any] = params or {"study": list_query.study, "sort": list_query.sort}
         return {**pages, "place": position if episode.id in ids else None, "listed": listed}
 
 
-def seen_by(person: Person, episode_query: EpisodeQuery) -> EpisodeQuery:
-    """Returns a query of only those episodes that a person may see."""
+def restrict_query(person: Person, episode_query: EpisodeQuery) -> EpisodeQuery:
+    """Returns a query restricted to the episodes that a person may see."""
     if may(person, May.SEE):
         return episode_query
     if episode_query.person not in (None, person.id) or not may(person, May.PLAY):

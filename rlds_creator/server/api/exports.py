@@ -19,7 +19,7 @@ from rlds_creator.exporting.jobs import ExportRequest, run_export
 from rlds_creator.exporting.recordings import ExportError
 from rlds_creator.exporting.targets import FORMATS
 from rlds_creator.model import ExportRecord, ExportState, Person
-from rlds_creator.server.api.episodes import seen_by
+from rlds_creator.server.api.episodes import restrict_query
 from rlds_creator.server.api.routes import Routes
 from rlds_creator.server.bodies import body, convert
 from rlds_creator.server.errors import (
@@ -43,11 +43,11 @@ _RUNNING_STATES = (ExportState.QUEUED, ExportState.RUNNING)
 
 
 class ExportRoutes(Routes):
-    """The routes of downloads, and the jobs that make them."""
+    """The routes of downloads, and their export jobs."""
 
     def __post_init__(self) -> None:
         self._jobs: dict[str, asyncio.Task[Download]] = {}
-        self._progress: dict[str, float] = {}  # Of the running exports.
+        self._progress: dict[str, float] = {}  # The progress of running exports.
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(1)
 
@@ -57,9 +57,9 @@ class ExportRoutes(Routes):
             self.route(path, do, method, May.EXPORT)
             for path, do, method in (
                 ("/api/formats", self.formats, "GET"),
-                ("/api/exports", self.all, "GET"),
+                ("/api/exports", self.get_all, "GET"),
                 ("/api/exports", self.begin, "POST"),
-                ("/api/exports/{id}", self.one, "GET"),
+                ("/api/exports/{id}", self.get, "GET"),
                 ("/api/exports/{id}", self.drop, "DELETE"),
                 ("/api/exports/{id}/file", self.file, "GET"),
             )
@@ -68,15 +68,15 @@ class ExportRoutes(Routes):
     async def formats(self, request: Request, person: Person) -> Any:
         """Returns the export formats: names, titles, and the extras they require."""
         names = ("name", "title", "installed", "requires")
-        shown = [{name: getattr(one, name) for name in names} for one in FORMATS.values()]
-        return {"formats": shown}
+        formats = FORMATS.values()
+        return {"formats": [{name: getattr(each, name) for name in names} for each in formats]}
 
-    async def all(self, request: Request, person: Person) -> Any:
+    async def get_all(self, request: Request, person: Person) -> Any:
         """Returns the downloads of the user."""
         exports = await in_thread(self.store.exports, person.id)
-        return {"exports": [self._with_progress(one) for one in exports]}
+        return {"exports": [self._with_progress(export) for export in exports]}
 
-    async def one(self, request: Request, person: Person) -> Any:
+    async def get(self, request: Request, person: Person) -> Any:
         """Returns a download."""
         return self._with_progress(await self._own(request, person))
 
@@ -94,41 +94,43 @@ class ExportRoutes(Routes):
         return msgspec.structs.replace(export, state=ExportState.RUNNING, progress=progress)
 
     async def begin(self, request: Request, person: Person) -> Any:
-        """Begins an export."""
-        wanted = await body(request, ExportRequest)
-        ids = await in_thread(self._chosen, person, wanted)
+        """Starts an export."""
+        content = await body(request, ExportRequest)
+        ids = await in_thread(self._select_episodes, person, content)
         if len(await in_thread(self.store.exports, person.id)) >= _MAX_PER_PERSON:
             raise TooManyError("You have too many downloads. Delete some of them first.")
-        export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(wanted))
-        self._jobs[export.id] = asyncio.create_task(self._run(export.id, wanted, ids))
+        export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(content))
+        self._jobs[export.id] = asyncio.create_task(self._run(export.id, content, ids))
         self._watchers[export.id] = asyncio.create_task(self._watch(export.id))
         return export
 
-    async def _run(self, identifier: str, wanted: ExportRequest, ids: list[str]) -> Download:
+    async def _run(self, identifier: str, content: ExportRequest, ids: list[str]) -> Download:
         async with self._turn:
             report = functools.partial(self._progress.__setitem__, identifier)
             report(0.0)
-            directories = [self.data.episode(one) for one in ids]
-            return await run_export(wanted, directories, self.data.export(identifier), report)
+            directories = [self.data.episode(id) for id in ids]
+            return await run_export(content, directories, self.data.export(identifier), report)
 
-    def _chosen(self, person: Person, wanted: ExportRequest) -> list[str]:
-        """Returns the identifiers of the episodes that a request exports, in their order."""
-        if wanted.format not in FORMATS:
-            raise BadRequestError(f"Unknown format {wanted.format!r:.80}.")
-        if (wanted.episodes is None) == (wanted.filter is None):
+    def _select_episodes(self, person: Person, content: ExportRequest) -> list[str]:
+        """Returns the identifiers of the episodes of a request, in their order."""
+        if content.format not in FORMATS:
+            raise BadRequestError(f"Unknown format {content.format!r:.80}.")
+        if (content.episodes is None) == (content.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
-        episode_query = seen_by(person, convert(wanted.filter or {}, EpisodeQuery, strict=False))
+        episode_query = restrict_query(
+            person, convert(content.filter or {}, EpisodeQuery, strict=False)
+        )
         visible_ids = self.store.episode_ids(episode_query)
         playing = {episode.id for episode in self.store.playing()}
-        if not set(visible_ids).issuperset(wanted.episodes or ()):
+        if not set(visible_ids).issuperset(content.episodes or ()):
             raise MissingError("One of these episodes was deleted. Load the list again.")
-        if not playing.isdisjoint(wanted.episodes or ()):
+        if not playing.isdisjoint(content.episodes or ()):
             raise ConflictError("One of these episodes is still being played.", code="playing")
-        if not wanted.practice and episode_query.is_practice is None:
+        if not content.practice and episode_query.is_practice is None:
             episode_query = msgspec.structs.replace(episode_query, is_practice=False)
         exportable_ids = {*self.store.episode_ids(episode_query)} - playing
-        ids = [*dict.fromkeys(visible_ids if wanted.episodes is None else wanted.episodes)]
-        ids = [one for one in ids if one in exportable_ids]
+        ids = [*dict.fromkeys(visible_ids if content.episodes is None else content.episodes)]
+        ids = [id for id in ids if id in exportable_ids]
         if not ids:
             raise BadRequestError("No episode matches the filter.")
         return ids
@@ -139,7 +141,7 @@ class ExportRoutes(Routes):
             await in_thread(self.store.update_export, identifier, **changes)
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
-        finally:  # At the end: the server waits for running exports before it stops.
+        finally:  # The last action, because a stopping server waits for running exports.
             for by_identifier in (self._jobs, self._progress, self._watchers):
                 by_identifier.pop(identifier, None)
 
@@ -171,7 +173,7 @@ class ExportRoutes(Routes):
         await in_thread(shutil.rmtree, self.data.export(export.id), ignore_errors=True)
         return {}
 
-    def _file_of(self, identifier: str) -> Path:
+    def _find_file(self, identifier: str) -> Path:
         files = sorted(self.data.export(identifier).glob("*.zip"))
         if len(files) != 1:
             raise MissingError("The file of this download was deleted. Prepare it again.")
@@ -182,7 +184,7 @@ class ExportRoutes(Routes):
         export = await self._own(request, person)
         if export.state is not ExportState.DONE:
             raise ConflictError("This download is not ready yet.", code="not_ready")
-        path = await in_thread(self._file_of, export.id)
+        path = await in_thread(self._find_file, export.id)
         return FileResponse(path, media_type="application/zip", filename=path.name)
 
     async def end_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is there: entering, leaving, people and invites."""
+"""Routes of logins, people and invites."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ class PeopleRoutes(Routes):
             Route("/api/me", self.me),
             Route("/api/enter", self.enter, methods=["POST"]),
             Route("/api/leave", self.leave, methods=["POST"]),
-            self.route("/api/people", self.all, may=May.PEOPLE),
+            self.route("/api/people", self.get_all, may=May.PEOPLE),
             self.route("/api/people/{id}", self.change, "PATCH", May.PEOPLE),
             self.route("/api/invites", self.invite, "POST", May.PEOPLE),
             self.route("/api/invites/{id}", self.revoke, "DELETE", May.PEOPLE),
         ]
 
     async def me(self, request: Request) -> Response:
-        """The person who sends the request, with their permissions."""
-        person = await self.people.of(request)
+        """Returns the person who sends the request, and their permissions."""
+        person = await self.people.authenticate(request)
         return answer(
             {
                 "person": person,
                 "may": [permission for permission in May if person and may(person, permission)],
                 "mode": "create",
-                "single_user": self.people.everybody is not None,
+                "single_user": self.people.single_user is not None,
                 "version": version(),
             }
         )
 
     async def enter(self, request: Request) -> Response:
-        """Lets somebody in who was invited."""
+        """Logs in a person with an invite."""
         if self._tries.take(request.client.host if request.client else ""):
             raise TooManyError("Too many attempts. Wait a minute, then try again.")
         entry = await body(request, LoginRequest)
@@ -80,35 +80,35 @@ class PeopleRoutes(Routes):
             )
         except MissingError as error:
             raise LoginError(str(error), code="invite") from None
-        except BadRequestError:  # The invite has no name either, and can be used again.
+        except BadRequestError:  # The invite has no name; it can be used again.
             raise BadRequestError("Please enter your name.", code="name") from None
         response = answer({"person": person})
         self.people.log_in(response, token)
         return response
 
     async def leave(self, request: Request) -> Response:
-        """Forgets this browser."""
+        """Ends the login of the browser."""
         response = answer({})
         await self.people.log_out(request, response)
         return response
 
-    async def all(self, request: Request, person: Person) -> Any:
-        """All people, and the invites that can still be used."""
+    async def get_all(self, request: Request, person: Person) -> Any:
+        """Returns all people, and the valid invites."""
         people = await in_thread(self.store.people)
         return {"people": people, "invites": await in_thread(self.store.invites)}
 
     async def change(self, request: Request, person: Person) -> Any:
-        """Changes what a person may do."""
+        """Changes the permissions of a person."""
         change = await body(request, _Change)
         person = await in_thread(
             self.store.change_person, request.path_params["id"], change.role, change.is_disabled
         )
         if person.is_disabled or May.PLAY not in ROLES[person.role]:
-            await self.plays.end_of(person=person.id)
+            await self.plays.end_plays(person=person.id)
         return person
 
     async def invite(self, request: Request, person: Person) -> Any:
-        """Makes a link that lets people in."""
+        """Creates an invite; returns its link."""
         content = await body(request, _Invitation)
         if content.study:
             if content.role is not Role.PARTICIPANT:
@@ -126,6 +126,6 @@ class PeopleRoutes(Routes):
         return {"id": identifier, "link": f"{self.address}/enter#{token}"}
 
     async def revoke(self, request: Request, person: Person) -> Any:
-        """Takes a link back."""
+        """Revokes an invite."""
         await in_thread(self.store.revoke_invite, request.path_params["id"])
         return {}

@@ -1,4 +1,4 @@
-"""Playing: where it begins, and the socket on which it happens."""
+"""Routes of plays: start, end, and the WebSocket of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 
 from rlds_creator.model import Assignment, Environment, Person, Study, StudyState
 from rlds_creator.server.api.routes import Routes
-from rlds_creator.server.api.studies import seen_study
+from rlds_creator.server.api.studies import find_visible_study
 from rlds_creator.server.bodies import body
 from rlds_creator.server.errors import BadRequestError, ForbiddenError, MissingError
 from rlds_creator.server.permissions import May, may
@@ -41,23 +41,23 @@ class PlayRoutes(Routes):
         ]
 
     async def begin(self, request: Request, person: Person) -> Any:
-        """Begins to play, or goes on with what the person plays already."""
-        wanted = await body(request, _PlayRequest)
-        study = await seen_study(self.store, person, wanted.study)
+        """Starts a play, or continues the running play of the person."""
+        content = await body(request, _PlayRequest)
+        study = await find_visible_study(self.store, person, content.study)
         if study.state is not StudyState.ENABLED and not may(person, May.MANAGE):
             raise ForbiddenError("This study is not enabled. Ask its owner.", code="not_enabled")
         counts = await in_thread(self.store.counts, [study.id], person.id)
         if study.consent and counts[study.id].agreed is None:
             text = "Read the consent text on the page of the study, and agree to it."
             raise ForbiddenError(text, code="consent")
-        async with self.plays.turn(person):
-            play = self.plays.of(person)
-            if play is None or not _is_requested(play, study, wanted.environment):
-                play = await self._begin(person, study, wanted.environment)
-        return play.described()
+        async with self.plays.lock(person):
+            play = self.plays.current_play(person)
+            if play is None or not _is_requested(play, study, content.environment):
+                play = await self._begin(person, study, content.environment)
+        return play.describe()
 
     async def _begin(self, person: Person, study: Study, requested: str | None) -> Play:
-        self.plays.check_room(person)
+        self.plays.check_capacity(person)
         requested = requested or None
         is_assigned = study.assignment is not Assignment.CHOICE and len(study.environments) > 1
         if requested and is_assigned and not may(person, May.MANAGE):
@@ -83,12 +83,14 @@ class PlayRoutes(Routes):
     ) -> int | None:
         if environment.seed is None:
             return None
-        mine = EpisodeQuery(study=study.id, environment=environment.id, person=person.id, limit=0)
-        _, played = await in_thread(self.store.episodes, mine)
-        return (environment.seed + played) % 2**31
+        own_query = EpisodeQuery(
+            study=study.id, environment=environment.id, person=person.id, limit=0
+        )
+        _, num_played = await in_thread(self.store.episodes, own_query)
+        return (environment.seed + num_played) % 2**31
 
     async def end(self, request: Request, person: Person) -> Any:
-        """Ends a play."""
+        """Ends a play and waits until its episodes are stored."""
         play = self.plays.find(request.path_params["id"], person)
         if play is None:
             raise MissingError("This game does not exist, or has ended.")
@@ -96,14 +98,14 @@ class PlayRoutes(Routes):
         return {}
 
     async def socket(self, websocket: WebSocket) -> None:
-        """Plays."""
-        person = await self.people.required(websocket, May.PLAY)
+        """Serves the WebSocket of a play."""
+        person = await self.people.require_person(websocket, May.PLAY)
         play = self.plays.find(websocket.path_params["id"], person)
         await self.plays.serve(play, websocket)
 
 
 def _is_requested(play: Play, study: Study, environment: str | None) -> bool:
-    """True if a play has the requested environment, which was not edited since."""
+    """True if a play has the requested environment, and the environment has not been edited."""
     return (
         not play.is_ending
         and play.study.id == study.id

@@ -17,7 +17,7 @@ from rlds_creator.server.permissions import May
 from rlds_creator.server.plays import Plays
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import Authentication
-from rlds_creator.server.workers import Interpreters, WorkerMaker
+from rlds_creator.server.workers import Interpreters, WorkerFactory
 from rlds_creator.store import Store
 
 __all__ = ["Routes"]
@@ -25,16 +25,16 @@ __all__ = ["Routes"]
 
 @dataclasses.dataclass(eq=False)
 class Routes:
-    """Routes that belong together, and the parts of the server that they need.
+    """A group of routes, and the services of the server that they use.
 
     Attributes:
-      people: Who sends requests.
+      people: The authentication of requests.
       store: Studies, people, episodes and tags.
       data: The directories of the logs and of the downloads.
       recordings: The steps of episodes.
       plays: The running plays.
-      interpreters: The Pythons of the environments.
-      make_worker: Makes the worker of an environment.
+      interpreters: The Python interpreters of workers.
+      create_worker: Creates the worker of an environment.
       address: The base URL of links.
     """
 
@@ -44,11 +44,11 @@ class Routes:
     recordings: Recordings
     plays: Plays
     interpreters: Interpreters
-    make_worker: WorkerMaker
+    create_worker: WorkerFactory
     address: str
 
     def __post_init__(self) -> None:
-        """Makes what the routes keep between requests."""
+        """Creates the state that the routes keep between requests."""
 
     def route(
         self,
@@ -60,14 +60,14 @@ class Routes:
         """Returns a route for people who are logged in.
 
         Args:
-          path: Its address.
-          do: Takes a request, and who sends it; returns the response, or a value for its JSON.
-          method: The method of its requests.
+          path: The path of the route.
+          do: Handles a request of a person; returns the response, or a value for its JSON body.
+          method: The HTTP method.
           may: The required permission.
         """
 
         async def respond(request: Request) -> Response:
-            value = await do(request, await self.people.required(request, may))
+            value = await do(request, await self.people.require_person(request, may))
             return value if isinstance(value, Response) else answer(value)
 
         return Route(path, respond, methods=[method])

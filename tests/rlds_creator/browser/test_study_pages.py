@@ -110,7 +110,7 @@ def gated(tmp_path):
     """A server whose workers may be slow, and a pipe: an environment takes a byte for each step."""
     os.mkfifo(tmp_path / "gate")
     pipe = os.open(tmp_path / "gate", os.O_RDWR)
-    settings = {"timeouts": WorkerTimeouts(to_answer=600), "limits": Limits(until_idle=600)}
+    settings = {"timeouts": WorkerTimeouts(response=600), "limits": Limits(until_idle=600)}
     with Served(tmp_path / "recordings", **settings) as served:
         yield served, pipe
         os.write(pipe, bytes(1000))

@@ -19,7 +19,7 @@ from rlds_creator.server.plays import Limits
 
 @pytest.fixture(scope="module")
 def limits():
-    return Limits(starts=100, wrong_messages=20, messages_per_second=500)
+    return Limits(starts=100, max_invalid_messages=20, messages_per_second=500)
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ def test_somebody_looks_and_does_nothing(tmp_path) -> None:
     [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
 )
 def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
-    timeouts = WorkerTimeouts(to_answer=2.0, between_pings=0.1)
+    timeouts = WorkerTimeouts(response=2.0, ping_interval=0.1)
     with Served(tmp_path, timeouts=timeouts) as served:
         study = served.study(drawn(trouble=trouble))  # In the third step.
         with served.player(served.play(study)) as player:

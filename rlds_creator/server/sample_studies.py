@@ -1,4 +1,4 @@
-"""Example studies, which a new server offers to play at once."""
+"""Example studies of a new server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rlds_creator.model import Environment, Mode, Study, StudyState, StudyTag
 
-__all__ = ["starters"]
+__all__ = ["sample_studies"]
 
 
 def _study(
@@ -64,8 +64,8 @@ _STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
 )
 
 
-def starters() -> Iterator[Study]:
-    """Returns the studies whose packages are installed; nothing is imported."""
+def sample_studies() -> Iterator[Study]:
+    """Yields the studies whose packages are installed, without importing them."""
     for modules, study in _STARTERS:
         if all(importlib.util.find_spec(module) is not None for module in modules):
             yield study
