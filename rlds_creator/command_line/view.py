@@ -89,9 +89,9 @@ def command(
     from rlds_creator.server import running
     from rlds_creator.server.security import Hosts, is_loopback
     from rlds_creator.server.view_app import view_app
-    from rlds_creator.viewing import Shelf
+    from rlds_creator.viewing import Catalog
 
-    shelf = Shelf(
+    catalog = Catalog(
         paths,
         format=format,
         options=options,
@@ -99,7 +99,7 @@ def command(
         where=where,
         may_label=not read_only,
     )
-    page = shelf.page_of(episode) if episode is not None else "/"
+    page = catalog.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     if by is None:
         by = "" if token else _login_name()
@@ -109,5 +109,5 @@ def command(
             name = allowed_hosts[0] if allowed_hosts else socket.gethostname()
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"
-        app = view_app(shelf, Hosts(host, allowed_hosts), token=token, by=by)
+        app = view_app(catalog, Hosts(host, allowed_hosts), token=token, by=by)
         running.serve(app, listener, link, opens=opens, quiet=quiet)

@@ -17,7 +17,7 @@ from rlds_creator.server.bodies import LoginRequest, answer, body
 from rlds_creator.server.pages import Pages
 from rlds_creator.server.security import Application, Hosts
 from rlds_creator.server.viewing_routes import dataset_routes
-from rlds_creator.viewing import Shelf
+from rlds_creator.viewing import Catalog
 from rlds_ecosystem import version
 
 __all__ = ["view_app"]
@@ -26,12 +26,12 @@ _ME, _ENTER = "/api/me", "/api/enter"
 
 
 def view_app(
-    shelf: Shelf, hosts: Hosts | None = None, *, token: str = "", by: str = ""
+    catalog: Catalog, hosts: Hosts | None = None, *, token: str = "", by: str = ""
 ) -> Application:
     """Returns the application of `rlds view`.
 
     Args:
-      shelf: The datasets.
+      catalog: The datasets.
       hosts: The allowed host names; None for this machine only.
       token: The required token; "" for none.
       by: The default name of the annotator, which the page can change.
@@ -79,7 +79,7 @@ def view_app(
     routes = [
         Route(_ME, me),
         Route(_ENTER, enter, methods=["POST"]),
-        *dataset_routes(shelf),
+        *dataset_routes(catalog),
         *Pages().routes(),
     ]
     return Guarded(routes, hosts or Hosts("localhost"))

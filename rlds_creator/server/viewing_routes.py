@@ -21,7 +21,7 @@ from rlds.sources import SourceError
 from rlds_creator.server import errors
 from rlds_creator.server.bodies import answer, body
 from rlds_creator.server.errors import without_folders
-from rlds_creator.viewing import Shelf, ViewedEpisode
+from rlds_creator.viewing import Catalog, ViewedEpisode
 from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLayer
 from rlds_ecosystem.model.errors import EnvLoggerError
 
@@ -173,11 +173,11 @@ def _call(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
         raise errors.ServiceUnavailableError(without_folders(str(error))) from error
 
 
-def dataset_routes(shelf: Shelf) -> list[Route]:
+def dataset_routes(catalog: Catalog) -> list[Route]:
     """Returns the routes of datasets, and of their episodes."""
 
     async def datasets(request: Request) -> Response:
-        return answer(_without_folders(await in_thread(shelf.datasets), "datasets"))
+        return answer(_without_folders(await in_thread(catalog.datasets), "datasets"))
 
     async def listing(request: Request) -> Response:
         offset, limit = _query_number(request, "offset", 0), _query_number(request, "limit", 0)
@@ -185,30 +185,34 @@ def dataset_routes(shelf: Shelf) -> list[Route]:
         where, sort = _filter_and_order(request)
         columns = request.query_params.getlist("columns")
         arguments = (*_split(request), offset or 0, limit, where, sort, columns)
-        return answer(_without_folders(await in_thread(shelf.listing, *arguments), "episodes"))
+        return answer(_without_folders(await in_thread(catalog.listing, *arguments), "episodes"))
 
     async def columns(request: Request) -> Response:
-        return answer(await in_thread(shelf.columns, *_split(request)))
+        return answer(await in_thread(catalog.columns, *_split(request)))
 
     async def find_episode(request: Request) -> ViewedEpisode:
-        return await in_thread(shelf.view, *_split(request), _path_index(request, "episode"))
+        return await in_thread(catalog.view, *_split(request), _path_index(request, "episode"))
 
     async def find_thumbnail(request: Request) -> tuple[bytes, str] | None:
         index, frames = (
             _path_index(request, "episode"),
             _query_number(request, "frames", 1, _MAX_FRAMES),
         )
-        return await in_thread(shelf.thumbnail, *_split(request), index, frames or 1)
+        return await in_thread(catalog.thumbnail, *_split(request), index, frames or 1)
 
     async def find_labels(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
         if len(by) > _MAX_NAME_LENGTH:
             raise errors.BadRequestError(f"by: expected at most {_MAX_NAME_LENGTH} characters.")
-        return await in_thread(shelf.labels, *_split(request), _path_index(request, "episode"), by)
+        return await in_thread(
+            catalog.labels, *_split(request), _path_index(request, "episode"), by
+        )
 
     async def page_facts(request: Request) -> Mapping[str, Any]:
         index = _path_index(request, "episode")
-        return await in_thread(shelf.beside, *_split(request), index, *_filter_and_order(request))
+        return await in_thread(
+            catalog.page_facts, *_split(request), index, *_filter_and_order(request)
+        )
 
     return [
         Route("/api/datasets", datasets),

@@ -16,7 +16,7 @@ class Cache:
     """A least-recently-used (LRU) cache of limited size. Threads may share it.
 
     Args:
-      max_bytes: The maximum size of all values. Values over half of it are not cached.
+      max_bytes: The maximum size of all values. A value above half of it is not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -25,13 +25,13 @@ class Cache:
         self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Returns the cached value of a key, or makes it."""
+    def get(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Returns the cached value of a key, or computes it."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key][0]
-        value = make()
+        value = compute()
         size = size_of(value)
         with self._lock:
             if key not in self._entries and size <= self.max_bytes // 2:
@@ -43,7 +43,7 @@ class Cache:
 
 
 def size_of(value: Any) -> int:
-    """Returns about how many bytes a value takes."""
+    """Returns the approximate size of a value in memory, in bytes."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.nbytes + 100
     if isinstance(value, bytes | str):

@@ -1,4 +1,4 @@
-"""Columns of the table of episodes, and the cells of its rows, as pages list them."""
+"""The columns of the table of episodes on pages, and the cells of its rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rlds_ecosystem.model.nests import leaves_at
 __all__ = [
     "ORDERS",
     "Column",
-    "cell",
-    "columns_of",
-    "defaults",
-    "labels_in",
-    "labels_key",
-    "order",
-    "ranges",
-    "ranks",
+    "default_columns",
+    "describe_columns",
+    "labels_sort_key",
+    "rank_columns",
+    "read_cell",
+    "row_labels",
+    "sort_episodes",
+    "table_columns",
 ]
 
-# Columns that say nothing of the data, or that pages show elsewhere.
+# Columns of internal use, or that pages show elsewhere.
 _HIDDEN_COLUMNS = ("split", "index", "digest", "error")
 _DEFAULT_COLUMNS = ("steps", "duration", "return", "instruction")
 # Names that need no quotes in SQL: no reserved word has an underscore; any word may follow a dot.
@@ -41,11 +41,11 @@ _MAX_CHOICES = 8
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column of the table of episodes.
 
     Attributes:
       kind: The kind of its values: "number", "flag" or "text".
-      path: The names that lead to a cell in a row.
+      path: The keys of a cell in a row, from the outside in.
     """
 
     kind: str
@@ -53,10 +53,10 @@ class Column(NamedTuple):
 
 
 ORDERS = {"index": Column("number", ("index",)), "labels": Column("text", (LABEL,))}
-"""Columns of pages that conditions cannot name, but that episodes are sorted by."""
+"""Columns to sort by that conditions cannot name."""
 
 
-def columns_of(labels: Labels, split: str) -> dict[str, Column]:
+def table_columns(labels: Labels, split: str) -> dict[str, Column]:
     """Returns the columns of the table of labelled episodes, by their names in conditions."""
     source = labels.episodes.source
     maker = row_maker(source, split)
@@ -64,16 +64,16 @@ def columns_of(labels: Labels, split: str) -> dict[str, Column]:
     flags = {maker.columns.get(f"{rlds.STEPS}/{p}") for p, field in leaves if _is_flag(field)}
     columns = {}
     for field in maker.schema:
-        name = field.name if field.name in maker.fixed else _quoted(field.name)
+        name = field.name if field.name in maker.fixed else _quote(field.name)
         if hasattr(field.type, "fields"):  # Statistics.
-            for part in (field.type[index].name for index in range(field.type.num_fields)):
-                kind = "flag" if field.name in flags and part != "mean" else "number"
-                columns[f"{name}.{part}"] = Column(kind, (field.name, part))
+            for statistic in (field.type[index].name for index in range(field.type.num_fields)):
+                kind = "flag" if field.name in flags and statistic != "mean" else "number"
+                columns[f"{name}.{statistic}"] = Column(kind, (field.name, statistic))
         elif field.name not in (*_HIDDEN_COLUMNS, *map(known_field, maker.schema.names)):
             columns[name] = Column(_kind_of(str(field.type)), (field.name,))
     for layer, kind in labels.layers().items():
         kind = kind if kind in ("number", "flag") else "text"
-        columns[f"{LABEL}.{_quoted(layer, _NAME_PART)}"] = Column(kind, (LABEL, layer))
+        columns[f"{LABEL}.{_quote(layer, _NAME_PART)}"] = Column(kind, (LABEL, layer))
         columns[f'{LABEL}."{layer}.n"'] = Column("number", (LABEL, f"{layer}.n"))
     if (audit := audit_of(source, split)) is not None:
         for field in audit.schema.field(AUDIT).type:
@@ -91,12 +91,12 @@ def _kind_of(arrow_type: str) -> str:
     return "flag" if arrow_type == "bool" else "number" if is_number else "text"
 
 
-def _quoted(name: str, plain: re.Pattern[str] = _PLAIN_NAME) -> str:
+def _quote(name: str, plain: re.Pattern[str] = _PLAIN_NAME) -> str:
     return name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
-def defaults(columns: Mapping[str, Column]) -> list[str]:
-    """Returns the names of the columns that a page shows at first."""
+def default_columns(columns: Mapping[str, Column]) -> list[str]:
+    """Returns the names of the columns that a page shows by default."""
     success = [
         name
         for name, (kind, path) in columns.items()
@@ -105,24 +105,24 @@ def defaults(columns: Mapping[str, Column]) -> list[str]:
     return [*_DEFAULT_COLUMNS[:3], *success[:1], *_DEFAULT_COLUMNS[3:]]
 
 
-def ranks(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Returns the rank columns of those columns that are audit scores, by name."""
+def rank_columns(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Returns the rank columns of the audit scores among columns, by the names of the scores."""
     ranked = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
     return {
         name: rank for name, rank in ranked.items() if rank is not None and rank.path[0] == AUDIT
     }
 
 
-def cell(row: Mapping[str, Any], column: Column) -> Any:
-    """Returns a value of a row; None if it has none."""
+def read_cell(row: Mapping[str, Any], column: Column) -> Any:
+    """Returns the value of a column in a row; None if it is missing."""
     value: Any = row
     for name in column.path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return bool(value) if column.kind == "flag" and value is not None else value
 
 
-def labels_in(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the labels of a row: {"layer", "value", "disagree"}; the value of steps is None."""
+def row_labels(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the labels of a row: {"layer", "value", "disagree"}; None for values of steps."""
     label = row.get(LABEL) or {}
     layers = [name.removesuffix(".n") for name, n in label.items() if name.endswith(".n") and n]
     return [
@@ -131,10 +131,10 @@ def labels_in(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def labels_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
-    """Returns the sort key of the labels of a row; None if it has none.
+def labels_sort_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
+    """Returns the sort key of the labels of a row; None if it has no labels.
 
-    Labels come by layer; in a layer, those of steps first, disagreements last.
+    It sorts by layer; in a layer, labels of steps come first, disagreements last.
     """
     return [
         (
@@ -144,34 +144,38 @@ def labels_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
             label["value"] if isinstance(label["value"], int | float) else -math.inf,
             str(label["value"]),
         )
-        for label in labels_in(row)
+        for label in row_labels(row)
     ] or None
 
 
-def order(numbers: Sequence[int], cells: Sequence[Any], *, falls: bool) -> list[int]:
-    """Sorts episode numbers by their cells; numbers without a value come last.
+def sort_episodes(
+    indices: Sequence[int], cells: Sequence[Any], *, is_descending: bool
+) -> list[int]:
+    """Sorts episode indices by cells; episodes without a value come last.
 
-    >>> order([4, 5, 6], [2.0, None, 7.0], falls=True)
+    >>> sort_episodes([4, 5, 6], [2.0, None, 7.0], is_descending=True)
     [6, 4, 5]
     """
-    with_value = [index for index, value in enumerate(cells) if value is not None]
-    with_value.sort(key=lambda index: cells[index], reverse=falls)
-    without_value = [index for index, value in enumerate(cells) if value is None]
-    return [int(numbers[index]) for index in (*with_value, *without_value)]
+    with_value = [row for row, value in enumerate(cells) if value is not None]
+    with_value.sort(key=lambda row: cells[row], reverse=is_descending)
+    without_value = [row for row, value in enumerate(cells) if value is None]
+    return [int(indices[row]) for row in (*with_value, *without_value)]
 
 
-def ranges(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+def describe_columns(
+    columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]
+) -> Iterator[Any]:
     """Yields columns with example values: {"name", "title", "kind", "examples"}.
 
     The examples are the smallest and largest number, or the most frequent texts.
     """
     rows = [*rows]
     for name, column in columns.items():
-        values = [value for row in rows if (value := cell(row, column)) is not None]
+        values = [value for row in rows if (value := read_cell(row, column)) is not None]
         if column.kind == "number":
             examples = [min(values), max(values)] if values else []
         else:
             examples = [value for value, _ in Counter(values).most_common(_MAX_CHOICES)]
         title = " ".join(column.path) if column.path[0] != LABEL else f"label {column.path[1]}"
-        shown = [as_json(example) for example in dict.fromkeys(examples)]
-        yield {"name": name, "title": title, "kind": column.kind, "examples": shown}
+        examples = [as_json(example) for example in dict.fromkeys(examples)]
+        yield {"name": name, "title": title, "kind": column.kind, "examples": examples}

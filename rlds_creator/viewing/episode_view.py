@@ -1,4 +1,4 @@
-"""An episode as pages of `rlds view` show it, as JSON: outline, steps, pictures, curves."""
+"""The data of an episode for its page: outline, steps, pictures, curves and video."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rlds_creator.recorded import FPS, IMAGE, INPUTS, KEYS, TIME
 from rlds_creator.viewing import pictures
 from rlds_creator.viewing.pictures import Scale
 from rlds_creator.viewing.steps import EpisodeSteps, num_curves
-from rlds_creator.viewing.values import as_json, number_or_none
+from rlds_creator.viewing.values import as_json, finite_or_none
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = ["ViewedEpisode"]
 
-# The maximum number of points of all curves of a vector together.
+# The maximum total number of points of the curves of a vector.
 _MAX_TOTAL_POINTS = 500_000
 # The number of pictures from which the range of values is estimated.
 _SCALE_SAMPLES = 5
-# The seconds for which an outline waits for rewards; long logs take longer.
+# The time for which an outline waits for rewards; long logs take longer.
 _REWARDS_TIMEOUT_S = 0.3
 # The fields of the inputs of a step in recordings of `rlds create`.
 _INPUTS = (KEYS, INPUTS)
-# The longer side of a thumbnail, and that of a picture in a video.
+# The longer side of a thumbnail, and of a picture in a video.
 _THUMBNAIL_SIDE, _FRAME_SIDE = 160, 1024
 # The height of pictures side by side.
 _STRIP_HEIGHT = 72
@@ -51,14 +51,14 @@ _DEFAULT_RATE = 15.0
 
 @dataclasses.dataclass(eq=False)
 class ViewedEpisode:
-    """An episode.
+    """The view of an episode.
 
     Attributes:
-      steps: Its steps.
-      title: Its title.
-      about: The metadata of the dataset that it is of, where its rate may be found.
-      base: The address of its data, if there may be other data at that of its outline later.
-      cache_seconds: The time that browsers may cache its pictures.
+      steps: The steps.
+      title: The title of the page.
+      about: The metadata of the dataset, which may have the frame rate.
+      base: The URL of its data, if it differs from that of the outline: it changes with the data.
+      cache_seconds: The time for which browsers may cache its pictures.
     """
 
     steps: EpisodeSteps
@@ -111,21 +111,20 @@ class ViewedEpisode:
     def outline(self, seconds: float = _REWARDS_TIMEOUT_S) -> dict[str, Any]:
         """Returns the metadata and the fields of the episode.
 
-        "base" is the address of its data; None for that of the outline. "fields" has the path,
-        kind, dtype, shape and names of each field. The kind is "picture", "number", "vector",
-        "array", "text" or "flag". "rewards" has one for each step, None where there is none, and
-        "times" the seconds since the first step, if they were recorded. "fps" is how many steps
-        there are in a second, if that is known. "shown" is the path of the picture that a player
-        saw, if there is one. "instruction" is the text of the task, and "instruction_path" the
-        field of the steps that it is from, if it is from one.
+        "base" is the URL of its data; None for that of the outline. "fields" has the path, kind,
+        dtype, shape and names of each field. The kind is "picture", "number", "vector", "array",
+        "text" or "flag". "rewards" has the reward of each step or None, and "times" the recorded
+        seconds since the first step. "fps" is the number of steps per second, or None. "shown" is
+        the path of the picture that the player saw, or None. "instruction" is the text of the task,
+        and "instruction_path" the field of the steps that has it, or None.
 
-        The rewards of a long log are not read at once. Then "is_complete" is false, and there are
-        those of steps that are evenly spread, the more the later you ask.
+        The rewards of a long log are read in several calls. Until then, "is_complete" is false, and
+        only some evenly spaced steps have rewards.
 
         Args:
           seconds: The time limit for rewards.
         """
-        fields = [self._described(path) for path in self._paths()]
+        fields = [self._field_facts(path) for path in self._paths()]
         rewards, is_complete = self._rewards(seconds)
         return {
             "title": self.title,
@@ -143,12 +142,12 @@ class ViewedEpisode:
 
     def _instruction(self) -> dict[str, str | None]:
         texts = dict(leaves_at(self.steps.metadata, None))
-        texts_at: list[tuple[str | None, Any]]
-        texts_at = [(None, texts[path]) for path in texts if is_instruction(path)]
+        candidates: list[tuple[str | None, Any]]
+        candidates = [(None, texts[path]) for path in texts if is_instruction(path)]
         for field in self._paths():
             if is_instruction(field) and self.num_steps and self._kind_of(field) == "text":
-                texts_at.append((field, self.steps.step(0, [field]).get(field)))
-        for path, value in texts_at:
+                candidates.append((field, self.steps.step(0, [field]).get(field)))
+        for path, value in candidates:
             text = as_json(value)
             if isinstance(text, str) and text.strip():
                 return {"instruction": text, "instruction_path": path}
@@ -161,45 +160,43 @@ class ViewedEpisode:
         return {IMAGE, KEYS} <= set(self.steps.fields)
 
     def _paths(self) -> list[str]:
-        """The paths of all fields: those that all episodes have come first, flags come last."""
-        return sorted(self.steps.fields, key=_order_of)
+        """Returns the paths of all fields: observation, action and reward first, flags last."""
+        return sorted(self.steps.fields, key=_field_order)
 
-    def _described(self, path: str) -> dict[str, Any]:
+    def _field_facts(self, path: str) -> dict[str, Any]:
         field, kind = self.steps.fields[path], self._kind_of(path)
-        described: dict[str, Any] = {"path": path, "kind": kind}
-        described |= {"dtype": "", "shape": [], "names": []}
+        facts: dict[str, Any] = {"path": path, "kind": kind, "dtype": "", "shape": [], "names": []}
         if isinstance(field, Field):
-            described["dtype"] = "string" if field.is_text else str(field.column_dtype)
-            described |= {"shape": list(field.shape), "names": list(field.names or ())}
-            described |= {"unit": field.unit or "", "doc": field.doc}
+            facts["dtype"] = "string" if field.is_text else str(field.column_dtype)
+            facts |= {"shape": list(field.shape), "names": list(field.names or ())}
+            facts |= {"unit": field.unit or "", "doc": field.doc}
         if kind == "picture" and (scale := self._scale_of(path)) is not None:
-            # Numbers from 0 to 1, or to 255, are shown as they are.
-            described["scaled"] = [scale.low, scale.high]
-        return described
+            facts["scaled"] = [scale.low, scale.high]
+        return facts
 
     def _rewards(self, seconds: float) -> tuple[list[float | None], bool]:
         if not self._has_number(rlds.REWARD):
             return [None] * self.num_steps, True
-        rewards, is_complete = self.steps.numbers(rlds.REWARD, seconds)
+        rewards, is_complete = self.steps.scalars(rlds.REWARD, seconds)
         if not self.steps.has_last_action:
             rewards[-1:] = np.nan
-        return [number_or_none(reward) for reward in rewards.tolist()], is_complete
+        return [finite_or_none(reward) for reward in rewards.tolist()], is_complete
 
     def _times(self) -> list[float] | None:
-        stamp = self.steps.fields.get(_TIMESTAMP)
-        is_stamped = isinstance(stamp, Field) and stamp.unit == "ns"
-        path, second = (_TIMESTAMP, 1e9) if is_stamped and not self._has_number(TIME) else (TIME, 1)
+        stamp, path, second = self.steps.fields.get(_TIMESTAMP), TIME, 1.0
+        if isinstance(stamp, Field) and stamp.unit == "ns" and not self._has_number(TIME):
+            path, second = _TIMESTAMP, 1e9
         if not self._has_number(path):
             return None
-        times = self.steps.numbers(path, 0)[0] / second
+        times = self.steps.scalars(path, 0)[0] / second
         timed_steps = np.flatnonzero(np.isfinite(times))
         if not len(timed_steps) or timed_steps[0] != 0:
             return None
-        every = np.interp(np.arange(len(times)), timed_steps, times[timed_steps] - times[0])
-        return [round(seconds, 4) for seconds in every.tolist()]
+        times = np.interp(np.arange(len(times)), timed_steps, times[timed_steps] - times[0])
+        return [round(seconds, 4) for seconds in times.tolist()]
 
     def _fps(self) -> float | None:
-        if self._has_number(FPS):  # 0 where the player set the pace.
+        if self._has_number(FPS):  # 0 if the steps were not in real time.
             rates = map(float, self.steps.samples(FPS, _SCALE_SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
         return rate_in(self.steps.metadata) or rate_in(self.about)
@@ -211,23 +208,23 @@ class ViewedEpisode:
     def step(self, step: int) -> dict[str, Any]:
         """Returns the values of a step by their paths: {"step", "values"}.
 
-        Arrays that are large, and pictures, are summaries. Texts that are JSON come parsed.
+        Large arrays and pictures become summaries. JSON texts are parsed.
 
         Raises:
-          IndexError: There is no such step.
+          IndexError: The step does not exist.
         """
         self._check(step)
         values = self.steps.step(step, self.steps.fields)
         values = {path: values[path] for path in self._paths() if path in values}
         if self._is_recording():
-            # Inputs are shown next to the action that they led to.
+            # Inputs are recorded with the next step, but shown with their action.
             values |= dict.fromkeys(_INPUTS)
             if step + 1 < self.num_steps:
                 values |= self.steps.step(step + 1, _INPUTS)
-        shown = {path: self._shown(path, value) for path, value in values.items()}
-        return {"step": step, "values": shown}
+        facts = {path: self._value_facts(path, value) for path, value in values.items()}
+        return {"step": step, "values": facts}
 
-    def _shown(self, path: str, value: Any) -> Any:
+    def _value_facts(self, path: str, value: Any) -> Any:
         if path in self.steps.fields and self._kind_of(path) == "picture":
             if isinstance(value, bytes):
                 return {"bytes": len(value), "type": pictures.media_type_of(value) or ""}
@@ -242,12 +239,12 @@ class ViewedEpisode:
 
         Args:
           step: The step.
-          path: A field of pictures.
-          side: The longer side has no more pixels than that.
+          path: The path of a picture field.
+          side: The maximum number of pixels of the longer side.
 
         Raises:
-          IndexError: There is no such step.
-          KeyError: There is no such field, or it has no pictures.
+          IndexError: The step does not exist.
+          KeyError: The field does not exist, or has no pictures.
           ValueError: The picture is damaged.
         """
         value = self._picture(step, path)
@@ -263,10 +260,10 @@ class ViewedEpisode:
         return value
 
     def thumbnail(self, frames: int = 1) -> tuple[bytes, str] | None:
-        """Returns a small picture of the middle of the episode, and its media type, if it has any.
+        """Returns a small picture of the episode and its media type; None without pictures.
 
         Args:
-          frames: The number of pictures, evenly chosen, that stand side by side in it.
+          frames: The number of evenly spaced steps side by side; 1 for the middle step.
 
         Raises:
           ValueError: The picture is damaged.
@@ -274,7 +271,7 @@ class ViewedEpisode:
         cameras = [path for path in self._paths() if self._kind_of(path) == "picture"]
         if not self.num_steps or not cameras:
             return None
-        # Colors say more than depths.
+        # Color pictures are preferred to depth maps.
         path = IMAGE if self._shows_image() else min(cameras, key=self._is_scaled)
         if frames == 1:
             return self.picture(self.num_steps // 2, path, _THUMBNAIL_SIDE)
@@ -282,24 +279,24 @@ class ViewedEpisode:
         images = [self._image(step, path, _THUMBNAIL_SIDE) for step in steps]
         width, height = images[0].size
         size = min(max(1, round(_STRIP_HEIGHT * width / height)), 2 * _STRIP_HEIGHT), _STRIP_HEIGHT
-        film = np.concatenate([_fitted(image, size) for image in images], axis=1)
+        film = np.concatenate([_resize(image, size) for image in images], axis=1)
         return pictures.picture_file(film, "yxc")
 
     def video(self, paths: Sequence[str], target: str, rate: float | None = None) -> None:
         """Writes the pictures of all steps as a video.
 
         Args:
-          paths: Fields of pictures, which are side by side.
-          target: The file.
-          rate: The number of steps in a second; by default that of the data, or 15.
+          paths: The paths of picture fields, side by side in the video.
+          target: The path of the file.
+          rate: The number of steps per second; by default that of the data, or 15.
 
         Raises:
           ImportError: PyAV is not installed.
-          KeyError: There is no such field, or it has no pictures.
+          KeyError: The field does not exist, or has no pictures.
           ValueError: A picture is damaged, or the episode is too long.
         """
         if not paths:
-            raise KeyError("There are no pictures to make a video of.")
+            raise KeyError("There are no pictures for a video.")
         if self.num_steps > _MAX_FRAMES:
             problem = f"{self.num_steps} steps are too many for a video: at most {_MAX_FRAMES}"
             raise ValueError(f"{problem}; see `rlds.video` for longer ones")
@@ -309,8 +306,8 @@ class ViewedEpisode:
             for step in range(self.num_steps):
                 images = [self._image(step, path) for path in paths]
                 sizes = sizes or _sizes_side_by_side([image.size for image in images])
-                fitted = [_fitted(image, size) for image, size in zip(images, sizes)]
-                writer.add(np.concatenate(fitted, axis=1))
+                resized = [_resize(image, size) for image, size in zip(images, sizes)]
+                writer.add(np.concatenate(resized, axis=1))
 
     def _mean_rate(self) -> float | None:
         times = self._times()
@@ -327,7 +324,7 @@ class ViewedEpisode:
         return not is_file and field.column_dtype not in (np.uint8, np.bool_)
 
     def _scale_of(self, path: str) -> Scale | None:
-        """Returns the brightness scale of a field, the same in all steps; None for bytes."""
+        """Returns the brightness scale of a field, the same in all steps; None if not needed."""
         if not self._is_scaled(path):
             return None
         if path not in self._scales:
@@ -336,26 +333,26 @@ class ViewedEpisode:
         return self._scales[path]
 
     def series(self, path: str) -> dict[str, Any]:
-        """Returns the values of a field of numbers over the steps: {"names", "series", "steps"}.
+        """Returns the curves of a numeric field: {"names", "series", "steps"}.
 
-        There are at most 5,000 points in a curve, evenly chosen; "steps" has their steps. Elements
-        of a vector have a curve each.
+        "series" has a curve for each element of a vector, of at most 5,000 evenly spaced points;
+        "steps" has their steps.
 
         Raises:
-          KeyError: There is no such field, or it has no numbers.
+          KeyError: The field does not exist, or is not numeric.
         """
         kind = self._kind_of(path)
         if kind not in ("number", "vector", "flag"):
             raise KeyError(f"The field {path!r} has no numbers.")
         field = self.steps.fields[path]
         size = num_curves(field)
-        steps = evenly(self.num_steps, self.steps.most_points)
+        steps = evenly(self.num_steps, self.steps.max_points)
         max_points = _MAX_TOTAL_POINTS // size
         steps = [steps[row] for row in evenly(len(steps), max_points)]
         matrix = self.steps.curves(path, steps) if steps else np.zeros((0, size))
         names = list(field.names or ([path] if kind != "vector" else ()))
-        names = names if len(names) == size else [str(number) for number in range(size)]
-        curves = [[number_or_none(value) for value in curve] for curve in matrix.T.tolist()]
+        names = names if len(names) == size else [str(index) for index in range(size)]
+        curves = [[finite_or_none(value) for value in curve] for curve in matrix.T.tolist()]
         return {"names": names, "series": curves, "steps": steps}
 
     def _check(self, step: int) -> None:
@@ -363,7 +360,7 @@ class ViewedEpisode:
             raise IndexError(f"There are {self.num_steps} steps, from 0 on, and no step {step}.")
 
 
-def _order_of(path: str) -> int:
+def _field_order(path: str) -> int:
     first = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
     root = path.partition("/")[0]
     return first.index(root) if root in first else len(first) + (root in rlds.STEP_FLAGS)
@@ -380,7 +377,7 @@ def _sizes_side_by_side(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int
     return [(max(1, round(width * height / own)), height) for width, own in sizes]
 
 
-def _fitted(image: Any, size: tuple[int, int]) -> np.ndarray:
+def _resize(image: Any, size: tuple[int, int]) -> np.ndarray:
     from PIL import Image
 
     kind = Image.Resampling.NEAREST if image.height < _MIN_HEIGHT else Image.Resampling.BILINEAR

@@ -1,4 +1,4 @@
-"""Labels of an episode as pages show and change them, wherever they are kept."""
+"""The labels of an episode on its page, independent of their storage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Key = Annotated[str, msgspec.Meta(max_length=32)]
 
 
 class ShownLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A layer of labels, as pages show it; see `rlds.labels.Layer`."""
+    """A layer of labels on a page, see `rlds.labels.Layer`."""
 
     name: Name
     type: _Type
@@ -66,8 +66,8 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
       author: The annotator.
       created: The time, in seconds since 1970.
       is_mine: Whether the user is the annotator.
-      may_remove: Whether the user may retract it.
-      decides: Whether it is the deciding label of several annotators; None without a decision.
+      may_remove: Whether the user may retract the label.
+      decides: Whether it is the valid one of several choices; None for other types.
     """
 
     id: str
@@ -82,17 +82,17 @@ prepare(ShownLayer, LabelValue, ShownLabel)
 
 
 def to_shown_label(row: Label | LabelRow, **more: Any) -> ShownLabel:
-    """Returns a row of labels as pages show it.
+    """Converts a row of labels for pages.
 
     Args:
       row: The row.
-      **more: Further attributes of a `ShownLabel`.
+      **more: Additional attributes of the `ShownLabel`.
     """
     return ShownLabel(
         id=row.id,
         layer=row.layer,
-        type=row.type,  # type: ignore[arg-type]  # It was checked.
-        value=row.value,  # type: ignore[arg-type]  # No retraction.
+        type=row.type,  # type: ignore[arg-type]  # Its type was checked before.
+        value=row.value,  # type: ignore[arg-type]  # The row is not a retraction.
         first=row.begin,
         last=None if row.end is None else row.end - 1,
         **more,
@@ -100,12 +100,12 @@ def to_shown_label(row: Label | LabelRow, **more: Any) -> ShownLabel:
 
 
 class EpisodeLabels(abc.ABC):
-    """The labels of an episode, as a user sees them.
+    """The labels of an episode for a user.
 
     Attributes:
-      adds: Further labels: in another "layer", which is declared first; by another "tag".
-      may_label: Whether who looks at it may label it.
-      why_not: Why nobody may.
+      adds: The way to add new kinds of labels: declare a "layer", or add a "tag".
+      may_label: Whether the user may label the episode.
+      why_not: The reason if nobody may.
     """
 
     adds: ClassVar[Literal["layer", "tag"]]
@@ -113,7 +113,7 @@ class EpisodeLabels(abc.ABC):
     why_not: str = ""
 
     def error_responses(self) -> AbstractContextManager[None]:
-        """Returns a context for calls of the other methods; it may translate their errors."""
+        """Returns a context for calls of methods, which converts their errors."""
         return contextlib.nullcontext()
 
     @abc.abstractmethod
@@ -146,9 +146,9 @@ class DatasetLabels(EpisodeLabels):
 
     Args:
       labels: The labels of all episodes.
-      episode: The number of the episode.
+      episode: The index of the episode.
       by: The name of the annotator.
-      may_label: Whether anybody may.
+      may_label: Whether labeling is enabled.
     """
 
     adds = "layer"
@@ -171,7 +171,7 @@ class DatasetLabels(EpisodeLabels):
     def _to_shown_label(self, row: Label) -> ShownLabel:
         try:
             created = datetime.datetime.fromisoformat(row.at).timestamp()
-        except ValueError:  # Of a program that writes times in another way.
+        except ValueError:  # Other programs may write other formats.
             created = 0.0
         is_mine = row.annotator == self._by
         return to_shown_label(
@@ -180,27 +180,27 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def add(self, label: LabelValue) -> ShownLabel:
-        where = self._episode, label.value, label.first, label.end
+        values = self._episode, label.value, label.first, label.end
         tool = "rlds view"
-        row = self._labels.add(label.layer, *where, by=self._by, type=label.type, tool=tool)
+        row = self._labels.add(label.layer, *values, by=self._by, type=label.type, tool=tool)
         return self._to_shown_label(row)
 
     @override
     def retract(self, label: str) -> None:
-        row = self._mine(label, self._labels.of(self._episode))
+        row = self._find_own(label, self._labels.of(self._episode))
         steps = row.begin, row.end
         self._labels.retract(row.layer, self._episode, *steps, by=self._by, tool="rlds view")
 
     @override
     def restore(self, label: str) -> ShownLabel:
-        row = self._mine(label, self._labels.history(self._episode))
+        row = self._find_own(label, self._labels.history(self._episode))
         return self.add(self._to_shown_label(row))
 
-    def _mine(self, label: str, rows: list[Label]) -> Label:
-        mine = [r for r in rows if (r.id, r.annotator) == (label, self._by) and not r.retracts]
-        if not mine:
-            raise LookupError("You have no such label.")
-        return mine[0]
+    def _find_own(self, label: str, rows: list[Label]) -> Label:
+        for row in rows:
+            if (row.id, row.annotator) == (label, self._by) and not row.retracts:
+                return row
+        raise LookupError("You have no such label.")
 
     @override
     def declare(self, layer: ShownLayer) -> None:

@@ -1,4 +1,4 @@
-"""The steps of a log of EnvLogger, which may still be recorded: a step is read from its records."""
+"""The steps of an episode in an EnvLogger log, also during its recording; read by records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlds_ecosystem.model.fields import Field, Opaque
 __all__ = ["LogSteps"]
 
 
-# The keys of a leaf in a record, as `_leaves_of` yields them.
+# The keys of a leaf in a record, see `_record_leaves`.
 _Keys: TypeAlias = tuple[Any, ...]
 _LeafKeys: TypeAlias = dict[str, _Keys]
 # The number of records that are searched for fields.
@@ -35,15 +35,15 @@ _MAX_SEARCHED_RECORDS = 20
 
 
 class LogSteps(EpisodeSteps):
-    """The steps of an episode of a log of EnvLogger.
+    """The steps of an episode of an EnvLogger log.
 
-    Which fields there are is found in its first steps and its last one.
+    The fields are inferred from the first steps and the last step.
 
     Args:
-      reader: The log.
-      index: The number of the episode.
-      cache: Keeps steps.
-      name: Names the log in the cache.
+      reader: The reader of the log.
+      index: The index of the episode.
+      cache: The cache of records.
+      name: The name of the log in the cache.
     """
 
     is_slow = True
@@ -54,61 +54,61 @@ class LogSteps(EpisodeSteps):
         self._records = reader.episodes[index]
         self.num_steps = len(self._records)
         metadata = reader.episode_metadata()[index]
-        named = {} if metadata is None else {"metadata": metadata}
-        self.metadata = metadata if isinstance(metadata, Mapping) else named
+        wrapped = {} if metadata is None else {"metadata": metadata}
+        self.metadata = metadata if isinstance(metadata, Mapping) else wrapped
         self._leaf_keys: _LeafKeys = {}
         self.fields = self._find_fields()
         self._lock = threading.Lock()
-        self._points = evenly(self.num_steps, self.most_points)
+        self._points = evenly(self.num_steps, self.max_points)
         sizes = {path: num_curves(self.fields[path]) for path in self._leaf_keys}
         self._curves = {p: np.full((len(self._points), n), np.nan) for p, n in sizes.items() if n}
-        numbers = [path for path in (rlds.REWARD, TIME) if sizes.get(path) == 1]
-        self._numbers = {path: np.full(self.num_steps, np.nan) for path in numbers}
-        self._scan, self._num_scanned = self._scanned(), 0
+        scalars = [path for path in (rlds.REWARD, TIME) if sizes.get(path) == 1]
+        self._scalars = {path: np.full(self.num_steps, np.nan) for path in scalars}
+        self._scan, self._num_scanned = self._scan_steps(), 0
 
     def _find_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        for record in self._examples():
-            for keys, value in _leaves_of(record):
-                path = _path_of(keys)
+        for record in self._example_records():
+            for keys, value in _record_leaves(record):
+                path = _field_path(keys)
                 if value is not None and path not in fields:
-                    fields[path], self._leaf_keys[path] = _field_like(value), keys
-        # They are stored in no order.
+                    fields[path], self._leaf_keys[path] = _infer_field(value), keys
+        # Sorted, because records store fields in any order.
         return dict(sorted(fields.items())) | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
 
-    def _examples(self) -> list[StepData]:
-        """The first two records and the last one; other records in place of damaged ones."""
+    def _example_records(self) -> list[StepData]:
+        """Returns the first two records and the last one; if they are damaged, another record."""
         examples: list[StepData] = []
         damage: EnvLoggerError | None = None
-        first = dict.fromkeys((0, 1, self.num_steps - 1))
-        for number in [*first, *evenly(self.num_steps, _MAX_SEARCHED_RECORDS)]:
-            if number >= self.num_steps or (examples and number not in first):
+        preferred = dict.fromkeys((0, 1, self.num_steps - 1))
+        for step in [*preferred, *evenly(self.num_steps, _MAX_SEARCHED_RECORDS)]:
+            if step >= self.num_steps or (examples and step not in preferred):
                 continue
             try:
-                examples.append(self._record(number))
+                examples.append(self._record(step))
             except EnvLoggerError as error:
                 damage = damage or error
         if damage is not None and not examples:
             raise damage
         return examples
 
-    def _record(self, number: int) -> StepData:
-        record: StepData = self._cache.get((*self._key, number), lambda: self._records[number])
+    def _record(self, step: int) -> StepData:
+        record: StepData = self._cache.get((*self._key, step), lambda: self._records[step])
         return record
 
     @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = list(paths)
         values = {path: self._flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
-        for ahead, leaf_keys in self._grouped(paths):
+        for ahead, leaf_keys in self._group_by_record(paths):
             if step + ahead < self.num_steps:
-                leaves = dict(_leaves_of(self._record(step + ahead)))
+                leaves = dict(_record_leaves(self._record(step + ahead)))
                 values |= {path: leaves[keys] for path, keys in leaf_keys.items() if keys in leaves}
         return values
 
-    def _grouped(self, paths: Iterable[str]) -> list[tuple[int, _LeafKeys]]:
+    def _group_by_record(self, paths: Iterable[str]) -> list[tuple[int, _LeafKeys]]:
         """Groups fields by the record that stores them: 0 for the step, 1 for the next step."""
-        groups: dict[int, _LeafKeys] = {}  # Some come with the next step: see `to_rlds_episode`.
+        groups: dict[int, _LeafKeys] = {}  # Actions are in the next record, see `to_rlds_episode`.
         for path in paths:
             if path in self._leaf_keys:
                 keys = self._leaf_keys[path]
@@ -123,45 +123,48 @@ class LogSteps(EpisodeSteps):
         return is_last and timestep.last() and _is_zero(timestep.discount)
 
     @override
-    def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
-        numbers = self._numbers[path]
+    def scalars(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
+        scalars = self._scalars[path]
         with self._lock:
-            self._go_on(time.monotonic() + seconds, self.num_steps)
-            return numbers.copy(), self._num_scanned == self.num_steps
+            self._read_until(time.monotonic() + seconds, self.num_steps)
+            return scalars.copy(), self._num_scanned == self.num_steps
 
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
         if path in rlds.STEP_FLAGS:
             return np.array([[self._flag(path, step)] for step in steps], np.float64)
         with self._lock:
-            self._go_on(math.inf, len(self._points))
+            self._read_until(math.inf, len(self._points))
             return self._curves[path][np.searchsorted(self._points, steps)]
 
-    def _go_on(self, deadline: float, number: int) -> None:
-        """Reads on, until a number of steps has been read in all, or time is over."""
-        while self._num_scanned < number:
+    def _read_until(self, deadline: float, count: int) -> None:
+        """Continues the scan until a total number of steps is read, or the deadline."""
+        while self._num_scanned < count:
             next(self._scan, None)
             self._num_scanned += 1
             if time.monotonic() > deadline:
                 return
 
-    def _scanned(self) -> Iterator[None]:
-        """Reads a step for each `next`: first evenly spaced steps, then the other ones."""
+    def _scan_steps(self) -> Iterator[None]:
+        """Reads a step for each `next`: first evenly spaced steps, then the remaining steps."""
         rows = {step: row for row, step in enumerate(self._points)}
         other_steps = (step for step in range(self.num_steps) if step not in rows)
-        of_points, of_others = self._grouped(self._curves), self._grouped(self._numbers)
+        curves = self._group_by_record(self._curves)
+        scalars = self._group_by_record(self._scalars)
         for step in itertools.chain(_coarse_first(self._points), other_steps):
             row = rows.get(step)
-            for path, value in self._picked(step, of_others if row is None else of_points):
-                numbers = _as_numbers(value, self._curves[path].shape[1])
+            for path, value in self._read_values(step, scalars if row is None else curves):
+                vector = _as_vector(value, self._curves[path].shape[1])
                 if row is not None:
-                    self._curves[path][row] = numbers
-                if path in self._numbers:
-                    self._numbers[path][step] = numbers[0]
+                    self._curves[path][row] = vector
+                if path in self._scalars:
+                    self._scalars[path][step] = vector[0]
             yield
 
-    def _picked(self, step: int, groups: list[tuple[int, _LeafKeys]]) -> Iterator[tuple[str, Any]]:
-        """Yields the values of fields in a step; not those of a damaged record."""
+    def _read_values(
+        self, step: int, groups: list[tuple[int, _LeafKeys]]
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields the values of fields in a step, without those of damaged records."""
         for ahead, leaf_keys in groups:
             if step + ahead < self.num_steps:
                 with contextlib.suppress(EnvLoggerError):
@@ -169,32 +172,32 @@ class LogSteps(EpisodeSteps):
                     yield from zip(leaf_keys, values)
 
 
-def _leaves_of(record: StepData) -> Iterator[tuple[_Keys, Any]]:
+def _record_leaves(record: StepData) -> Iterator[tuple[_Keys, Any]]:
     timestep = record.timestep
     values = record.action, timestep.reward, timestep.discount, timestep.observation
-    named = dict(zip((*TRANSITION_FIELDS, rlds.OBSERVATION), values))
-    return _walked({**named, "custom_data": record.custom_data}, ())
+    fields = dict(zip((*TRANSITION_FIELDS, rlds.OBSERVATION), values))
+    return _walk({**fields, "custom_data": record.custom_data}, ())
 
 
-def _walked(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
+def _walk(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:
     """Yields the leaves of nested dicts and tuples, with their keys."""
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from _walked(child, (*keys, key))
+            yield from _walk(child, (*keys, key))
     elif isinstance(value, tuple):
-        for number, child in enumerate(value):
-            yield from _walked(child, (*keys, number))
+        for index, child in enumerate(value):
+            yield from _walk(child, (*keys, index))
     else:
         yield keys, value
 
 
-def _path_of(keys: Sequence[Any]) -> str:
-    """The path of a field. That of custom data in a dict has no more than its own keys."""
+def _field_path(keys: Sequence[Any]) -> str:
+    """Returns the path of a field; the path of a field of custom data has no prefix."""
     is_custom = keys[0] == "custom_data" and len(keys) > 1
     return "/".join(map(str, keys[1:] if is_custom else keys))
 
 
-def _field_like(value: Any) -> Any:
+def _infer_field(value: Any) -> Any:
     if isinstance(value, str | bytes):
         return Field(type(value))
     try:
@@ -207,19 +210,19 @@ def _field_like(value: Any) -> Any:
 
 
 def _is_zero(discount: Any) -> bool:
-    leaves = [leaf for _, leaf in _walked(discount, ()) if leaf is not None]
+    leaves = [leaf for _, leaf in _walk(discount, ()) if leaf is not None]
     return bool(leaves) and all(not np.any(leaf) for leaf in leaves)
 
 
-def _as_numbers(value: Any, size: int) -> np.ndarray:
-    """Returns a value as a flat array of 1 or `size` numbers; a NaN if it does not fit."""
+def _as_vector(value: Any, size: int) -> np.ndarray:
+    """Returns a value as a flat array of 1 or `size` elements; a NaN if it does not fit."""
     array = np.asarray(np.nan if value is None else value)
     fits = array.dtype.kind in "biuf" and array.size in (1, size)
     return array.reshape(-1) if fits else np.array([np.nan])
 
 
 def _coarse_first(points: Sequence[int]) -> Iterator[int]:
-    """Points so that any number of the first ones are spread over all of them.
+    """Yields points in an order in which the first ones are always spread over all of them.
 
     >>> list(_coarse_first([0, 1, 2, 3, 4]))
     [0, 4, 2, 1, 3]

@@ -1,4 +1,4 @@
-"""Image fields: their detection, and the encoding of values as files for browsers."""
+"""Picture fields: their detection, and the encoding of values as files for browsers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = [
     "scale_of",
 ]
 
-# The minimum side of pictures, with channels and without; a smaller array without channels may be a
+# The minimum side of pictures, with channels and without: a small array without channels may be a
 # matrix.
 _MIN_SIDE, _MIN_GREY_SIDE = 8, 24
 _CHANNELS = (1, 3, 4)
 _MAX_FRAMES = 32
-# The maximum number of pixels of a picture that is sent without loss.
+# The maximum number of pixels of a losslessly encoded picture.
 _MAX_LOSSLESS_PIXELS = 256 * 256
 _QUALITY = 88
 _MAX_PIXELS = 1 << 26
 
 
 def layout_of(field: Any) -> str | None:
-    """Returns the axis layout of pictures; None if a field has no pictures.
+    """Returns the axis layout of a picture field; None if a field has no pictures.
 
-    They are "y", "x", "c" for channels, and "n" for frames.
+    The axes are "y", "x", "c" for channels, and "n" for frames.
 
     >>> layout_of(Field(np.uint8, (84, 84, 3))), layout_of(Field(np.float32, (3, 64, 96)))
     ('yxc', 'cyx')
@@ -50,7 +50,7 @@ def layout_of(field: Any) -> str | None:
     dtype, shape = field.column_dtype, field.shape
     if dtype.kind not in "buif" or not 2 <= len(shape) <= 4:
         return None
-    if None in shape and len(shape) == 2:  # A list of lists, rather than a picture of any size.
+    if None in shape and len(shape) == 2:  # A list of lists, not a picture.
         return None
     if cameras_of({"": field}):
         return "yxc"[: len(shape)]
@@ -58,7 +58,7 @@ def layout_of(field: Any) -> str | None:
     return next((axes for axes in layouts if _fits(shape, axes, dtype)), None)
 
 
-# In the order in which they are tried.
+# Layouts by the number of axes, in the order of preference.
 _AXES = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
 
 
@@ -89,11 +89,11 @@ class Scale(NamedTuple):
 def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
     """Returns the brightness scale of pictures; None if no scaling is needed.
 
-    Floats from 0 to 1 keep black and white where they are, and so do those from 0 to 255. Other
-    numbers, such as depths, go from the least one to the largest.
+    Black and white are 0 and 1 for floats from 0 to 1, and 0 and 255 for floats from 0 to 255. For
+    other values, such as depths, they are the minimum and the maximum.
 
     Args:
-      samples: Some of the pictures.
+      samples: A sample of the pictures.
 
     >>> scale_of([np.array([0.25, 0.5])]), scale_of([np.array([300, 900], np.uint16)])
     (Scale(low=0.0, high=1.0), Scale(low=300.0, high=900.0))
@@ -173,8 +173,8 @@ def picture_file(
 ) -> tuple[bytes, str]:
     """Returns a picture as a file, and its media type.
 
-    Files stay as they are, unless they are to become smaller. Small pictures are sent without loss.
-    The arguments and errors are those of `picture_image`.
+    A file is returned unchanged, unless its size is limited. Small pictures are lossless. The
+    arguments and errors are those of `picture_image`.
     """
     kind = media_type_of(value)
     if kind is not None and side is None:
@@ -190,19 +190,19 @@ def picture_file(
 def picture_image(
     value: Any, layout: str, scale: Scale | None = None, side: int | None = None
 ) -> Any:
-    """Returns a picture as an image of Pillow.
+    """Returns a picture as a Pillow image.
 
     Args:
       value: An array, or the bytes of a file.
       layout: The axes of an array, see `layout_of`.
-      scale: The values shown as black and white; found in the picture itself if None.
-      side: The longer side has no more pixels than that; pictures never become larger.
+      scale: The values shown as black and white; None for the scale of the picture itself.
+      side: The maximum number of pixels of the longer side; pictures are never enlarged.
 
     Raises:
-      ValueError: It is no picture, or a damaged one.
+      ValueError: The value is not a picture, or is damaged.
     """
     if isinstance(value, bytes):
-        return _shrunk(_opened(value, side), side)
+        return _shrink(_open_image(value, side), side)
     array = np.asarray(value)
     if array.size == 0:
         raise ValueError(f"a picture without pixels, of shape {array.shape}")
@@ -213,35 +213,35 @@ def picture_image(
     frames = [_as_bytes(frame, scale) for frame in _frames(array, layout)]
     strip = frames[0] if len(frames) == 1 else np.concatenate(frames, axis=1)
     strip = np.ascontiguousarray(strip[..., 0] if strip.shape[-1] == 1 else strip)
-    return _shrunk(Image.fromarray(strip), side)
+    return _shrink(Image.fromarray(strip), side)
 
 
-def _opened(data: bytes, side: int | None) -> Any:
+def _open_image(data: bytes, side: int | None) -> Any:
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of Pillow, about large pictures.
+            warnings.simplefilter("ignore")  # Pillow warns of large pictures.
             formats = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-            opened: Any = Image.open(io.BytesIO(data), formats=formats)
-        if not may_hold(data, opened.height, opened.width):
-            raise ValueError(f"{opened.width} x {opened.height} pixels in {len(data)} bytes")
+            image: Any = Image.open(io.BytesIO(data), formats=formats)
+        if not may_hold(data, image.height, image.width):
+            raise ValueError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if side is not None:
-            opened.draft(None, (side, side))  # Has JPEG decoded at a fraction of its size.
-        opened.load()
+            image.draft(None, (side, side))  # Decodes JPEG at a reduced size.
+        image.load()
     except ValueError:
         raise
-    except Exception as error:  # Whatever Pillow raises for a damaged file.
+    except Exception as error:  # Pillow raises many types for damaged files.
         raise ValueError(f"the picture cannot be decoded: {error}") from error
-    if opened.mode in ("I;16", "I", "F"):
-        pixels = np.asarray(opened)
+    if image.mode in ("I;16", "I", "F"):
+        pixels = np.asarray(image)
         return Image.fromarray(_as_bytes(pixels, scale_of([pixels])))
-    if opened.mode not in ("L", "RGB", "RGBA"):
-        opened = opened.convert("RGBA" if "transparency" in opened.info else "RGB")
-    return opened
+    if image.mode not in ("L", "RGB", "RGBA"):
+        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    return image
 
 
-def _shrunk(picture: Any, side: int | None) -> Any:
+def _shrink(picture: Any, side: int | None) -> Any:
     from PIL import Image
 
     if side is not None and max(picture.size) > side:

@@ -1,4 +1,4 @@
-"""The steps of an episode of any source: read in place if possible, else by columns."""
+"""The steps of an episode of any source: single steps if possible, else by columns."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _MAX_OPEN = 8
 _MAX_CHECKED_BYTES = 32 << 20
 # Values of fewer bytes are read as whole columns; larger values in blocks of this many bytes.
 _SMALL_BYTES, _BLOCK_BYTES = 4096, 4 << 20
-# A table, and the number of an episode in it.
+# A table, and the row of an episode in it.
 _Row: TypeAlias = tuple[feeds.Table, int] | None
 
 
 class Tables:
-    """TFRecord files of TFDS, opened for reading in place when one of their episodes is viewed.
+    """The indexed tables of TFDS datasets in TFRecord files, opened when an episode is viewed.
 
     Args:
-      source: A dataset, or a view of some.
+      source: A dataset, or a view of datasets.
     """
 
     def __init__(self, source: AnySource) -> None:
@@ -49,23 +49,23 @@ class Tables:
         self._open = functools.lru_cache(_MAX_OPEN)(_table)
 
     @classmethod
-    def of(cls, source: AnySource) -> Tables | None:
-        """Returns the tables of a source; None if it cannot be read in place."""
+    def create(cls, source: AnySource) -> Tables | None:
+        """Returns the tables of a source; None if its files are not local TFRecord files."""
         stored = [base.can.examples for base in reading.bases(source)]
-        here = all(
+        has_tables = all(
             x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in stored
         )
-        return cls(source) if here else None
+        return cls(source) if has_tables else None
 
     def find(self, split: str, index: int) -> tuple[feeds.Table, int]:
-        """Returns a table that has an episode, and the number of the episode in the table.
+        """Returns the table of an episode, and the row of the episode in the table.
 
         Raises:
-          SourceError: The file is damaged, or was changed.
+          SourceError: The file is damaged, or has changed.
         """
         source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
         stored = stored_location(source, split, index)
-        if stored and (shards := stored.source.can.shards):  # The whole file costs no more.
+        if stored and (shards := stored.source.can.shards):  # The complete file costs the same.
             source, split, index = stored
             begins = [*itertools.accumulate(shards(split), initial=0)]
             shard = bisect.bisect_right(begins, index) - 1
@@ -83,33 +83,35 @@ class SourceSteps(EpisodeSteps):
 
     Args:
       episodes: The episodes.
-      index: The number of the episode.
-      cache: Keeps columns.
-      name: Names the episodes in the cache.
-      in_place: A table that has the episode, and its number there, if there is one.
+      index: The index of the episode.
+      cache: The cache of columns.
+      name: The name of the episodes in the cache.
+      table_row: The table of the episode and its row, see `Tables`; None without a table.
 
     Raises:
       SourceError: The episode is damaged.
     """
 
     def __init__(
-        self, episodes: Episodes, index: int, cache: Cache, name: str = "", in_place: _Row = None
+        self, episodes: Episodes, index: int, cache: Cache, name: str = "", table_row: _Row = None
     ) -> None:
         self._episodes, self._index, self._cache = episodes, index, cache
         self._key = "source", name, index
         self.fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._direct: set[str] = set()
-        if in_place is None or not self._find_about(*in_place):
+        if table_row is None or not self._read_facts(*table_row):
             episode = episodes.peek(index)
             self.metadata = {"episode_id": episode.key, **episode.metadata}
             self.has_last_action = not episode.final_observation_known
-            if in_place is None:
-                self.num_steps = len(episode) or len(episodes.episode(index))  # It has no flags.
+            if table_row is None:
+                self.num_steps = len(episode) or len(
+                    episodes.episode(index)
+                )  # Episodes without flags.
         small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL_BYTES)
         self._small = [path for path in small if path not in self._direct]
 
-    def _find_about(self, table: feeds.Table, row: int) -> bool:
-        """Reads facts of an episode from its table; returns True if it is too large for more."""
+    def _read_facts(self, table: feeds.Table, row: int) -> bool:
+        """Reads facts of an episode from its table; returns False if it is small enough to peek."""
         self._table, self._row = table, row
         storage, outlines = table.storage, table.outlines
         self._direct = {p for p in self.fields if p in table.fields and storage.is_random(p)}
@@ -127,11 +129,11 @@ class SourceSteps(EpisodeSteps):
         paths = [path for path in paths if path in self.fields]
         marks = {path: known_field(path) for path in paths if self._has_mark(path)}
         is_known = self._values(step, {*marks.values()})
-        there = [path for path in paths if path not in marks or is_known[marks[path]]]
-        return dict.fromkeys(paths) | self._values(step, there)
+        present = [path for path in paths if path not in marks or is_known[marks[path]]]
+        return dict.fromkeys(paths) | self._values(step, present)
 
     def _has_mark(self, path: str) -> bool:
-        """True if a mask field tells in which steps a value is known."""
+        """True if a mask field marks the steps that have a value."""
         return is_known_mask(self.fields.get(known_field(path)))
 
     def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class SourceSteps(EpisodeSteps):
         begin = step // length * length
         key = (*self._key, path, begin)
         block = self._cache.get(key, lambda: self._block(path, begin, begin + length))
-        return _rows(block[path], step - begin)
+        return _take_rows(block[path], step - begin)
 
     def _columns(self) -> Mapping[str, Any]:
         """Returns the columns of small fields."""
@@ -160,49 +162,49 @@ class SourceSteps(EpisodeSteps):
         return columns
 
     def _block(self, path: str, begin: int, end: int) -> dict[str, Any]:
-        """Returns some rows of a column of large values."""
+        """Returns a block of rows of a column of large values."""
         source = self._episodes.source
         if isinstance(source, Source) and source.can.reads_rows:
             marks = [known_field(path)] if self._has_mark(path) else []
             return self._read([path, *marks], begin, end)
-        # The whole episode is read in any case; it is cached if it fits.
+        # The source reads the complete column in any case; it is cached if it fits.
         column = self._cache.get((*self._key, path), lambda: self._read([path]))[path]
-        return {path: _copied(_rows(column, slice(begin, end)))}
+        return {path: _copy(_take_rows(column, slice(begin, end)))}
 
     def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
         """Returns copies of columns, by path."""
         if isinstance(self.fields[paths[0]], Field):
             columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
-            return {path: _copied(at(columns, path)) for path in paths}
-        steps = self._episodes.episode(self._index).steps  # Only the stored values are known.
-        return {path: _rows(at(steps, path), slice(begin, end)) for path in paths}
+            return {path: _copy(at(columns, path)) for path in paths}
+        steps = self._episodes.episode(self._index).steps  # Fields without a type.
+        return {path: _take_rows(at(steps, path), slice(begin, end)) for path in paths}
 
     @override
-    def numbers(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
+    def scalars(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
         return self.curves(path, range(self.num_steps))[:, 0], True
 
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        taken = self._take(steps, [path] if path in self._direct else [])
-        column = taken[path] if taken else self._columns()[path][np.asarray(steps, np.int64)]
+        columns = self._take(steps, [path] if path in self._direct else [])
+        column = columns[path] if columns else self._columns()[path][np.asarray(steps, np.int64)]
         return np.asarray(column, np.float64).reshape(len(steps), -1)
 
 
 def _size_of(field: Any) -> int:
-    """Returns the approximate bytes of a value; 0 for text, which is read as a whole column."""
+    """Returns the approximate bytes of a value; 0 for text, which is read as one column."""
     if not isinstance(field, Field) or field.encoding:
         return 1 << 14
     size = math.prod(side or 64 for side in field.shape) * field.column_dtype.itemsize
     return 0 if field.is_text else size
 
 
-def _copied(column: Any) -> Any:
-    """Returns a copy of a column, so that a larger buffer is freed."""
+def _copy(column: Any) -> Any:
+    """Returns a copy of a column, so that the buffer of which it is a view can be freed."""
     is_view = isinstance(column, np.ndarray) and column.base is not None
     return column.copy() if is_view else column
 
 
-def _rows(column: Any, rows: int | slice) -> Any:
-    if isinstance(column, Mapping):  # Of a field that has fields of its own.
-        return {name: _rows(inner, rows) for name, inner in column.items()}
+def _take_rows(column: Any, rows: int | slice) -> Any:
+    if isinstance(column, Mapping):  # A nested field.
+        return {name: _take_rows(inner, rows) for name, inner in column.items()}
     return column[rows]

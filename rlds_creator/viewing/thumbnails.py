@@ -22,10 +22,10 @@ _VERSION = 1
 
 
 class Thumbnails:
-    """Thumbnails in the cache of this user, of all data, up to a number of bytes.
+    """The cache of thumbnails in the cache folder of the user.
 
     Args:
-      max_bytes: When there are more, those go that nobody has looked at for longest.
+      max_bytes: The maximum size; if it is exceeded, the least recently used ones are deleted.
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
@@ -33,28 +33,28 @@ class Thumbnails:
         self._folder = cache_folder("thumbnails", f"version {_VERSION}")
 
     def get(
-        self, state: str, make: Callable[[], tuple[bytes, str] | None]
+        self, state: str, create: Callable[[], tuple[bytes, str] | None]
     ) -> tuple[bytes, str] | None:
-        """Returns a thumbnail and its media type; makes it if it is not there.
+        """Returns a thumbnail and its media type; creates it if it is not cached.
 
         Args:
-          state: The episode, and the state of its files.
-          make: Makes it; returns None if there is none.
+          state: The key: the episode, and the state of its files.
+          create: Creates the thumbnail; returns None if the episode has no pictures.
         """
         if self._folder is None:
-            return make()
+            return create()
         file = self._folder / hashlib.sha256(state.encode(errors="surrogateescape")).hexdigest()
         try:
             data = file.read_bytes()
             with contextlib.suppress(OSError):
                 os.utime(file)
         except OSError:
-            data = (make() or (b"", ""))[0]
-            with contextlib.suppress(OSError):  # Of a cache that cannot be written.
-                self._keep(file, data)
+            data = (create() or (b"", ""))[0]
+            with contextlib.suppress(OSError):  # The cache may be read-only.
+                self._store(file, data)
         return (data, media_type_of(data) or "") if data else None
 
-    def _keep(self, file: Path, data: bytes) -> None:
+    def _store(self, file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, data, durable=False)
         self._new += 1
@@ -72,6 +72,6 @@ class Thumbnails:
 
 
 def state_of(files: Iterable[Path]) -> str:
-    """Returns a state of files that changes if they are written."""
+    """Returns a text that changes if files are written."""
     stats = [(os.fspath(file), file.stat()) for file in sorted(files)]
     return repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])

@@ -10,12 +10,12 @@ import numpy as np
 
 import tfds_files
 
-__all__ = ["as_json", "number_or_none"]
+__all__ = ["as_json", "finite_or_none"]
 
 # The maximum elements of an array in full, and the number of first elements in a summary.
 _MAX_ELEMENTS, _FIRST_ELEMENTS = 128, 32
 _MAX_CHARACTERS, _MAX_BYTES = 20_000, 32
-# The limits of nesting, and of entries of lists and dicts; the rest is left out.
+# The limits of nesting, and of entries of lists and dicts; more are left out.
 _MAX_DEPTH, _MAX_ENTRIES = 20, 1_000
 # The largest exact integer in JavaScript.
 _MAX_SAFE_INTEGER = 2**53
@@ -24,9 +24,9 @@ _MAX_SAFE_INTEGER = 2**53
 def as_json(value: Any) -> Any:
     r"""Returns a value of a step in the types of JSON.
 
-    Large arrays become a summary. NaN and infinities are the strings "NaN", "Infinity" and
-    "-Infinity", integers that JavaScript would round are strings of their digits. Bytes that are
-    text are that text.
+    Large arrays become a summary. NaN and infinities become the strings "NaN", "Infinity" and
+    "-Infinity", integers too large for JavaScript become strings of digits. Bytes in UTF-8 become
+    text.
 
     >>> as_json({"a": np.array([1.5, np.nan], np.float32), "b": b"left", "c": np.int64(2**60)})
     {'a': [1.5, 'NaN'], 'b': 'left', 'c': '1152921504606846976'}
@@ -54,7 +54,7 @@ def _as_json(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, tfds_files.RaggedColumn):
-        value = [value[number] for number in range(min(len(value), _MAX_ENTRIES + 1))]
+        value = [value[index] for index in range(min(len(value), _MAX_ENTRIES + 1))]
     if isinstance(value, Mapping | list | tuple):
         return _nest(value, depth)
     return _text(str(value))  # Complex numbers and other types.
@@ -69,12 +69,12 @@ def _nest(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         items = list(value.items())[:_MAX_ENTRIES]
         return {_text(str(key)): _as_json(item, depth + 1) for key, item in items}
-    shown = [_as_json(item, depth + 1) for item in value[:_MAX_ENTRIES]]
-    return shown if len(value) <= _MAX_ENTRIES else [*shown, "…"]
+    items = [_as_json(item, depth + 1) for item in value[:_MAX_ENTRIES]]
+    return items if len(value) <= _MAX_ENTRIES else [*items, "…"]
 
 
 def _text(text: str) -> str:
-    if not text.isascii():  # A half of a surrogate pair is no text in any encoding.
+    if not text.isascii():  # A lone surrogate cannot be encoded.
         text = text.encode(errors="replace").decode()
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
@@ -90,16 +90,16 @@ def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
     first = array.flat[:_FIRST_ELEMENTS]
     summary: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype.kind in "biuf":
-        # The range leaves out NaN.
+        # `fmin` and `fmax` ignore NaN.
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
         summary |= {"minimum": _as_json(low, depth), "maximum": _as_json(high, depth)}
     return summary | {"first": [_as_json(item, depth + 1) for item in first]}
 
 
-def number_or_none(number: float) -> float | None:
-    """Returns a number of a curve; None for NaN and infinities.
+def finite_or_none(value: float) -> float | None:
+    """Returns a value of a curve; None for NaN and infinities.
 
-    >>> number_or_none(0.1), number_or_none(float("inf"))
+    >>> finite_or_none(0.1), finite_or_none(float("inf"))
     (0.1, None)
     """
-    return number if math.isfinite(number) else None
+    return value if math.isfinite(value) else None

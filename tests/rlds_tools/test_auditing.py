@@ -100,7 +100,7 @@ def opened(monkeypatch):
 
     lists = []
 
-    class Opened(viewing.Shelf):
+    class Opened(viewing.Catalog):
         def __init__(self, paths, **options):
             super().__init__(paths, **options)
             for dataset in self.datasets()["datasets"]:
@@ -108,7 +108,7 @@ def opened(monkeypatch):
                     rows = self.listing(dataset["id"], split["name"])["episodes"]
                     lists.append((split["name"], [row["number"] for row in rows]))
 
-    monkeypatch.setattr(viewing, "Shelf", Opened)
+    monkeypatch.setattr(viewing, "Catalog", Opened)
     monkeypatch.setattr(running, "serve", lambda *_, **__: None)
     return lists
 

@@ -127,14 +127,14 @@ def test_a_report_shows_the_chosen_episodes_and_its_condition(dataset, log, tmp_
 
 def test_the_viewer_lists_the_chosen_episodes(dataset, log):
     pytest.importorskip("starlette")
-    from rlds_creator.viewing import Shelf
+    from rlds_creator.viewing import Catalog
 
-    shelf = Shelf([dataset, log], where="index >= 1")
-    described = shelf.datasets()["datasets"]
+    catalog = Catalog([dataset, log], where="index >= 1")
+    described = catalog.datasets()["datasets"]
     assert [each["splits"] for each in described] == [[{"name": "train", "episodes": 2}]] * 2
-    listed = [shelf.listing(each["id"], "train")["episodes"] for each in described]
+    listed = [catalog.listing(each["id"], "train")["episodes"] for each in described]
     assert [[row["num_steps"] for row in rows] for rows in listed] == [[8, 30], [10, 10]]
-    assert shelf.view(described[0]["id"], "train", 1).num_steps == 30
+    assert catalog.view(described[0]["id"], "train", 1).num_steps == 30
 
 
 def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):

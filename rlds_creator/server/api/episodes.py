@@ -21,7 +21,7 @@ from rlds_creator.server.viewing_routes import in_thread as reading
 from rlds_creator.server.viewing_routes import routes as viewing_routes
 from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import ViewedEpisode
-from rlds_creator.viewing.shelf import neighbours
+from rlds_creator.viewing.catalog import neighbours
 
 __all__ = ["EpisodeRoutes", "restrict_query"]
 

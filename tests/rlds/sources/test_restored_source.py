@@ -10,7 +10,7 @@ import pytest
 import rlds.sources
 from rlds.sources import SourceError
 from rlds.sources.rates import rate_in
-from rlds_creator.viewing import Shelf
+from rlds_creator.viewing import Catalog
 from rlds_tools import inspection, validating
 
 
@@ -37,9 +37,9 @@ def test_the_rate_of_an_export_is_that_of_its_files(raw, tmp_path):
     assert _rate_of(episodes) == 10
     assert _rate_of(episodes.select([2, 0])) == 10
     assert _rate_of(episodes.where("steps > 5")) == 10
-    shelf = Shelf([tmp_path / "lerobot"])
-    [dataset] = shelf.datasets()["datasets"]
-    assert shelf.view(dataset["id"], "train", 1).outline()["fps"] == 10
+    catalog = Catalog([tmp_path / "lerobot"])
+    [dataset] = catalog.datasets()["datasets"]
+    assert catalog.view(dataset["id"], "train", 1).outline()["fps"] == 10
 
     # The rate survives formats that have no place for it.
     rlds.sources.export(tmp_path / "lerobot", "robomimic", tmp_path / "demos.hdf5")

@@ -8,12 +8,12 @@ import pytest
 from creator_server import serving
 from dm_env import specs
 from playwright.sync_api import expect
+from tests.rlds_creator.viewing.test_shelf import write_episodes
 
 import envlogger
 import rlds
 from rlds_creator.server.view_app import view_app
-from rlds_creator.viewing import Shelf
-from tests.rlds_creator.viewing.test_shelf import write_episodes
+from rlds_creator.viewing import Catalog
 from tests.support import raw_lerobot
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def viewed(tmp_path_factory):
                 timestep = env.reset()
                 while not timestep.last():
                     timestep = env.step(np.array([0.5, -0.25], np.float32))
-    with serving(view_app(Shelf([folder / "reach", folder / "push"]))) as there:
+    with serving(view_app(Catalog([folder / "reach", folder / "push"]))) as there:
         yield there
 
 
@@ -157,7 +157,7 @@ def test_curves_and_values_have_the_names_of_elements(tmp_path, visit):
     gear = {"dtype": "uint8", "shape": [1], "names": ["gear"]}
     raw_lerobot.write_v3(tmp_path / "arm", features={**raw_lerobot.FEATURES, "mode": gear})
     rlds.sources.export(tmp_path / "arm", "robomimic", tmp_path / "arm.hdf5", allow_loss=True)
-    with serving(view_app(Shelf([tmp_path / "arm", tmp_path / "arm.hdf5"]))) as there:
+    with serving(view_app(Catalog([tmp_path / "arm", tmp_path / "arm.hdf5"]))) as there:
         for number in range(2):
             visitor = visit(there)
             page = visitor.open("/")
@@ -246,7 +246,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
 def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewport):
     write_episodes(tmp_path / "log")
     rlds.labels.open(tmp_path / "log").add("quality", 1, "bad", by="ann")
-    with serving(view_app(Shelf([tmp_path / "log"]), by="ann")) as there:
+    with serving(view_app(Catalog([tmp_path / "log"]), by="ann")) as there:
         visitor = visit(there, viewport=viewport)
         page = visitor.open("/datasets")
         rows, name = page.locator("tbody tr"), f"view-table-{viewport['width']}"
@@ -321,7 +321,7 @@ def _recorded(directory):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
     labels = _recorded(tmp_path / "reach")
-    with serving(view_app(Shelf([tmp_path / "reach"]), by="")) as there:
+    with serving(view_app(Catalog([tmp_path / "reach"]), by="")) as there:
         visitor = visit(there, color_scheme=scheme)
         page = visitor.open("/")
         page.wait_for_url("**/train/0")  # The only dataset opens on data.
@@ -478,7 +478,7 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
 def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit):
     _recorded(tmp_path / "log")
     actions = rlds.sources.open(tmp_path / "log")[0].steps["action"]
-    with serving(view_app(Shelf([tmp_path / "log"]))) as there:
+    with serving(view_app(Catalog([tmp_path / "log"]))) as there:
         visitor = visit(there)
         page, held = visitor.page, []
         page.route("**/steps/4", lambda route: held.append(route))
@@ -518,7 +518,7 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
     labels = _recorded(tmp_path / "reach")
     labels.declare(rlds.labels.Layer(name="slip", type="flag", keys=("KeyS",)))
     labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
-    with serving(view_app(Shelf([tmp_path / "reach"]), by="ann")) as there:
+    with serving(view_app(Catalog([tmp_path / "reach"]), by="ann")) as there:
         visitor = visit(there)
         page = visitor.open("/datasets")
         page.wait_for_selector("tbody tr")

@@ -8,7 +8,7 @@ from creator_server import Served, drawn, serving
 from creator_server import call as ask
 
 from rlds_creator.server.view_app import view_app
-from rlds_creator.viewing import Shelf
+from rlds_creator.viewing import Catalog
 from tests.support import tiny_datasets
 
 STATIC = Path(__file__).parents[3] / "rlds_creator" / "static"
@@ -97,7 +97,7 @@ def test_answers_of_the_creator_are_as_declared(tmp_path):
 
 def test_answers_of_the_viewer_are_as_declared(tmp_path):
     tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
-    with serving(view_app(Shelf([tmp_path]))) as there:
+    with serving(view_app(Catalog([tmp_path]))) as there:
 
         def get(path):
             status, answer = ask(there.address, "GET", path)

@@ -13,7 +13,7 @@ import envlogger
 import tfds_files
 from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
-from rlds_creator.viewing import Shelf, ViewedEpisode, episode_view, steps
+from rlds_creator.viewing import Catalog, ViewedEpisode, episode_view, steps
 from rlds_creator.viewing.values import as_json
 from rlds_ecosystem.model.json_values import parsed
 from rlds_ecosystem.model.nests import leaves_at
@@ -25,9 +25,9 @@ T = 7
 
 
 def view_of(path, index=0, split=None) -> ViewedEpisode:
-    shelf = Shelf([path])
-    [dataset] = shelf.datasets()["datasets"]
-    return shelf.view(dataset["id"], split or dataset["splits"][0]["name"], index)
+    catalog = Catalog([path])
+    [dataset] = catalog.datasets()["datasets"]
+    return catalog.view(dataset["id"], split or dataset["splits"][0]["name"], index)
 
 
 def file_of(pixels, format="JPEG", **options) -> bytes:
@@ -307,7 +307,7 @@ def long(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["log", "tfds"])
 def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
     path, columns = long
-    monkeypatch.setattr(steps, "MOST_POINTS", 50)
+    monkeypatch.setattr(steps, "MAX_POINTS", 50)
     monkeypatch.setattr(episode_view, "_MAX_TOTAL_POINTS", 60)
     view = view_of(path / kind)
     for name, column, most in [
@@ -326,7 +326,7 @@ def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
 
 def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
     path, columns = long
-    monkeypatch.setattr(steps, "MOST_POINTS", 50)
+    monkeypatch.setattr(steps, "MAX_POINTS", 50)
     view = view_of(path / "log")
     outline = view.outline(0)
     assert not outline["is_complete"]

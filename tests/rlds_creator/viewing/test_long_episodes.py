@@ -11,7 +11,7 @@ from PIL import Image
 import tfds_files
 from envlogger import RiegeliBackendWriter, StepData
 from rlds import sources
-from rlds_creator.viewing import Shelf, shelf
+from rlds_creator.viewing import Catalog, catalog
 
 NUM_STEPS, SIDE = 4_000, 64
 MAX_CACHE = 8 << 20
@@ -48,7 +48,7 @@ def write_folder(path):
     ("write", "where"), [(write_log, None), (write_folder, None), (write_folder, "steps > 1")]
 )
 def test_memory_is_bounded(write, where, tmp_path, monkeypatch):
-    monkeypatch.setattr(shelf, "_CACHE_BYTES", MAX_CACHE)
+    monkeypatch.setattr(catalog, "_CACHE_BYTES", MAX_CACHE)
     path = tmp_path / "long"
     write(path)
     if where is not None:
@@ -56,7 +56,7 @@ def test_memory_is_bounded(write, where, tmp_path, monkeypatch):
     all_pictures = NUM_STEPS * SIDE * SIDE * 3
     tracemalloc.start()
     try:
-        shown = Shelf([path], where=where)
+        shown = Catalog([path], where=where)
         [dataset] = shown.datasets()["datasets"]
         view = shown.view(dataset["id"], "train", 0)
         while not (outline := view.outline(5))["is_complete"]:

@@ -24,7 +24,7 @@ from rlds.editing import Delete
 from rlds.sources import episode_table, export, label_rows, reading
 from rlds_creator.server import running
 from rlds_creator.server.view_app import view_app
-from rlds_creator.viewing import Shelf, shelf
+from rlds_creator.viewing import Catalog, catalog
 from rlds_creator.viewing.thumbnails import Thumbnails
 from rlds_tools.command_line.commands import run
 from tests.rlds_creator.viewing.test_episode_view import SHOWN, record
@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder):
-    with serving(view_app(Shelf([folder]))) as client:
+    with serving(view_app(Catalog([folder]))) as client:
         yield client
 
 
@@ -93,13 +93,13 @@ def test_datasets_are_listed_without_their_paths(client, datasets, folder):
     assert "error" in datasets["senseless"]
     assert str(folder) not in json.dumps(datasets)
     # The identifiers say nothing of where they are, and stay the same.
-    assert Shelf([folder]).datasets()["datasets"][0]["id"] in {d["id"] for d in datasets.values()}
+    assert Catalog([folder]).datasets()["datasets"][0]["id"] in {d["id"] for d in datasets.values()}
 
 
 def test_a_page_that_was_open_before_an_edit_is_told_to_reload(tmp_path):
     path = tmp_path / "tiny"
     tiny_datasets.write_dataset(path, [tiny_datasets.episode(n, seed=n) for n in (3, 5, 4)])
-    with serving(view_app(Shelf([path]))) as client:
+    with serving(view_app(Catalog([path]))) as client:
         [dataset] = client.json("/api/datasets")[1]["datasets"]
         page = f"/api/datasets/{dataset['id']}/train/1/view"
         base = client.json(page)[1]["base"]
@@ -159,7 +159,7 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
 
 def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(episode_table, "_MIN_TASK_EPISODES", 1)
-    monkeypatch.setattr(shelf, "_TABLE_SECONDS", 0.05)
+    monkeypatch.setattr(catalog, "_TABLE_SECONDS", 0.05)
     is_held, read = threading.Event(), reading.read
 
     def held(source, split, index, *args):
@@ -168,7 +168,7 @@ def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, mon
 
     episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
     tiny_datasets.write_dataset(tmp_path / "tiny", episodes)
-    with serving(view_app(Shelf([tmp_path]))) as client:
+    with serving(view_app(Catalog([tmp_path]))) as client:
         found = client.json("/api/datasets")[1]["datasets"][0]
         address = f"/api/datasets/{found['id']}/train"
         listing = f"{address}?where=steps+%3E+4"
@@ -221,7 +221,7 @@ def test_cameras_that_are_video_are_shown(tmp_path):
     pytest.importorskip("av")
     camera_arm.record(tmp_path / "log", episodes=1)
     export(tmp_path / "log", "lerobot", tmp_path / "robot", fps=30)
-    with serving(view_app(Shelf([tmp_path / "robot"]))) as client:
+    with serving(view_app(Catalog([tmp_path / "robot"]))) as client:
         [found] = client.json("/api/datasets")[1]["datasets"]
         base = f"/api/datasets/{found['id']}/train/0/view"
         assert client.json(base)[1]["fps"] == 30
@@ -235,7 +235,7 @@ def test_a_recording_of_a_robot_plays_at_the_times_of_its_steps(tmp_path):
     pytest.importorskip("mcap")
     raw_bags.write_mcap(tmp_path / "drive.mcap", raw_bags.sample())
     stamps = rlds.sources.open(tmp_path / "drive.mcap")[0].steps["timestamp"]
-    with serving(view_app(Shelf([tmp_path / "drive.mcap"]))) as client:
+    with serving(view_app(Catalog([tmp_path / "drive.mcap"]))) as client:
         [found] = client.json("/api/datasets")[1]["datasets"]
         outline = client.json(f"/api/datasets/{found['id']}/train/0/view")[1]
         while (row := client.json(f"/api/datasets/{found['id']}/train")[1]["episodes"][0])[
@@ -253,7 +253,7 @@ def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
     record(tmp_path / "run")
 
     def asked():
-        with serving(view_app(Shelf([tmp_path / "run"]))) as client:
+        with serving(view_app(Catalog([tmp_path / "run"]))) as client:
             dataset = client.json("/api/datasets")[1]["datasets"][0]["id"]
             return client.get(f"/api/datasets/{dataset}/train/0/view/thumbnail")[2]
 
@@ -289,7 +289,7 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         steps = {"observation": np.ones((length, 2)), "action": np.ones((length, 1))}
         np.savez(tmp_path / "tiny" / f"{number}.npz", **steps, reward=np.ones(length, "f4"))
     quality = {"layer": "quality", "type": "choice", "value": "good"}
-    with serving(view_app(Shelf([tmp_path / "tiny"]), by="ann")) as client:
+    with serving(view_app(Catalog([tmp_path / "tiny"]), by="ann")) as client:
         base = labels_of(client)
 
         def ask(method, path="", body=None, by="ann", to=base):
@@ -397,14 +397,14 @@ def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, mo
     said = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
     kind = {"content-type": "application/json"}
     for may_label, why in ((False, "You may not"), (True, "data and of the cache are read-only")):
-        with serving(view_app(Shelf([tmp_path / "tiny"], may_label=may_label))) as client:
+        with serving(view_app(Catalog([tmp_path / "tiny"], may_label=may_label))) as client:
             base = labels_of(client)
             assert client.json(f"{base}?by=ann")[1]["may_label"] is False
             status, answer = client.json(f"{base}?by=ann", method="POST", body=said, **kind)
             assert status == 403
             assert why in answer["error"]["message"]
     monkeypatch.setattr(label_rows, "can_be_written", lambda folders: True)
-    with serving(view_app(Shelf([tmp_path / "tiny"]))) as client:
+    with serving(view_app(Catalog([tmp_path / "tiny"]))) as client:
         asked = f"{labels_of(client)}?by=ann"
         status, answer = client.json(asked, method="POST", body=said, **kind)
         assert (status, answer["error"]["code"]) == (503, "unavailable")
@@ -464,7 +464,7 @@ def test_many_ask_at_the_same_time(client, datasets):
 
 
 def test_requests_without_the_token_are_refused(folder):
-    with serving(view_app(Shelf([folder / "tiny"]), token=TOKEN)) as client:
+    with serving(view_app(Catalog([folder / "tiny"]), token=TOKEN)) as client:
         assert client.json("/api/me")[1]["may"] == []
         status, answer = client.json("/api/datasets")
         assert (status, answer["error"]["code"]) == (401, "login")
@@ -485,7 +485,7 @@ def test_requests_without_the_token_are_refused(folder):
         assert TOKEN not in cookie
         client.headers["Cookie"] = cookie.partition(";")[0]
         assert client.json("/api/datasets")[0] == 200
-        with serving(view_app(Shelf([folder / "tiny"]), token="another")) as other:
+        with serving(view_app(Catalog([folder / "tiny"]), token="another")) as other:
             _, others, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
             assert others["set-cookie"].partition("=")[0] != name, "one would end the other"
         assert client.json("/api/me")[1]["may"] == ["view"]

@@ -16,7 +16,7 @@ from envlogger.errors import EnvLoggerError
 from rlds import sources
 from rlds.editing import Delete, Split
 from rlds.sources.episode_table import store_audit
-from rlds_creator.viewing import Shelf
+from rlds_creator.viewing import Catalog
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.labels import LabelValue
 from tests.support import tiny_datasets
@@ -29,7 +29,7 @@ def write_log(path, number=0):
 
 
 def found(*paths, **options):
-    datasets = Shelf(paths, **options).datasets()["datasets"]
+    datasets = Catalog(paths, **options).datasets()["datasets"]
     return {dataset["name"]: dataset["format"] for dataset in datasets}
 
 
@@ -46,9 +46,9 @@ def test_a_shelf_finds_the_datasets_at_its_paths(tmp_path):
     }
     assert found(tmp_path / "tfds", format="tfds") == {"tfds": "tfds"}
     with pytest.raises(FileNotFoundError):
-        Shelf([tmp_path / "nothing"])
+        Catalog([tmp_path / "nothing"])
     with pytest.raises(sources.SourceError, match="unknown format"):
-        Shelf([tmp_path / "tfds" / "1.0.0" / "features.json"])
+        Catalog([tmp_path / "tfds" / "1.0.0" / "features.json"])
 
 
 def edited_data(path, format):
@@ -66,9 +66,9 @@ def edited_data(path, format):
     yield path
 
 
-def num_listed(shelf, dataset, split, where):
+def num_listed(catalog, dataset, split, where):
     """The number of episodes for which a condition holds, once the table is there."""
-    while "making" in (found := shelf.listing(dataset, split, where=where)):
+    while "making" in (found := catalog.listing(dataset, split, where=where)):
         pass
     return len(found["episodes"])
 
@@ -76,14 +76,14 @@ def num_listed(shelf, dataset, split, where):
 @pytest.mark.parametrize("format", ["envlogger", "zarr", "tfds"])
 def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format):
     edit = edited_data(tmp_path / "log", format)
-    shelf = Shelf([next(edit)])
-    [dataset] = shelf.datasets()["datasets"]
+    catalog = Catalog([next(edit)])
+    [dataset] = catalog.datasets()["datasets"]
     split = dataset["splits"][0]["name"]
-    shown = shelf.view(dataset["id"], split, 1)
+    shown = catalog.view(dataset["id"], split, 1)
     assert shown.step(0)["values"]["observation"] == 1
-    assert num_listed(shelf, dataset["id"], split, "steps > 1") == 3
+    assert num_listed(catalog, dataset["id"], split, "steps > 1") == 3
     old = urllib.parse.unquote(shown.base).split("/")[3]
-    old_labels = shelf.labels(old, split, 1, "ann")
+    old_labels = catalog.labels(old, split, 1, "ann")
     path = next(edit)
 
     # A page of before keeps to the old episode, or gets an error; nothing is labelled by it.
@@ -91,20 +91,20 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
     said = LabelValue(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
         old_labels.add(said)
-    for ask in (shelf.view, shelf.beside, lambda *place: shelf.labels(*place, "ann")):
+    for ask in (catalog.view, catalog.page_facts, lambda *place: catalog.labels(*place, "ann")):
         with pytest.raises(sources.SourceChangedError, match="reload the page"):
             ask(old, split, 1)
     assert not rlds.labels.open(path).rows()
 
     # A page that is loaded now shows what is there now.
-    [found] = shelf.datasets()["datasets"]
+    [found] = catalog.datasets()["datasets"]
     assert found == {**dataset, "splits": [{"name": split, "episodes": 2}]}
-    assert shelf.listing(dataset["id"], split)["total"] == 2
-    assert num_listed(shelf, dataset["id"], split, "steps > 1") == 2
-    shown = shelf.view(dataset["id"], split, 1)
+    assert catalog.listing(dataset["id"], split)["total"] == 2
+    assert num_listed(catalog, dataset["id"], split, "steps > 1") == 2
+    shown = catalog.view(dataset["id"], split, 1)
     assert shown.step(0)["values"]["observation"] == 2
     now = urllib.parse.unquote(shown.base).split("/")[3]
-    shelf.labels(now, split, 1, "ann").add(said)
+    catalog.labels(now, split, 1, "ann").add(said)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
 
@@ -112,14 +112,14 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
 def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
     edit = edited_data(tmp_path / "log", "envlogger")
     with pytest.raises(TypeError, match="nothing"):
-        Shelf([next(edit)], options={"nothing": 1})
-    shelf = Shelf([tmp_path / "log"], options={"leave_out": ["reward"]})
-    [dataset] = shelf.datasets()["datasets"]
-    assert "reward" not in shelf.view(dataset["id"], "train", 0).step(0)["values"]
+        Catalog([next(edit)], options={"nothing": 1})
+    catalog = Catalog([tmp_path / "log"], options={"leave_out": ["reward"]})
+    [dataset] = catalog.datasets()["datasets"]
+    assert "reward" not in catalog.view(dataset["id"], "train", 0).step(0)["values"]
     next(edit)
-    [found] = shelf.datasets()["datasets"]
+    [found] = catalog.datasets()["datasets"]
     assert found == {**dataset, "splits": [{"name": "train", "episodes": 2}]}
-    assert "reward" not in shelf.view(dataset["id"], "train", 0).step(0)["values"]
+    assert "reward" not in catalog.view(dataset["id"], "train", 0).step(0)["values"]
 
 
 @pytest.mark.parametrize("format", ["envlogger", "zarr"])
@@ -127,32 +127,32 @@ def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
     "chosen", [{"split": "train[1:]"}, {"where": "index > 0"}, {"split": "all", "where": "index>0"}]
 )
 def test_chosen_episodes_have_their_stored_numbers(tmp_path, format, chosen):
-    shelf = Shelf([next(edited_data(tmp_path / "log", format))], **chosen)
-    [dataset] = shelf.datasets()["datasets"]
+    catalog = Catalog([next(edited_data(tmp_path / "log", format))], **chosen)
+    [dataset] = catalog.datasets()["datasets"]
     place = dataset["id"], "train"
     assert dataset["splits"] == [{"name": "train", "episodes": 2}]
-    rows = shelf.listing(*place)["episodes"]
+    rows = catalog.listing(*place)["episodes"]
     assert [(row["index"], row["number"]) for row in rows] == [(0, 1), (1, 2)]
-    view = shelf.view(*place, 1)
+    view = catalog.view(*place, 1)
     assert view.step(0)["values"]["observation"] == 2
     assert view.title.endswith(", train 2")
-    assert shelf.page_of(2).endswith("/train/1")
+    assert catalog.page_of(2).endswith("/train/1")
     with pytest.raises(IndexError, match="no episode 0"):
-        shelf.page_of(0)
+        catalog.page_of(0)
 
 
 def test_one_of_several_splits_is_shown(tmp_path):
     path = next(edited_data(tmp_path / "log", "tfds"))
     splits = Split({"train": "index = 0", "test": None})
     rlds.edit(path, splits, to=tmp_path / "two")
-    shelf = Shelf([tmp_path / "two"], split="test")
-    [dataset] = shelf.datasets()["datasets"]
+    catalog = Catalog([tmp_path / "two"], split="test")
+    [dataset] = catalog.datasets()["datasets"]
     assert dataset["splits"] == [{"name": "test", "episodes": 2}]
-    assert shelf.page_of(0).endswith("/test/0")
+    assert catalog.page_of(0).endswith("/test/0")
     with pytest.raises(KeyError, match="no split"):
-        shelf.listing(dataset["id"], "train")
+        catalog.listing(dataset["id"], "train")
     with pytest.raises(KeyError, match="nothing"):
-        Shelf([tmp_path / "two"], split="nothing")
+        Catalog([tmp_path / "two"], split="nothing")
 
 
 def write_episodes(path):
@@ -172,9 +172,9 @@ def write_episodes(path):
 
 def order_of(path, sort, where=""):
     """Numbers of episodes in an order, once the table is there."""
-    shelf = Shelf([path])
-    place = shelf.datasets()["datasets"][0]["id"], "train"
-    while "making" in (found := shelf.listing(*place, sort=sort, where=where)):
+    catalog = Catalog([path])
+    place = catalog.datasets()["datasets"][0]["id"], "train"
+    while "making" in (found := catalog.listing(*place, sort=sort, where=where)):
         pass
     return [row["index"] for row in found["episodes"]]
 
@@ -182,9 +182,9 @@ def order_of(path, sort, where=""):
 def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     write_episodes(tmp_path / "log")
     sources.open(tmp_path / "log").table()
-    shelf = Shelf([tmp_path / "log"])
-    place = shelf.datasets()["datasets"][0]["id"], "train"
-    assert not [it for it in shelf.columns(*place)["columns"] if it["name"].startswith("audit.")]
+    catalog = Catalog([tmp_path / "log"])
+    place = catalog.datasets()["datasets"][0]["id"], "train"
+    assert not [it for it in catalog.columns(*place)["columns"] if it["name"].startswith("audit.")]
     store_audit(
         sources.open(tmp_path / "log").source,
         "train",
@@ -195,9 +195,9 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     )
     assert order_of(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
     assert order_of(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
-    shelf = Shelf([tmp_path / "log"])
-    place = shelf.datasets()["datasets"][0]["id"], "train"
-    shown = shelf.listing(*place, columns=["audit.steadiness"])["episodes"]
+    catalog = Catalog([tmp_path / "log"])
+    place = catalog.datasets()["datasets"][0]["id"], "train"
+    shown = catalog.listing(*place, columns=["audit.steadiness"])["episodes"]
     assert [row["values"]["audit.steadiness"] for row in shown] == [0.5, 2.0, None]
 
 
@@ -207,15 +207,15 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
     write_episodes(tmp_path / "log")
     if has_table:
         sources.open(tmp_path / "log").table()
-    shelf = Shelf([tmp_path / "log"], where=where)
-    place = shelf.datasets()["datasets"][0]["id"], "train"
+    catalog = Catalog([tmp_path / "log"], where=where)
+    place = catalog.datasets()["datasets"][0]["id"], "train"
     names = ["steps", "audit.steadiness", "audit.steadiness_rank"]
     for scores in (None, np.array([0.5, 2.0, np.nan]), np.array([0.5, 1.0, 7.0])):
         if scores is not None:
             columns = {"steadiness": scores, "steadiness_rank": scores / 8}
             source = sources.open(tmp_path / "log").source
             assert store_audit(source, "train", range(3), [[]] * 3, columns, [])
-        while not (found := shelf.listing(*place, columns=names))["is_complete"]:
+        while not (found := catalog.listing(*place, columns=names))["is_complete"]:
             pass
         for row in found["episodes"]:
             score = None if scores is None else scores[row["number"]]
@@ -225,7 +225,7 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
             assert row["ranks"] == ({} if scores is None else dict.fromkeys(names[1:], rank))
         if scores is not None:
             order = np.argsort(-np.nan_to_num(scores, nan=-1))
-            while "making" in (found := shelf.listing(*place, sort="-audit.steadiness")):
+            while "making" in (found := catalog.listing(*place, sort="-audit.steadiness")):
                 pass
             numbers = [row["number"] for row in found["episodes"]]
             assert numbers == [n for n in order if where is None or n > 0]
@@ -242,9 +242,9 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     labels.add("quality", 2, "bad", by="bob")
     if has_table:
         sources.open(tmp_path / "log").table()
-    shelf = Shelf([tmp_path / "log"])
-    place = shelf.datasets()["datasets"][0]["id"], "train"
-    while not (found := shelf.listing(*place))["is_complete"]:
+    catalog = Catalog([tmp_path / "log"])
+    place = catalog.datasets()["datasets"][0]["id"], "train"
+    while not (found := catalog.listing(*place))["is_complete"]:
         pass
     assert found["columns"] == ["steps", "duration", "return", "success", "instruction"]
     rows = found["episodes"]
@@ -258,7 +258,7 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         [{"layer": "quality", "value": "good", "disagree": False}],
         [{"layer": "quality", "value": None, "disagree": True}],
     ]
-    about = shelf.columns(*place)
+    about = catalog.columns(*place)
     assert about["layers"] == {"quality": "Quality!"}
     columns = {column.pop("name"): column for column in about["columns"]}
     assert columns["steps"] == {"title": "steps", "kind": "number", "examples": [2, 4]}
@@ -267,10 +267,10 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     assert columns["label.quality"]["kind"] == "text"
     # Each name can be asked for, and stands in conditions as it is.
     names = [*columns]
-    asked = shelf.listing(*place, columns=names, limit=1)
+    asked = catalog.listing(*place, columns=names, limit=1)
     assert asked["columns"] == names
     for name in names:
-        assert "making" in (r := shelf.listing(*place, where=f"{name} is null")) or r["total"] < 4
+        assert "making" in (r := catalog.listing(*place, where=f"{name} is null")) or r["total"] < 4
 
     assert order_of(tmp_path / "log", "-return") == [2, 1, 0]
     assert order_of(tmp_path / "log", "success") == [
@@ -287,23 +287,23 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         0,
     ]  # A disagreement comes after values, no label at all last.
     assert order_of(tmp_path / "log", "-labels") == [2, 1, 0]
-    beside = shelf.beside(*place, 1, sort="-success")
+    beside = catalog.page_facts(*place, 1, sort="-success")
     assert (beside["previous"], beside["place"]) == (None, 0)
     assert beside["next"] == f"/datasets/{place[0]}/train/0?sort=-success"
     with pytest.raises(KeyError, match="no column nothing"):
-        shelf.listing(*place, sort="nothing")
+        catalog.listing(*place, sort="nothing")
 
 
 def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
     write_episodes(tmp_path / "log")
-    shelf = Shelf([tmp_path / "log"])
-    place = shelf.datasets()["datasets"][0]["id"], "train"
-    data, kind = shelf.thumbnail(*place, 2, 3)
+    catalog = Catalog([tmp_path / "log"])
+    place = catalog.datasets()["datasets"][0]["id"], "train"
+    data, kind = catalog.thumbnail(*place, 2, 3)
     assert kind == "image/png"
     film = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     assert film.shape == (72, 3 * 144, 3)
     assert [film[36, 144 * frame + 72, 0] for frame in range(3)] == [0, 120, 180]
-    assert shelf.thumbnail(*place, 2) != (data, kind)
+    assert catalog.thumbnail(*place, 2) != (data, kind)
 
 
 @pytest.mark.parametrize("format", ["envlogger", "tfds"])
@@ -313,18 +313,20 @@ def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format)
     if format != "envlogger":
         sources.export(path, format, tmp_path / "data", allow_loss=True)
         path = tmp_path / "data"
-    shelf = Shelf([path])
-    dataset = shelf.datasets()["datasets"][0]["id"]
-    split = shelf.datasets()["datasets"][0]["splits"][0]["name"]
+    catalog = Catalog([path])
+    dataset = catalog.datasets()["datasets"][0]["id"]
+    split = catalog.datasets()["datasets"][0]["splits"][0]["name"]
 
     def shade(opened, frames=1):
-        image = Image.open(io.BytesIO(shelf.thumbnail(opened, split, 0, frames)[0])).convert("RGB")
+        image = Image.open(io.BytesIO(catalog.thumbnail(opened, split, 0, frames)[0])).convert(
+            "RGB"
+        )
         return image.getpixel((image.width - 1, 20))[0]
 
-    old = shelf.listing(dataset, split)["id"]
+    old = catalog.listing(dataset, split)["id"]
     assert [shade(old), shade(old, 2)] == [60, 60]  # Of two steps.
     rlds.edit(path, Delete(episodes=[0, 1]))
-    now = shelf.listing(dataset, split)["id"]
+    now = catalog.listing(dataset, split)["id"]
     assert now != old  # So browsers ask for it again.
     assert [shade(now), shade(now, 2)] == [120, 180]  # Of four steps.
     with pytest.raises(sources.SourceChangedError, match="reload the page"):
@@ -334,12 +336,12 @@ def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format)
 def test_many_logs_do_not_stay_open(tmp_path):
     for number in range(40):
         write_log(tmp_path / f"{number:02}", number)
-    shelf = Shelf([tmp_path])
-    [dataset] = shelf.datasets()["datasets"]
+    catalog = Catalog([tmp_path])
+    [dataset] = catalog.datasets()["datasets"]
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
-    assert len(shelf.listing(dataset["id"], "train")["episodes"]) == 40
+    assert len(catalog.listing(dataset["id"], "train")["episodes"]) == 40
     for index in range(40):
-        view = shelf.view(dataset["id"], "train", index)
+        view = catalog.view(dataset["id"], "train", index)
         assert view.step(0)["values"]["observation"] == index
     after = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     assert after - before <= 2 * 34
@@ -354,13 +356,13 @@ def test_a_damaged_log_does_not_hide_the_others(tmp_path):
         for file in shard.iterdir():
             file.unlink()
         shard.rmdir()
-    shelf = Shelf([tmp_path])
-    [dataset] = shelf.datasets()["datasets"]
+    catalog = Catalog([tmp_path])
+    [dataset] = catalog.datasets()["datasets"]
     assert "1 of 3 logs cannot be read" in dataset["description"]
-    values = [shelf.view(dataset["id"], "train", i).step(0)["values"] for i in range(2)]
+    values = [catalog.view(dataset["id"], "train", i).step(0)["values"] for i in range(2)]
     assert [value["observation"] for value in values] == [0, 2]
     with pytest.raises(EnvLoggerError):
-        Shelf([tmp_path / "1"])
+        Catalog([tmp_path / "1"])
 
 
 def test_a_cache_keeps_what_was_asked_for_last():
