@@ -10,13 +10,7 @@ import hashlib
 import re
 import secrets
 
-__all__ = [
-    "PATTERN",
-    "check_identifier",
-    "hash_token",
-    "is_identifier",
-    "new_identifier",
-]
+__all__ = ["PATTERN", "check_identifier", "hash_token", "is_identifier", "new_identifier"]
 
 PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 """The regular expression of identifiers."""

@@ -23,10 +23,7 @@ def serving_options(*, port: int, host: str, allowed_host: str, verbose: str) ->
     """
     options = (
         option(
-            "--host ADDRESS",
-            f"Address to serve on. {host}",
-            default="127.0.0.1",
-            show_default=True,
+            "--host ADDRESS", f"Address to serve on. {host}", default="127.0.0.1", show_default=True
         ),
         option(
             "--port N",

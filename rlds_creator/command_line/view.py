@@ -12,13 +12,7 @@ import click
 
 from rlds_creator.command_line.serving import serving_options
 from rlds_ecosystem import import_extra
-from rlds_tools.command_line.printing import (
-    Command,
-    invocation,
-    opens_source,
-    option,
-    where_option,
-)
+from rlds_tools.command_line.printing import Command, invocation, opens_source, option, where_option
 
 
 def _login_name() -> str:
@@ -92,12 +86,7 @@ def command(
     from rlds_creator.viewing import Catalog
 
     catalog = Catalog(
-        paths,
-        format=format,
-        options=options,
-        split=split,
-        where=where,
-        may_label=not read_only,
+        paths, format=format, options=options, split=split, where=where, may_label=not read_only
     )
     page = catalog.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)

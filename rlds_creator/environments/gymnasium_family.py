@@ -15,13 +15,7 @@ from typing_extensions import override
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.playable import Family
 
-__all__ = [
-    "GymnasiumFamily",
-    "GymnasiumPlayable",
-    "make_gymnasium",
-    "registered",
-    "spec_of",
-]
+__all__ = ["GymnasiumFamily", "GymnasiumPlayable", "make_gymnasium", "registered", "spec_of"]
 
 # The packages that Gymnasium's own environments need, by the modules that define them.
 _DEPENDENCIES = {

@@ -32,15 +32,7 @@ _TABLE = {
     "KeyE": 6,
     "Button3": 6,
 }
-_MEANINGS = [
-    "turn left",
-    "turn right",
-    "go forward",
-    "pick up",
-    "drop",
-    "toggle",
-    "done",
-]
+_MEANINGS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done"]
 
 
 _MARGIN = 6

@@ -62,11 +62,7 @@ class Typed(Choices):
     """
 
     def __init__(
-        self,
-        spec: Any,
-        codes: Sequence[int],
-        meanings: Sequence[str],
-        overrides: Mapping[str, Any],
+        self, spec: Any, codes: Sequence[int], meanings: Sequence[str], overrides: Mapping[str, Any]
     ) -> None:
         actions: dict[str, int] = {}
         for index, code in enumerate(codes):

@@ -13,10 +13,7 @@ from typing_extensions import override
 
 from rlds_creator.environments.arms import ArmPlayable, directions
 from rlds_creator.environments.key_maps import key_map
-from rlds_creator.environments.mujoco_pictures import (
-    MuJoCoPictures,
-    draw_without_display,
-)
+from rlds_creator.environments.mujoco_pictures import MuJoCoPictures, draw_without_display
 from rlds_creator.environments.playable import Family
 from rlds_creator.environments.simulation import Simulated
 from rlds_ecosystem.model.names import suggest_names

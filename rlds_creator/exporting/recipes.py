@@ -57,11 +57,7 @@ class Recipe:
     """
 
     def __init__(
-        self,
-        directories: Sequence[str],
-        *,
-        keep_internal: bool = False,
-        end_at: Sequence[str] = (),
+        self, directories: Sequence[str], *, keep_internal: bool = False, end_at: Sequence[str] = ()
     ) -> None:
         if not directories:
             raise ExportError("no episodes to export")

@@ -93,10 +93,7 @@ class Application:
     """The routes, with checks of all requests; errors become responses."""
 
     def __init__(
-        self,
-        routes: Sequence[BaseRoute],
-        hosts: Hosts,
-        lifespan: Lifespan[Any] | None = None,
+        self, routes: Sequence[BaseRoute], hosts: Hosts, lifespan: Lifespan[Any] | None = None
     ) -> None:
         self._hosts = hosts
         self._router = Router(routes, redirect_slashes=False, lifespan=lifespan)

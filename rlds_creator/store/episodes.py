@@ -37,16 +37,7 @@ _is_tag = sa.and_(_label.type == "flag", _label.is_current)
 _MIN_INTERVAL_S = 1e-6
 _ANSWERS = {None: None, True: "yes", False: "no"}
 # The fields that reports of the worker do not change: constants, and the fields of annotators.
-_FIXED = {
-    "id",
-    "study",
-    "environment",
-    "session",
-    "person",
-    "notes",
-    "version",
-    "is_practice",
-}
+_FIXED = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
 
 class EpisodeDatabase(Database):

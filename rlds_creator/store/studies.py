@@ -40,8 +40,7 @@ LIVE_STATES = (EpisodeState.PLAYING.value, EpisodeState.ENDED.value)
 
 _num_episodes = sa.func.count()
 _is_completed = sa.and_(
-    tables.episodes.c.state == EpisodeState.COMPLETED.value,
-    sa.not_(tables.episodes.c.is_practice),
+    tables.episodes.c.state == EpisodeState.COMPLETED.value, sa.not_(tables.episodes.c.is_practice)
 )
 _num_completed = sa.func.count().filter(_is_completed)
 

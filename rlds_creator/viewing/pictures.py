@@ -13,14 +13,7 @@ from rlds.sources.cameras import cameras_of
 from rlds_ecosystem.model.fields import Field
 from tfds_files.images import may_hold
 
-__all__ = [
-    "Scale",
-    "layout_of",
-    "media_type_of",
-    "picture_file",
-    "picture_image",
-    "scale_of",
-]
+__all__ = ["Scale", "layout_of", "media_type_of", "picture_file", "picture_image", "scale_of"]
 
 # The minimum side of pictures, with channels and without: a small array without channels may be a
 # matrix.

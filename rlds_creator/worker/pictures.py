@@ -14,12 +14,7 @@ __all__ = ["DRAFT", "QUALITIES", "PictureError", "as_rgb", "encode_picture"]
 DRAFT = "draft"
 
 # Quality and chroma subsampling of JPEG.
-_JPEG = {
-    DRAFT: (60, "4:2:0"),
-    "low": (50, "4:2:0"),
-    "medium": (75, "4:2:0"),
-    "high": (92, "4:4:4"),
-}
+_JPEG = {DRAFT: (60, "4:2:0"), "low": (50, "4:2:0"), "medium": (75, "4:2:0"), "high": (92, "4:4:4")}
 QUALITIES = tuple(_JPEG)
 
 _MAX_SIDE = 4096
