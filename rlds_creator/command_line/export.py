@@ -30,9 +30,7 @@ _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
     default="log",
     show_default=True,
 )
-@option(
-    "-T --format-option options NAME=VALUE...", "Option of the format, as of `rlds convert -T`."
-)
+@option("-T --format-option options NAME=VALUE...", "Option of the format, see `rlds convert -T`.")
 @option("--name TEXT", "Name of the data. Default: the name of the study.")
 @option("--study NAME", "Only episodes of this study, by name or id.")
 @option("--environment NAME", "Only episodes of this environment, by name or id.")

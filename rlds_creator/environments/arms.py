@@ -23,7 +23,7 @@ class ArmPlayable(SimulatedPlayable):
     Args:
       environment: The environment.
       keys: The key map, without the grippers.
-      distributions: The packages of the environment, whose versions are recorded.
+      packages: The packages of the environment, whose versions are recorded.
       pictures: The renderer.
       grippers: The indices of the gripper commands in an action.
       opened: The command of an open gripper; that of a closed one is its negative.
@@ -33,12 +33,12 @@ class ArmPlayable(SimulatedPlayable):
         self,
         environment: Simulated,
         keys: KeyMap,
-        distributions: Sequence[str],
+        packages: Sequence[str],
         pictures: MuJoCoPictures,
         grippers: Sequence[int],
         opened: float,
     ) -> None:
-        super().__init__(environment, keys, distributions, pictures=pictures)
+        super().__init__(environment, keys, packages, pictures=pictures)
         self._grippers, self._opened = list(grippers), opened
         if self._grippers:
             toggle = Control(_TOGGLES, "open or close the gripper")

@@ -19,13 +19,8 @@ from rlds_creator.environments.playable import Family
 
 __all__ = ["AtariFamily"]
 
-_KEYS = {
-    "UP": "ArrowUp",
-    "DOWN": "ArrowDown",
-    "RIGHT": "ArrowRight",
-    "LEFT": "ArrowLeft",
-    "FIRE": "Space",
-}
+_ARROWS = {"UP": "ArrowUp", "DOWN": "ArrowDown", "RIGHT": "ArrowRight", "LEFT": "ArrowLeft"}
+_KEYS = {**_ARROWS, "FIRE": "Space"}
 _WORD = re.compile("|".join(_KEYS))
 
 

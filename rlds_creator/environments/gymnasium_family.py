@@ -139,17 +139,15 @@ class GymnasiumPlayable(KeyedPlayable):
     Args:
       env: The environment, with the render mode `rgb_array`.
       keys: The key map.
-      distributions: The packages besides Gymnasium whose versions are recorded.
+      packages: The packages besides Gymnasium whose versions are recorded.
       **more: See `KeyedPlayable`.
     """
 
-    def __init__(
-        self, env: Any, keys: KeyMap, distributions: Sequence[str] = (), **more: Any
-    ) -> None:
+    def __init__(self, env: Any, keys: KeyMap, packages: Sequence[str] = (), **more: Any) -> None:
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 
         self.adapter = GymnasiumAdapter(env)
-        super().__init__(self.adapter, keys, ("gymnasium", *distributions), **more)
+        super().__init__(self.adapter, keys, ("gymnasium", *packages), **more)
 
     @override
     def draw(self) -> np.ndarray:
@@ -247,9 +245,7 @@ def make_gymnasium(
             raise ValueError(f"the argument {name!r} cannot be set")
         is_word = isinstance(value, str) and re.fullmatch(r"[\w .:+-]{0,64}", value)
         if not (is_word or isinstance(value, bool | int | float) or value is None):
-            raise ValueError(
-                f"the argument {name!r} is {value!r:.100}, expected a number or a word"
-            )
+            raise ValueError(f"argument {name!r} is {value!r:.100}, expected a number or a word")
     limit = {} if has_time_limit else {"max_episode_steps": -1}
     try:
         with warnings.catch_warnings():

@@ -94,7 +94,7 @@ class KeyedPlayable(Playable):
     Args:
       environment: The environment.
       keys: The key map.
-      distributions: The packages of the environment, whose versions are recorded.
+      packages: The packages of the environment, whose versions are recorded.
       repeats: See `Playable`.
       pictures: The renderer; None for the method `draw`.
     """
@@ -103,12 +103,12 @@ class KeyedPlayable(Playable):
         self,
         environment: dm_env.Environment,
         keys: KeyMap,
-        distributions: Sequence[str] = (),
+        packages: Sequence[str] = (),
         *,
         repeats: bool = True,
         pictures: MuJoCoPictures | None = None,
     ) -> None:
-        self.environment, self.keys, self._distributions = environment, keys, distributions
+        self.environment, self.keys, self._packages = environment, keys, packages
         self.controls, self.idle_action, self.repeats = keys.controls, keys.idle, repeats
         self._pictures, self.has_draft = pictures, pictures is not None
         self.cameras = pictures.cameras if pictures is not None else ()
@@ -135,7 +135,7 @@ class KeyedPlayable(Playable):
 
     @override
     def metadata(self) -> Mapping[str, Any]:
-        return {"versions": versions_of(self._distributions)}
+        return {"versions": versions_of(self._packages)}
 
     @override
     def describe(self, action: Any) -> str:
@@ -315,9 +315,8 @@ class Axes(KeyMap):
         spec = self._spec
         if spec.dtype.kind in "iu":
             limits = np.iinfo(spec.dtype)
-            action = np.clip(
-                np.rint(action), max(limits.min, -_MAX_BOUND), min(limits.max, _MAX_BOUND)
-            )
+            low, high = max(limits.min, -_MAX_BOUND), min(limits.max, _MAX_BOUND)
+            action = np.clip(np.rint(action), low, high)
         result = action.reshape(spec.shape).astype(spec.dtype)
         if isinstance(spec, specs.BoundedArray):  # The cast may have rounded a bound.
             result = np.asarray(np.clip(result, spec.minimum, spec.maximum), spec.dtype)
@@ -505,10 +504,8 @@ def _component_map(
         path = component if isinstance(spec, Mapping) or names else f"component {component}"
         if name and not names:
             path = f"{name} {path}"
-        own_names = names.get(component, ()) if isinstance(names, Mapping) else ()
-        maps[component] = _component_map(
-            components[component], path, pool, own, strength, own_names
-        )
+        subnames = names.get(component, ()) if isinstance(names, Mapping) else ()
+        maps[component] = _component_map(components[component], path, pool, own, strength, subnames)
     return Composite({component: maps[component] for component in components}, spec)
 
 

@@ -74,9 +74,8 @@ class MiniGridFamily(Family):
         if not 4 <= tile_size <= 100:
             raise ValueError(f"tile_size is {tile_size}, expected 4 to 100")
         self.package("minigrid")
-        env = make_gymnasium(
-            id, {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
-        )
+        arguments = {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
+        env = make_gymnasium(id, arguments)
         maps = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
         return MiniGridPlayable(env, maps, ["minigrid"], repeats=False)
 

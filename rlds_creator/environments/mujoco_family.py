@@ -127,8 +127,8 @@ class MuJoCoFamily(Family):
             first="track" if "track" in camera_names(base.model) else FREE,
         )
         is_robotics = type(base).__module__.startswith("gymnasium_robotics")
-        distributions = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
-        return GymnasiumPlayable(env, maps, distributions, pictures=pictures)
+        packages = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
+        return GymnasiumPlayable(env, maps, packages, pictures=pictures)
 
     def _register(self) -> None:
         draw_without_display()

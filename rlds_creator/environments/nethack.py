@@ -122,10 +122,8 @@ class NetHackPlayable(GymnasiumPlayable):
     @override
     def draw(self) -> np.ndarray:
         game = self.adapter.unwrapped
-        observation = dict(zip(game._observation_keys, game.last_observation))
-        return draw_terminal(
-            *(observation[f"tty_{name}"] for name in ("chars", "colors", "cursor"))
-        )
+        screen = dict(zip(game._observation_keys, game.last_observation))
+        return draw_terminal(*(screen[f"tty_{name}"] for name in ("chars", "colors", "cursor")))
 
 
 class NetHackFamily(Family):

@@ -60,10 +60,10 @@ class Control:
     does: str
 
 
-def versions_of(distributions: Iterable[str]) -> dict[str, str]:
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
     """Returns the versions of distributions; missing ones are left out."""
     versions = {}
-    for name in distributions:
+    for name in packages:
         with contextlib.suppress(
             metadata.PackageNotFoundError
         ):  # The module may be a plain folder.

@@ -70,12 +70,7 @@ _WORDS = {
     "wrist": ("turn left", "turn right"),
 }
 # The camera of the observation, moved back so that it shows the complete desk.
-_VIEW = {
-    "distance": 1.8,
-    "azimuth": 90.0,
-    "elevation": -60.0,
-    "lookat": np.array([0.0, 0.535, 1.1]),
-}
+_VIEW = {"distance": 1.8, "azimuth": 90, "elevation": -60, "lookat": np.array([0.0, 0.535, 1.1])}
 _MAX_STEPS = 1_000_000
 
 

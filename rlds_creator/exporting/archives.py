@@ -13,15 +13,13 @@ __all__ = ["write_archive"]
 _BUFFER_SIZE = 1 << 20
 
 
-def write_archive(
-    directory: Path, file: Path, folder: str, progress: Callable[[float], None]
-) -> None:
+def write_archive(root: Path, file: Path, folder: str, progress: Callable[[float], None]) -> None:
     """Writes a ZIP file with all files of a directory, sorted by name, and syncs it to the disk.
 
     A file is compressed if its first bytes are compressible; most files already are compressed.
 
     Args:
-      directory: The directory.
+      root: The directory.
       file: The ZIP file, which must not exist.
       folder: The only top-level folder of the ZIP file.
       progress: A callback for the completed fraction, from 0 to 1.
@@ -29,13 +27,13 @@ def write_archive(
     Raises:
       OSError: The file cannot be written.
     """
-    members = sorted(path for path in directory.rglob("*") if path.is_file())
+    members = sorted(path for path in root.rglob("*") if path.is_file())
     num_bytes = sum(path.stat().st_size for path in members)
     num_written = 0
     with file.open("xb") as raw:
         with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
             for path in members:
-                name = f"{folder}/{path.relative_to(directory).as_posix()}"
+                name = f"{folder}/{path.relative_to(root).as_posix()}"
                 member = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 if _is_compressible(path):
                     member.compress_type = zipfile.ZIP_DEFLATED

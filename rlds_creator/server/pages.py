@@ -42,9 +42,8 @@ class Pages:
         self.hash = digest.hexdigest()[:16]
         page = self._files.pop("index.html", b"")
         self._page = page.replace(_STATIC_PLACEHOLDER, f"/static/{self.hash}".encode())
-        self._gzipped = {
-            name: gzip.compress(content, 6, mtime=0) for name, content in self._files.items()
-        }
+        files = self._files.items()
+        self._gzipped = {name: gzip.compress(content, 6, mtime=0) for name, content in files}
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes. They must come last, because they match nearly every path."""
@@ -57,10 +56,8 @@ class Pages:
         name = request.path_params["name"]
         if request.path_params["hash"] != self.hash or name not in self._files:
             raise errors.MissingError("This file does not exist.")
-        headers = {
-            "cache-control": "public, max-age=31536000, immutable",
-            "vary": "accept-encoding",
-        }
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        headers["vary"] = "accept-encoding"
         content = self._files[name]
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["content-encoding"] = "gzip"

@@ -59,9 +59,8 @@ def view_app(
     async def enter(request: Request) -> Response:
         entry = await body(request, LoginRequest)
         if not hmac.compare_digest(entry.token.encode(), token.encode()):
-            raise errors.LoginError(
-                "This link has expired. Open the link that `rlds view` printed last."
-            )
+            text = "This link has expired. Open the link that `rlds view` printed last."
+            raise errors.LoginError(text)
         response = answer({"person": None})
         response.set_cookie(cookie, secret, httponly=True, samesite="lax")
         return response

@@ -104,9 +104,8 @@ def routes(
         file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed after sending.
         async with video_lock:
             await in_thread(view.video, paths, file.name, rate)
-        return FileResponse(
-            file.name, media_type="video/mp4", background=BackgroundTask(file.close)
-        )
+        close = BackgroundTask(file.close)
+        return FileResponse(file.name, media_type="video/mp4", background=close)
 
     async def series(request: Request) -> Response:
         view = await find_episode(request)
@@ -194,25 +193,21 @@ def dataset_routes(catalog: Catalog) -> list[Route]:
         return await in_thread(catalog.view, *_split(request), _path_index(request, "episode"))
 
     async def find_thumbnail(request: Request) -> tuple[bytes, str] | None:
-        index, frames = (
-            _path_index(request, "episode"),
-            _query_number(request, "frames", 1, _MAX_FRAMES),
-        )
+        index = _path_index(request, "episode")
+        frames = _query_number(request, "frames", 1, _MAX_FRAMES)
         return await in_thread(catalog.thumbnail, *_split(request), index, frames or 1)
 
     async def find_labels(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
         if len(by) > _MAX_NAME_LENGTH:
             raise errors.BadRequestError(f"by: expected at most {_MAX_NAME_LENGTH} characters.")
-        return await in_thread(
-            catalog.labels, *_split(request), _path_index(request, "episode"), by
-        )
+        index = _path_index(request, "episode")
+        return await in_thread(catalog.labels, *_split(request), index, by)
 
     async def page_facts(request: Request) -> Mapping[str, Any]:
         index = _path_index(request, "episode")
-        return await in_thread(
-            catalog.page_facts, *_split(request), index, *_filter_and_order(request)
-        )
+        filters = _filter_and_order(request)
+        return await in_thread(catalog.page_facts, *_split(request), index, *filters)
 
     return [
         Route("/api/datasets", datasets),

@@ -191,9 +191,8 @@ class Worker:
         except OSError as error:
             ours.close()
             logger.error("a worker cannot be started: %s", error)
-            raise ServiceUnavailableError(
-                "The process of the environment could not be started."
-            ) from None
+            text = "The process of the environment could not be started."
+            raise ServiceUnavailableError(text) from None
         finally:
             theirs.close()
         self._reader, self._writer = await asyncio.open_connection(sock=ours)

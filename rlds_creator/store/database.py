@@ -142,9 +142,8 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
         try:
             url = sa.make_url(text)
         except (sa.exc.ArgumentError, ValueError):
-            raise StoreError(
-                "--database: expected a URL: postgresql://USER:PASSWORD@HOST/NAME"
-            ) from None
+            problem = "--database: expected a URL: postgresql://USER:PASSWORD@HOST/NAME"
+            raise StoreError(problem) from None
     elif text.endswith(_SUFFIXES) or os.path.isfile(text):
         url = sa.URL.create("sqlite", database=text)
     else:

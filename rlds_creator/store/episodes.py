@@ -271,9 +271,8 @@ class EpisodeDatabase(Database):
             current = [label for label in current_labels(rows) if label.target == row.target]
             if current and current[0].value == row.value:
                 return episode, current[0]
-            new = msgspec.structs.replace(
-                row, id=new_identifier(), at=self._time_after(rows), tool=TOOL
-            )
+            changes = {"id": new_identifier(), "at": self._time_after(rows), "tool": TOOL}
+            new = msgspec.structs.replace(row, **changes)
             _add(connection, episode, new)
         return episode, new
 
@@ -312,10 +311,8 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     elif query.label is not None:
         conditions.append(table.c.id.in_(tagged))
     if query.queue == "unreviewed":
-        reviewed = sa.select(_label.episode).where(
-            _label.type == "choice", _label.tool != PLAY_TOOL
-        )
-        conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviewed)]
+        reviews = sa.select(_label.episode).where(_label.type == "choice", _label.tool != PLAY_TOOL)
+        conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviews)]
     elif query.queue == "disagreement":  # Between people, not between labels of one person.
         choices = sa.select(_label.episode).where(_label.type == "choice", _label.is_current)
         choices = choices.group_by(_label.episode, _label.layer)
@@ -350,10 +347,9 @@ def _read_episode(
 
 
 def _read_labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
-    query = (
-        sa.select(tables.labels).where(_label.episode == episode_id).order_by(_label.at, _label.id)
-    )
-    return [_from_row(row) for row in connection.execute(query)]
+    query = sa.select(tables.labels).where(_label.episode == episode_id)
+    rows = connection.execute(query.order_by(_label.at, _label.id))
+    return [_from_row(row) for row in rows]
 
 
 def _read_label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:

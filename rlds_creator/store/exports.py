@@ -32,9 +32,8 @@ class Exports(Database):
         Raises:
           RecordNotFoundError: The person does not exist.
         """
-        new = ExportRecord(
-            id=new_identifier(), person=person_id, request=request, created=self._clock()
-        )
+        id, now = new_identifier(), self._clock()
+        new = ExportRecord(id=id, person=person_id, request=request, created=now)
         with self._writing() as connection:
             try:
                 connection.execute(sa.insert(tables.exports).values(to_row(new)))

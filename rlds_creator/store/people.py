@@ -140,9 +140,8 @@ class People(Database):
         """
         table = tables.invites
         with self._writing() as connection:
-            usable = sa.and_(
-                table.c.token_hash == hash_token(token), table.c.expires > self._clock()
-            )
+            is_invite = table.c.token_hash == hash_token(token)
+            usable = sa.and_(is_invite, table.c.expires > self._clock())
             row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
             if row is None:
                 raise RecordNotFoundError("this link was used or has expired. Ask for a new one.")

@@ -71,10 +71,8 @@ class Studies(Database):
         table = tables.studies
         with self._writing() as connection:
             stored: dict[str, Environment] = {}
-            now, state = self._clock(), study.state
-            current = Study(
-                id=new_identifier(), name=study.name, state=state, creator=by, created=now
-            )
+            id, state, now = new_identifier(), study.state, self._clock()
+            current = Study(id=id, name=study.name, state=state, creator=by, created=now)
             if study.id:
                 row = _row(connection, study.id, lock=True)
                 current, stored = from_row(Study, row), _environments(row)

@@ -78,7 +78,7 @@ _KINDS: Mapping[type[inspect.Type], Any] = {
     inspect.IntType: sa.BigInteger,
     inspect.FloatType: sa.Double,
 }
-_SMALL_INTEGERS = ("practice", "uses_left", "version")
+_SMALL_INTS = ("practice", "uses_left", "version")
 
 
 def _column(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
@@ -94,12 +94,10 @@ def _reference(table: str, cascades: bool = True) -> sa.Column[Any]:
 def _columns(record: type[msgspec.Struct], leave_out: set[str]) -> Iterator[sa.Column[Any]]:
     for field in inspect.type_info(record).fields:  # type: ignore[attr-defined]
         kinds = getattr(field.type, "types", (field.type,))
-        not_none = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
-        kind = (
-            sa.Integer if field.name in _SMALL_INTEGERS else _KINDS.get(type(not_none[0]), sa.JSON)
-        )
+        types = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
+        kind = sa.Integer if field.name in _SMALL_INTS else _KINDS.get(type(types[0]), sa.JSON)
         if field.name not in leave_out:
-            is_key, is_optional = field.name == "id", len(not_none) < len(kinds)
+            is_key, is_optional = field.name == "id", len(types) < len(kinds)
             yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)
 
 

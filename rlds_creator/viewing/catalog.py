@@ -43,8 +43,8 @@ from rlds_creator.viewing.episode_columns import (
     ORDERS,
     Column,
     default_columns,
-    describe_columns,
     labels_sort_key,
+    list_columns,
     rank_columns,
     read_cell,
     row_labels,
@@ -110,9 +110,8 @@ class Catalog:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
         arguments = _OpenArguments(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
-        datasets = [
-            it for path in paths for it in _scan(os.fspath(path), format, arguments.options)
-        ]
+        scans = (_scan(os.fspath(path), format, arguments.options) for path in paths)
+        datasets = [*itertools.chain.from_iterable(scans)]
         if not datasets:
             raise FileNotFoundError("there are no datasets")
         self._datasets: dict[str, _Dataset] = {}
@@ -181,7 +180,7 @@ class Catalog:
         current = self._dataset(dataset, split)
         layers = current.labels(split).described()
         titles = {layer.name: layer.title or layer.name for layer in layers}
-        columns = [*describe_columns(current.columns(split), current.rows(split))]
+        columns = [*list_columns(current.columns(split), current.rows(split))]
         return {"columns": columns, "layers": titles}
 
     def page_facts(
@@ -480,7 +479,7 @@ class _Dataset:
         indices = self.indices(split, where) if where else range(len(rows))
         key = labels_sort_key if column is ORDERS["labels"] else lambda row: read_cell(row, column)
         cells = [key(rows[index]) for index in indices]
-        return sort_episodes(indices, cells, is_descending=sort != name)
+        return sort_episodes(indices, cells, reverse=sort != name)
 
     def columns(self, split: str) -> dict[str, Column]:
         """Returns the columns of the table of episodes, by their names in conditions."""

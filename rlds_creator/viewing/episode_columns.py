@@ -22,8 +22,8 @@ __all__ = [
     "ORDERS",
     "Column",
     "default_columns",
-    "describe_columns",
     "labels_sort_key",
+    "list_columns",
     "rank_columns",
     "read_cell",
     "row_labels",
@@ -108,9 +108,7 @@ def default_columns(columns: Mapping[str, Column]) -> list[str]:
 def rank_columns(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, Column]:
     """Returns the rank columns of the audit scores among columns, by the names of the scores."""
     ranked = {name: columns.get(f"{name.removesuffix('_rank')}_rank") for name in names}
-    return {
-        name: rank for name, rank in ranked.items() if rank is not None and rank.path[0] == AUDIT
-    }
+    return {name: rank for name, rank in ranked.items() if rank and rank.path[0] == AUDIT}
 
 
 def read_cell(row: Mapping[str, Any], column: Column) -> Any:
@@ -148,23 +146,19 @@ def labels_sort_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
     ] or None
 
 
-def sort_episodes(
-    indices: Sequence[int], cells: Sequence[Any], *, is_descending: bool
-) -> list[int]:
+def sort_episodes(indices: Sequence[int], cells: Sequence[Any], *, reverse: bool) -> list[int]:
     """Sorts episode indices by cells; episodes without a value come last.
 
-    >>> sort_episodes([4, 5, 6], [2.0, None, 7.0], is_descending=True)
+    >>> sort_episodes([4, 5, 6], [2.0, None, 7.0], reverse=True)
     [6, 4, 5]
     """
     with_value = [row for row, value in enumerate(cells) if value is not None]
-    with_value.sort(key=lambda row: cells[row], reverse=is_descending)
+    with_value.sort(key=lambda row: cells[row], reverse=reverse)
     without_value = [row for row, value in enumerate(cells) if value is None]
     return [int(indices[row]) for row in (*with_value, *without_value)]
 
 
-def describe_columns(
-    columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]
-) -> Iterator[Any]:
+def list_columns(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
     """Yields columns with example values: {"name", "title", "kind", "examples"}.
 
     The examples are the smallest and largest number, or the most frequent texts.

@@ -15,14 +15,7 @@ from typing_extensions import override
 from rlds.labels import Label, Labels, Layer
 from rlds_creator.model import LabelRow, Name, Text, prepare
 
-__all__ = [
-    "DatasetLabels",
-    "EpisodeLabels",
-    "LabelValue",
-    "ShownLabel",
-    "ShownLayer",
-    "to_shown_label",
-]
+__all__ = ["DatasetLabels", "EpisodeLabels", "LabelValue", "ShownLabel", "ShownLayer", "for_page"]
 
 _Value = bool | float | Text
 _Type = Literal["flag", "choice", "text", "number"]
@@ -81,7 +74,7 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
 prepare(ShownLayer, LabelValue, ShownLabel)
 
 
-def to_shown_label(row: Label | LabelRow, **more: Any) -> ShownLabel:
+def for_page(row: Label | LabelRow, **more: Any) -> ShownLabel:
     """Converts a row of labels for pages.
 
     Args:
@@ -166,15 +159,15 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def labels(self) -> list[ShownLabel]:
-        return [self._to_shown_label(row) for row in self._labels.of(self._episode)]
+        return [self._for_page(row) for row in self._labels.of(self._episode)]
 
-    def _to_shown_label(self, row: Label) -> ShownLabel:
+    def _for_page(self, row: Label) -> ShownLabel:
         try:
             created = datetime.datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # Other programs may write other formats.
             created = 0.0
         is_mine = row.annotator == self._by
-        return to_shown_label(
+        return for_page(
             row, author=row.annotator, created=created, is_mine=is_mine, may_remove=is_mine
         )
 
@@ -183,7 +176,7 @@ class DatasetLabels(EpisodeLabels):
         values = self._episode, label.value, label.first, label.end
         tool = "rlds view"
         row = self._labels.add(label.layer, *values, by=self._by, type=label.type, tool=tool)
-        return self._to_shown_label(row)
+        return self._for_page(row)
 
     @override
     def retract(self, label: str) -> None:
@@ -194,7 +187,7 @@ class DatasetLabels(EpisodeLabels):
     @override
     def restore(self, label: str) -> ShownLabel:
         row = self._find_own(label, self._labels.history(self._episode))
-        return self.add(self._to_shown_label(row))
+        return self.add(self._for_page(row))
 
     def _find_own(self, label: str, rows: list[Label]) -> Label:
         for row in rows:

@@ -141,11 +141,7 @@ def _as_bytes(array: np.ndarray, scale: Scale | None) -> np.ndarray:
     return bytes_
 
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-)
+_MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 def media_type_of(data: Any) -> str | None:
@@ -158,7 +154,7 @@ def media_type_of(data: Any) -> str | None:
         return None
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), None)
+    return next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def picture_file(

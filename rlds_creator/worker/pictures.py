@@ -46,13 +46,10 @@ def as_rgb(picture: Any) -> np.ndarray:
     elif picture.ndim == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
         picture = picture.transpose(1, 2, 0)
     if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4) or not picture.size:
-        raise PictureError(
-            f"picture: expected height, width and 1, 3 or 4 channels, got shape {shape}"
-        )
+        expected = "height, width and 1, 3 or 4 channels"
+        raise PictureError(f"picture: expected {expected}, got shape {shape}")
     if max(picture.shape) > _MAX_SIDE:
-        raise PictureError(
-            f"picture: expected at most {_MAX_SIDE} pixels a side, got shape {shape}"
-        )
+        raise PictureError(f"picture: expected up to {_MAX_SIDE} pixels a side, got shape {shape}")
     picture = _as_uint8(picture[:, :, :3])
     if picture.shape[2] == 1:
         picture = np.broadcast_to(picture, (*picture.shape[:2], 3))

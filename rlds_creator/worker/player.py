@@ -465,10 +465,8 @@ class Player:
         with _recording():
             if episode.recording is None:
                 episode.started = now
-                metadata, spec = self._start_metadata(episode), self._observation_spec
-                episode.recording = EpisodeLog(
-                    self._directory, self._specs, metadata, self._video, spec
-                )
+                start = self._directory, self._specs, self._start_metadata(episode)
+                episode.recording = EpisodeLog(*start, self._video, self._observation_spec)
                 episode.recording.add(episode.first[0], None, episode.first[1])
             episode.recording.add(timestep, action, custom_data)
             if episode.recording.num_steps == 2:

@@ -117,9 +117,8 @@ class ExportRoutes(Routes):
             raise BadRequestError(f"Unknown format {content.format!r:.80}.")
         if (content.episodes is None) == (content.filter is None):
             raise BadRequestError("An export needs either `episodes` or `filter`.")
-        episode_query = restrict_query(
-            person, convert(content.filter or {}, EpisodeQuery, strict=False)
-        )
+        episode_query = convert(content.filter or {}, EpisodeQuery, strict=False)
+        episode_query = restrict_query(person, episode_query)
         visible_ids = self.store.episode_ids(episode_query)
         playing = {episode.id for episode in self.store.playing()}
         if not set(visible_ids).issuperset(content.episodes or ()):

@@ -75,9 +75,8 @@ class PeopleRoutes(Routes):
             raise TooManyError("Too many attempts. Wait a minute, then try again.")
         entry = await body(request, LoginRequest)
         try:
-            person, token = await in_thread(
-                self.store.accept_invite, entry.token, entry.name.strip()
-            )
+            name = entry.name.strip()
+            person, token = await in_thread(self.store.accept_invite, entry.token, name)
         except MissingError as error:
             raise LoginError(str(error), code="invite") from None
         except BadRequestError:  # The invite has no name; it can be used again.

@@ -64,13 +64,12 @@ class PlayRoutes(Routes):
             raise BadRequestError("This study chooses the environment for you.")
 
         async def choose() -> Turn:
-            environment = await in_thread(
-                self.store.choose_environment, study.id, person.id, requested
-            )
+            ids = study.id, person.id, requested
+            environment = await in_thread(self.store.choose_environment, *ids)
             return Turn(
                 environment,
                 self.interpreters.path(environment.interpreter),
-                await self._next_seed(person, study, environment),
+                await self._seed(person, study, environment),
             )
 
         agent_id = self.data.agent_id(person.id, study.id)
@@ -78,15 +77,11 @@ class PlayRoutes(Routes):
             person, study, choose, agent_id=agent_id, is_chosen=requested is not None
         )
 
-    async def _next_seed(
-        self, person: Person, study: Study, environment: Environment
-    ) -> int | None:
+    async def _seed(self, person: Person, study: Study, environment: Environment) -> int | None:
         if environment.seed is None:
             return None
-        own_query = EpisodeQuery(
-            study=study.id, environment=environment.id, person=person.id, limit=0
-        )
-        _, num_played = await in_thread(self.store.episodes, own_query)
+        query = EpisodeQuery(study=study.id, environment=environment.id, person=person.id, limit=0)
+        _, num_played = await in_thread(self.store.episodes, query)
         return (environment.seed + num_played) % 2**31
 
     async def end(self, request: Request, person: Person) -> Any:

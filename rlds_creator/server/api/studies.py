@@ -123,9 +123,7 @@ class StudyRoutes(Routes):
         studies = [it for it in await in_thread(self.store.studies) if sees_study(person, it)]
         counts = await in_thread(self.store.counts, [study.id for study in studies], person.id)
         as_dict = msgspec.structs.asdict
-        rows = [
-            {**as_dict(_hide_description(person, it)), **as_dict(counts[it.id])} for it in studies
-        ]
+        rows = [{**as_dict(_redact(person, it)), **as_dict(counts[it.id])} for it in studies]
         return {"studies": rows}
 
     async def add(self, request: Request, person: Person) -> Any:
@@ -135,9 +133,8 @@ class StudyRoutes(Routes):
 
     async def get(self, request: Request, person: Person) -> Any:
         """Returns a study."""
-        return _hide_description(
-            person, await find_visible_study(self.store, person, request.path_params["id"])
-        )
+        study = await find_visible_study(self.store, person, request.path_params["id"])
+        return _redact(person, study)
 
     async def change(self, request: Request, person: Person) -> Any:
         """Changes a study."""
@@ -164,10 +161,8 @@ class StudyRoutes(Routes):
 
     async def consents(self, request: Request, person: Person) -> Any:
         """Returns the consents to a study, with persons, texts and times."""
-        page, identifier = query(request, _Page), request.path_params["id"]
-        return await in_thread(
-            self.store.consents, identifier, offset=page.offset, limit=page.limit
-        )
+        page, study = query(request, _Page), request.path_params["id"]
+        return await in_thread(self.store.consents, study, offset=page.offset, limit=page.limit)
 
     async def statistics(self, request: Request, person: Person) -> Any:
         """Returns the statistics of a study: episodes, steps and success."""
@@ -191,7 +186,7 @@ async def find_visible_study(store: Store, person: Person, study_id: str) -> Stu
     return study
 
 
-def _hide_description(person: Person, study: Study) -> Study:
+def _redact(person: Person, study: Study) -> Study:
     """Returns a study without its description, unless the person may see all studies."""
     if may(person, May.SEE):
         return study

@@ -19,13 +19,8 @@ down_revision = "0003"
 
 def upgrade() -> None:
     """Moves tags, verdicts and notes to the new table of labels."""
-    required: dict[str, Any] = {
-        "id": sa.Text,
-        "episode": sa.Text,
-        "layer": sa.Text,
-        "type": sa.Text,
-    }
-    required |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
+    needed: dict[str, Any] = {"id": sa.Text, "episode": sa.Text, "layer": sa.Text, "type": sa.Text}
+    needed |= {"annotator": sa.Text, "at": sa.Double, "tool": sa.Text, "holds": sa.Boolean}
     optional: dict[str, Any] = {
         "value": sa.Text,
         "begin": sa.BigInteger,
@@ -34,7 +29,7 @@ def upgrade() -> None:
     }
     table = op.create_table(
         "labels",
-        *(sa.Column(name, kind, nullable=False) for name, kind in required.items()),
+        *(sa.Column(name, kind, nullable=False) for name, kind in needed.items()),
         *(sa.Column(name, kind) for name, kind in optional.items()),
         sa.PrimaryKeyConstraint("id", name="pk_labels"),
         sa.ForeignKeyConstraint(
