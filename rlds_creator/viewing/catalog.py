@@ -239,7 +239,7 @@ class Catalog:
         return DatasetLabels(current.labels(split), index, by, may_label=self._may_label)
 
     def page_of(self, episode: int) -> str:
-        """Returns the URL of an episode of the first dataset, by its stored number.
+        """Returns the URL of an episode of the first dataset, by its stored index.
 
         Raises:
           IndexError: The episode does not exist.
@@ -609,11 +609,11 @@ class _Dataset:
         raise NotImplementedError
 
     def stored_index(self, split: str, index: int) -> int:
-        """Returns the stored number of an episode, which differs from the index in a subset."""
+        """Returns the stored index of an episode, which differs from the index in a subset."""
         return index
 
     def find(self, split: str, stored_index: int) -> int:
-        """Returns the index of an episode by its stored number; the errors are those of `view`."""
+        """Returns the index of an episode by its stored index; the errors are those of `view`."""
         return stored_index
 
     def episodes(self, split: str) -> sources.Episodes:
