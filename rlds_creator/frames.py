@@ -50,7 +50,7 @@ class Frame:
       is_last: Whether it is the last step of an episode.
       is_redrawn: Whether it shows the same step again, with another camera or quality.
 
-    >>> frame = Frame(number=7, step=0, picture=b"...", codec="png", is_first=True)
+    >>> frame = Frame(index=7, step=0, picture=b"...", codec="png", is_first=True)
     >>> Frame.decode(frame.encode()) == frame
     True
     """

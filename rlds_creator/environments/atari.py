@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
+    list_ids,
     make_gymnasium,
-    registered,
     spec_of,
 )
 from rlds_creator.environments.key_maps import key_map
@@ -33,7 +33,7 @@ class AtariFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        ids = registered(lambda module: module.startswith("ale_py"))
+        ids = list_ids(lambda module: module.startswith("ale_py"))
         return [id for id in ids if id.startswith("ALE/")]
 
     def make(

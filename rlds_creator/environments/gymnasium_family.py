@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds_creator.environments.key_maps import KeyedPlayable, KeyMap, key_map
 from rlds_creator.environments.playable import Family
 
-__all__ = ["GymnasiumFamily", "GymnasiumPlayable", "make_gymnasium", "registered", "spec_of"]
+__all__ = ["GymnasiumFamily", "GymnasiumPlayable", "list_ids", "make_gymnasium", "spec_of"]
 
 # The packages that Gymnasium's own environments need, by the modules that define them.
 _DEPENDENCIES = {
@@ -172,7 +172,7 @@ class GymnasiumFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self.package("gymnasium")
-        return registered(lambda module: not _is_in(module, _OTHER_FAMILIES))
+        return list_ids(lambda module: not _is_in(module, _OTHER_FAMILIES))
 
     def make(
         self,
@@ -206,7 +206,7 @@ class GymnasiumFamily(Family):
         return GymnasiumPlayable(env, maps, repeats=not is_turn_based)
 
 
-def registered(is_wanted: Callable[[str], bool]) -> list[str]:
+def list_ids(is_wanted: Callable[[str], bool]) -> list[str]:
     """Returns the identifiers of registered environments whose packages are installed.
 
     Args:

@@ -442,7 +442,7 @@ def key_map(
       ValueError: Keys cannot play such actions, an override is wrong, or `has_pointer` is set but
         the action is not an array.
     """
-    if has_pointer and not _is_numbers(spec):
+    if has_pointer and not _is_numeric(spec):
         raise ValueError("has_pointer: the pointer needs an action that is an array of numbers")
     overrides = overrides or {}
     pool = _Pool({name for keys in overrides for name in _combination(keys)})
@@ -451,7 +451,7 @@ def key_map(
             actions = range(int(spec.minimum), int(spec.maximum) + 1)
             table = {key: action for action, key in zip(actions, pool.keys())}
         return Choices(spec, table, meanings=meanings, idle=idle, overrides=overrides)
-    if _is_numbers(spec):
+    if _is_numeric(spec):
         if table is None:
             table = pool.directions(spec, idle, strength)
         elements = list(names) or [name for name in (spec.name or "").split("\t") if name]
@@ -484,7 +484,7 @@ def _component_map(
         table = {key: action for action, key in zip(range(first + 1, last + 1), pool.keys())}
         meanings = [f"no {name}", name] if last == first + 1 else ()
         return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
-    if _is_numbers(spec):
+    if _is_numeric(spec):
         elements = names or [f"{name} {index + 1}" for index in range(int(np.prod(spec.shape)))]
         directions = pool.directions(spec, None, strength)
         return Axes(spec, directions, names=list(elements), overrides=overrides)
@@ -498,7 +498,7 @@ def _component_map(
             )
     maps = {}
     # Vectors come first: they take adjacent keys.
-    for component in sorted(components, key=lambda name: not _is_numbers(components[name])):
+    for component in sorted(components, key=lambda name: not _is_numeric(components[name])):
         # A key that an override gives to one component is None for all other components.
         own = {key: (action or {}).get(component) for key, action in overrides.items()}
         path = component if isinstance(spec, Mapping) or names else f"component {component}"
@@ -603,7 +603,7 @@ def _is_choice(spec: Any) -> bool:
     return isinstance(spec, specs.BoundedArray) and not spec.shape and spec.dtype.kind in "biu"
 
 
-def _is_numbers(spec: Any) -> bool:
+def _is_numeric(spec: Any) -> bool:
     """True if an action is an array of quantities, not a choice or an array of choices."""
     if not isinstance(spec, specs.Array) or _is_choice(spec):
         return False

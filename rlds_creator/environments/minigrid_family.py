@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
+    list_ids,
     make_gymnasium,
-    registered,
     spec_of,
 )
 from rlds_creator.environments.key_maps import key_map
@@ -48,7 +48,7 @@ class MiniGridFamily(Family):
     def identifiers(self) -> Sequence[str]:
         self.package("minigrid")  # The import registers its environments.
         # The environments of wfc need images that the package does not contain.
-        return registered(lambda name: name.startswith("minigrid") and ".wfc" not in name)
+        return list_ids(lambda name: name.startswith("minigrid") and ".wfc" not in name)
 
     def make(
         self,

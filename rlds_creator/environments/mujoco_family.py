@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
+    list_ids,
     make_gymnasium,
-    registered,
     spec_of,
 )
 from rlds_creator.environments.key_maps import key_map
@@ -69,7 +69,7 @@ class MuJoCoFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        ids = registered(lambda module: module.startswith(_MODULES))
+        ids = list_ids(lambda module: module.startswith(_MODULES))
         newest: dict[str, str] = {}  # Older versions need an older MuJoCo.
         for id in sorted(ids, key=_version):
             newest[_VERSION.sub("", id)] = id

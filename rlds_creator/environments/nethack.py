@@ -12,16 +12,16 @@ from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
+    list_ids,
     make_gymnasium,
-    registered,
     spec_of,
 )
 from rlds_creator.environments.key_maps import Choices
 from rlds_creator.environments.playable import Control, Family, Inputs
 
-__all__ = ["NetHackFamily", "NetHackPlayable", "Typed"]
+__all__ = ["NetHackFamily", "NetHackPlayable", "TypedKeys"]
 
-# The characters of keys that type none.
+# The characters for keys that have no character of their own.
 _KEY_TEXTS = {
     "ArrowUp": "k",
     "ArrowDown": "j",
@@ -50,7 +50,7 @@ _SCALE = 2
 _MAX_TYPED = 100
 
 
-class Typed(Choices):
+class TypedKeys(Choices):
     """The key map of typed characters. Keys typed faster than steps are queued.
 
     Args:
@@ -82,7 +82,7 @@ class Typed(Choices):
             for typed, action in actions.items()
             if typed.isprintable() and typed.isascii()
         }
-        self._waiting: deque[str] = deque(maxlen=_MAX_TYPED)
+        self._queue: deque[str] = deque(maxlen=_MAX_TYPED)
         self.controls = [
             *self.controls,
             *(Control([typed], meanings[action]) for typed, action in self._typed.items()),
@@ -91,24 +91,24 @@ class Typed(Choices):
     @override
     def action(self, inputs: Inputs) -> Any:
         if not inputs.is_held(*_MODIFIERS):
-            self._waiting.extend(typed for typed in inputs.text if typed in self._typed)
+            self._queue.extend(typed for typed in inputs.text if typed in self._typed)
         # A key acts when it is pressed, not while it is held.
         new = {*inputs.pressed, *_MODIFIERS}
         held = {name: value for name, value in inputs.held.items() if name in new}
         action = super().action(Inputs(held, inputs.pressed))
         if action is not None:
             return action
-        return self._typed[self._waiting.popleft()] if self._waiting else None
+        return self._typed[self._queue.popleft()] if self._queue else None
 
     def clear_queue(self) -> None:
         """Discards queued characters."""
-        self._waiting.clear()
+        self._queue.clear()
 
 
 class NetHackPlayable(GymnasiumPlayable):
     """A game of NetHack."""
 
-    keys: Typed
+    keys: TypedKeys
 
     @override
     def seed(self, seed: int) -> None:
@@ -135,7 +135,7 @@ class NetHackFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self.package("nle.env")  # The import registers its environments.
-        return registered(lambda module: module.startswith("nle"))
+        return list_ids(lambda module: module.startswith("nle"))
 
     def make(
         self,
@@ -162,7 +162,7 @@ class NetHackFamily(Family):
             id, {"character": character} if can_choose else {}, has_time_limit=has_time_limit
         )
         actions = env.unwrapped.actions
-        maps = Typed(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
+        maps = TypedKeys(spec_of(env), [int(a) for a in actions], _meanings(actions), keys)
         return NetHackPlayable(env, maps, ["nle"], repeats=False)
 
 

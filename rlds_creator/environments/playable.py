@@ -64,9 +64,7 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     """Returns the versions of distributions; missing ones are left out."""
     versions = {}
     for name in packages:
-        with contextlib.suppress(
-            metadata.PackageNotFoundError
-        ):  # The module may be a plain folder.
+        with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a plain folder.
             versions[name] = metadata.version(name)
     return versions
 

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from rlds_creator.environments.gymnasium_family import (
     GymnasiumPlayable,
+    list_ids,
     make_gymnasium,
-    registered,
     spec_of,
 )
 from rlds_creator.environments.key_maps import key_map
@@ -54,7 +54,7 @@ class VizdoomFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self.package(_MODULE)
-        ids = registered(lambda module: module.startswith("vizdoom"))
+        ids = list_ids(lambda module: module.startswith("vizdoom"))
         return [id for id in ids if not _EXCLUDED_IDS.match(id)]
 
     def make(self, *, id: str, keys: Mapping[str, Any], frame_skip: int = 1) -> GymnasiumPlayable:

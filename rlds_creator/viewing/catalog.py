@@ -40,7 +40,7 @@ from rlds.sources.episode_table import (
 from rlds.sources.video_frames import frames_of
 from rlds_creator.viewing.cache import Cache
 from rlds_creator.viewing.episode_columns import (
-    ORDERS,
+    SORT_COLUMNS,
     Column,
     default_columns,
     labels_sort_key,
@@ -193,12 +193,7 @@ class Catalog:
         current = self._dataset(dataset, split)
         try:
             indices = current.indices(split, where, sort, at_least=index + 2)
-        except (
-            ImportError,
-            LookupError,
-            ValueError,
-            _TableInProgressError,
-        ):  # The list shows the error.
+        except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list shows it.
             return {"previous": None, "next": None, "place": None}
         if sort:
             before = indices.index(index) if index in indices else len(indices)
@@ -457,8 +452,8 @@ class _Dataset:
         """
         if sort:
             key = (self.open_id, split, "sort", where, sort, self._sidecar_state(split))
-            in_order: Sequence[int] = self.cache.get(key, lambda: self._sort(split, where, sort))
-            return in_order
+            indices: Sequence[int] = self.cache.get(key, lambda: self._sort(split, where, sort))
+            return indices
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
@@ -470,14 +465,18 @@ class _Dataset:
 
     def _sort(self, split: str, where: str, sort: str) -> list[int]:
         name = sort.removeprefix("-")
-        column = self.columns(split).get(name) or ORDERS.get(name)
+        column = self.columns(split).get(name) or SORT_COLUMNS.get(name)
         if not column:
             raise KeyError(f"There is no column {name}.")
         # Without labels, the table has no column of labels; the sort keys are None.
         names = dict.fromkeys(("index", column.path[0]))
         rows = self._table(split).arrow([*names]).to_pylist()
         indices = self.indices(split, where) if where else range(len(rows))
-        key = labels_sort_key if column is ORDERS["labels"] else lambda row: read_cell(row, column)
+        key = (
+            labels_sort_key
+            if column is SORT_COLUMNS["labels"]
+            else lambda row: read_cell(row, column)
+        )
         cells = [key(rows[index]) for index in indices]
         return sort_episodes(indices, cells, reverse=sort != name)
 

@@ -19,7 +19,7 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at
 
 __all__ = [
-    "ORDERS",
+    "SORT_COLUMNS",
     "Column",
     "default_columns",
     "labels_sort_key",
@@ -52,7 +52,7 @@ class Column(NamedTuple):
     path: tuple[str, ...]
 
 
-ORDERS = {"index": Column("number", ("index",)), "labels": Column("text", (LABEL,))}
+SORT_COLUMNS = {"index": Column("number", ("index",)), "labels": Column("text", (LABEL,))}
 """Columns to sort by that conditions cannot name."""
 
 

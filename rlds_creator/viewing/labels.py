@@ -52,7 +52,7 @@ class LabelValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ShownLabel(LabelValue, frozen=True, kw_only=True):
-    """A label.
+    """A label on a page.
 
     Attributes:
       id: The identifier.

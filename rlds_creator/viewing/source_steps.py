@@ -104,9 +104,8 @@ class SourceSteps(EpisodeSteps):
             self.metadata = {"episode_id": episode.key, **episode.metadata}
             self.has_last_action = not episode.final_observation_known
             if table_row is None:
-                self.num_steps = len(episode) or len(
-                    episodes.episode(index)
-                )  # Episodes without flags.
+                # The length is unknown before reading if the episode has no flags.
+                self.num_steps = len(episode) or len(episodes.episode(index))
         small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL_BYTES)
         self._small = [path for path in small if path not in self._direct]
 

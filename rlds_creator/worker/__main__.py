@@ -17,9 +17,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m rlds_creator.worker FD", file=sys.stderr)
         return 2
     connection = socket.socket(fileno=int(arguments[0]))
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C stops the server, which stops its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, then its workers.
     from rlds_creator.worker.link import Link
     from rlds_creator.worker.player import serve
 

@@ -5,7 +5,7 @@ import pytest
 from dm_env import specs
 
 from rlds_creator import Inputs
-from rlds_creator.environments.nethack import Typed, draw_terminal
+from rlds_creator.environments.nethack import TypedKeys, draw_terminal
 
 # More, west, east, far west, wait, kick with Control, pray with Alt.
 CODES = [13, ord("h"), ord("l"), ord("H"), ord("."), 4, 128 + ord("p")]
@@ -14,7 +14,7 @@ MEANINGS = ["more", "west", "east", "far west", "wait", "kick", "pray"]
 
 @pytest.fixture
 def typed():
-    return Typed(specs.DiscreteArray(len(CODES)), CODES, MEANINGS, {"KeyX": "pray"})
+    return TypedKeys(specs.DiscreteArray(len(CODES)), CODES, MEANINGS, {"KeyX": "pray"})
 
 
 def press(*names, text="", held=()):
@@ -27,7 +27,7 @@ def test_what_is_typed_fast_is_done_step_by_step(typed):
     assert [typed.describe(action) for action in done[:3]] == ["east", "far west", "west"]
     assert done[3] is None
     typed.action(press("KeyH", text="hh"))
-    typed.forget()
+    typed.clear_queue()
     assert typed.action(press()) is None
 
 
