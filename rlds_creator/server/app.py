@@ -150,8 +150,10 @@ class Creator:
         people = self.store.people()
         return not any(person.role is Role.OWNER and person.name != YOU for person in people)
 
-    def _save(self, episode: EpisodeRecord, is_cut: bool) -> Awaitable[tuple[EpisodeRecord, bool]]:
-        return in_thread(self.recordings.save, episode, is_cut=is_cut)
+    def _save(
+        self, episode: EpisodeRecord, needs_recovery: bool
+    ) -> Awaitable[tuple[EpisodeRecord, bool]]:
+        return in_thread(self.recordings.save, episode, needs_recovery=needs_recovery)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:

@@ -35,7 +35,7 @@ from rlds_creator.server.limits import Bucket, Buckets
 from rlds_creator.server.page import Page
 from rlds_creator.server.workers import Worker, WorkerFactory
 
-__all__ = ["Choose", "Limits", "Play", "Plays", "Save", "Turn"]
+__all__ = ["Choose", "EpisodePlan", "Limits", "Play", "Plays", "Save"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ Save = Callable[[EpisodeRecord, bool], Awaitable[tuple[EpisodeRecord, bool]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
+class EpisodePlan:
     """The environment and the seed of the next episode.
 
     Attributes:
@@ -93,7 +93,7 @@ class Turn:
     next_seed: int | None
 
 
-Choose = Callable[[], Awaitable[Turn]]
+Choose = Callable[[], Awaitable[EpisodePlan]]
 """Chooses the environment of the next episode; raises a `ServerError` if none is left."""
 
 
@@ -151,24 +151,24 @@ class Play:
         self._to_save: asyncio.Queue[tuple[EpisodeRecord, bool] | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, turn: Turn) -> None:
+    async def start(self, plan: EpisodePlan) -> None:
         """Starts the worker of the first environment, see `Worker.start`."""
-        await self._start_worker(turn)
+        await self._start_worker(plan)
         self._spawn(self._save_episodes())
 
-    async def _start_worker(self, turn: Turn) -> None:
-        self.environment = turn.environment
+    async def _start_worker(self, plan: EpisodePlan) -> None:
+        self.environment = plan.environment
         self._ready = self._state = self._error = self._frame = None
         self._is_paused_for_page = False
         self.worker = self.create_worker(self._on_worker_message, self._on_worker_end)
         message = {
             **self.message,
-            "environment": msgspec.to_builtins(turn.environment),
-            "env_id": turn.environment.id,
-            "next_seed": turn.next_seed,
+            "environment": msgspec.to_builtins(plan.environment),
+            "env_id": plan.environment.id,
+            "next_seed": plan.next_seed,
             "number": 0 if self._episode is None else self._episode.number + 1,
         }
-        await self.worker.start(turn.python, message)
+        await self.worker.start(plan.python, message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -316,9 +316,9 @@ class Play:
             self._ended_at = self._loop.time()
             self._ended.set()
 
-    async def _save_episode(self, episode: EpisodeRecord, is_cut: bool) -> None:
+    async def _save_episode(self, episode: EpisodeRecord, needs_recovery: bool) -> None:
         try:
-            stored, may_continue = await self.save(episode, is_cut)
+            stored, may_continue = await self.save(episode, needs_recovery)
         except Exception as error:
             # The next start of the server adds the log of the episode to the database.
             if not isinstance(error, ServerError):
@@ -334,16 +334,16 @@ class Play:
     async def _start_next_episode(self) -> None:
         """Starts the next episode in the environment that the study chooses."""
         try:
-            turn = None if self._end_reason else await self.choose()
-            if turn is not None and turn.environment != self.environment:
-                self.environment = turn.environment
+            plan = None if self._end_reason else await self.choose()
+            if plan is not None and plan.environment != self.environment:
+                self.environment = plan.environment
                 if self.page is not None:
                     self.page.reset_frames()
                     self._send_hello(self.page)
                 await self.worker.stop()
-                await self._start_worker(turn)
+                await self._start_worker(plan)
                 self._worker_end = ""
-            elif turn is not None and self.page is not None:
+            elif plan is not None and self.page is not None:
                 self._send_progress(self.page)
         except Exception as error:
             if not isinstance(error, ServerError):
@@ -375,7 +375,7 @@ class Play:
         self._end(why)
         await self._ended.wait()
 
-    def is_forgotten(self, now: float, limits: Limits) -> bool:
+    def is_expired(self, now: float, limits: Limits) -> bool:
         """True if the play ended long ago, so that no page needs its outcome any more."""
         return self.is_over and now - self._ended_at > limits.until_end
 
@@ -442,7 +442,7 @@ class Plays:
         Raises:
           ServerError: No environment is left, or the worker cannot be started.
         """
-        turn = await choose()
+        plan = await choose()
         while (earlier := self.current_play(person)) is not None:
             await earlier.end("replaced")
         start = {
@@ -453,7 +453,7 @@ class Plays:
             "expiry": {"idle": self.limits.until_idle, "paused": self.limits.until_expired},
         }
         play = Play(person, study, choose, self.save, self.create_worker, start, is_chosen)
-        await play.start(turn)
+        await play.start(plan)
         self._plays[play.id] = play
         return play
 
@@ -523,7 +523,7 @@ class Plays:
             await asyncio.sleep(min(0.5, self.limits.until_pause / 4))
             now = asyncio.get_running_loop().time()
             for play in list(self._plays.values()):
-                if play.is_forgotten(now, self.limits):
+                if play.is_expired(now, self.limits):
                     del self._plays[play.id]
                 elif not play.is_over:
                     play.tick(now, self.limits)

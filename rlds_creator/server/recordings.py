@@ -62,17 +62,19 @@ class Recordings:
 
     # Episodes of plays.
 
-    def save(self, episode: EpisodeRecord, *, is_cut: bool = False) -> tuple[EpisodeRecord, bool]:
+    def save(
+        self, episode: EpisodeRecord, *, needs_recovery: bool = False
+    ) -> tuple[EpisodeRecord, bool]:
         """Stores the current state of an episode.
 
         Args:
           episode: The episode.
-          is_cut: Whether the worker has died, so that the log may have to be repaired.
+          needs_recovery: Whether the worker has died, so that the log may have to be repaired.
 
         Returns:
           The stored episode, and True if the quota allows the player another episode.
         """
-        if is_cut:
+        if needs_recovery:
             episode = self._with_log_length(episode)
         stored = self._store.save_episode(episode)
         self.annotate(stored.id)
@@ -178,7 +180,7 @@ class Recordings:
         recovered = []
         for episode in self._store.playing():
             changes = {"state": EpisodeState.ABANDONED, "reason": episode.reason or "stopped"}
-            recovered.append(self.save(replace(episode, **changes), is_cut=True)[0])
+            recovered.append(self.save(replace(episode, **changes), needs_recovery=True)[0])
         stored_ids = set(self._store.episode_ids(EpisodeQuery()))
         people = None
         for directory in sorted(self._data.episodes.iterdir()):
@@ -187,11 +189,11 @@ class Recordings:
             if (directory / DELETED_FILE).exists():
                 self._finish_deletion(directory)
             elif directory.name not in stored_ids:
-                people = people or self._agent_people()
+                people = people or self._people_by_pseudonym()
                 recovered += self._add_recovered(directory, people)
         return recovered
 
-    def _agent_people(self) -> dict[str, tuple[str, str]]:
+    def _people_by_pseudonym(self) -> dict[str, tuple[str, str]]:
         """Returns the study and the person of each pseudonym."""
         people = [person.id for person in self._store.people()]
         return {

@@ -1,6 +1,6 @@
 /** The records that the server and the pages exchange. Written by tools/api_types.py. */
 
-/** The acknowledgement of a picture, and of all before it. */
+/** The acknowledgement of a picture, and of all earlier pictures. */
 export interface Ack {
   op: "ack";
   frame: number;
@@ -15,7 +15,7 @@ export interface Consent {
   created: number;
 }
 
-/** Some consents to a study, the newest first, and the number of all. */
+/** A page of the consents to a study, the newest first, and their total number. */
 export interface ConsentPage {
   consents: PersonConsent[];
   total: number;
@@ -64,7 +64,7 @@ export interface EnvironmentStatistics {
   mean_reward: number | null;
 }
 
-/** An episode that was played; its steps are in a log of its own. */
+/** An episode of a player; its steps are in a log of its own. */
 export interface EpisodeRecord {
   id: string;
   study: string;
@@ -97,7 +97,7 @@ export interface Event {
   key?: string;
 }
 
-/** A download that is made, or was. */
+/** A download: requested, running or finished. */
 export interface ExportRecord {
   id: string;
   person: string;
@@ -124,7 +124,7 @@ export interface ExportRequest {
 /** The progress of an export. */
 export type ExportState = "cancelled" | "done" | "failed" | "queued" | "running";
 
-/** The first message. */
+/** The first message of a page. */
 export interface Hello {
   op: "hello";
   protocol: number;
@@ -137,7 +137,7 @@ export interface Input {
   events: Event[];
 }
 
-/** A link that lets people in. Its token is known to those who have the link only. */
+/** An invite: a link with which people join. Only the link has its token. */
 export interface Invite {
   id: string;
   role: Role;
@@ -201,7 +201,7 @@ export interface SettingsChange {
   controller?: string | null;
 }
 
-/** A label. */
+/** A label on a page. */
 export interface ShownLabel {
   layer: string;
   type: "choice" | "flag" | "number" | "text";
@@ -216,7 +216,7 @@ export interface ShownLabel {
   decides: boolean | null;
 }
 
-/** A layer of labels, as pages show it; see `rlds.labels.Layer`. */
+/** A layer of labels on a page, see `rlds.labels.Layer`. */
 export interface ShownLayer {
   name: string;
   type: "choice" | "flag" | "number" | "text";
@@ -246,7 +246,7 @@ export interface Study {
   version: number;
 }
 
-/** Whether participants can play: not before it is enabled, nor while it is disabled. */
+/** The state of a study. Participants can play only in ENABLED studies. */
 export type StudyState = "disabled" | "draft" | "enabled";
 
 /** The statistics of a study, by environment and by person. */

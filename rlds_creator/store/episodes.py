@@ -61,9 +61,9 @@ class EpisodeDatabase(Database):
         if not is_identifier(episode.id):
             raise StoreError("the identifier of the episode is invalid")
         table = tables.episodes
-        changed = {name: value for name, value in values.items() if name not in _FIXED}
+        changes = {name: value for name, value in values.items() if name not in _FIXED}
         with self._writing() as connection:
-            change = sa.update(table).where(table.c.id == episode.id).values(changed)
+            change = sa.update(table).where(table.c.id == episode.id).values(changes)
             if not connection.execute(change).rowcount:
                 new = {**values, "notes": "", "version": 0}
                 if episode.state is EpisodeState.PLAYING:
@@ -136,12 +136,12 @@ class EpisodeDatabase(Database):
         deleted: list[str] = []
         with self._writing() as connection:
             for first in range(0, len(sorted_ids), _MAX_STATEMENT_VALUES):
-                some = table.c.id.in_(sorted_ids[first : first + _MAX_STATEMENT_VALUES])
-                query = sa.select(table.c.id, table.c.state).where(some).order_by(table.c.id)
+                is_in_batch = table.c.id.in_(sorted_ids[first : first + _MAX_STATEMENT_VALUES])
+                query = sa.select(table.c.id, table.c.state).where(is_in_batch).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
                 if any(row.state in LIVE_STATES for row in rows):
                     raise InUseError("an episode that is being played cannot be deleted")
-                connection.execute(sa.delete(table).where(some))
+                connection.execute(sa.delete(table).where(is_in_batch))
                 deleted += [row.id for row in rows]
         return deleted
 
@@ -303,13 +303,13 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
         conditions.append(table.c.state == query.state.value)
     elif query.state is not None:
         conditions.append(table.c.state.in_([state.value for state in query.state]))
-    tagged = sa.select(_label.episode).where(_is_tag)
+    tagged_ids = sa.select(_label.episode).where(_is_tag)
     if query.label is not None:
-        tagged = tagged.where(_label.layer == query.label)
+        tagged_ids = tagged_ids.where(_label.layer == query.label)
     if query.queue == "unlabelled":
-        conditions.append(table.c.id.not_in(tagged))
+        conditions.append(table.c.id.not_in(tagged_ids))
     elif query.label is not None:
-        conditions.append(table.c.id.in_(tagged))
+        conditions.append(table.c.id.in_(tagged_ids))
     if query.queue == "unreviewed":
         reviews = sa.select(_label.episode).where(_label.type == "choice", _label.tool != PLAY_TOOL)
         conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviews)]
@@ -355,7 +355,7 @@ def _read_labels(connection: sa.Connection, episode_id: str) -> list[LabelRow]:
 def _read_label(connection: sa.Connection, label_id: str) -> tuple[str, LabelRow]:
     row = row_of(connection, tables.labels, label_id)
     if row.retracts is not None:
-        raise RecordNotFoundError("this row retracts a label, and is no label itself")
+        raise RecordNotFoundError("this row retracts a label and cannot be retracted")
     return row.episode, _from_row(row)
 
 

@@ -54,9 +54,9 @@ class People(Database):
         """
         table = tables.people
         with self._writing() as connection:
-            # Lock all owners: of two that disable each other, one remains.
-            owns = sa.and_(table.c.role == Role.OWNER, sa.not_(table.c.is_disabled))
-            query = sa.select(table.c.id).where(owns).order_by(table.c.id).with_for_update()
+            # All owners are locked, so that two owners cannot disable each other.
+            is_owner = sa.and_(table.c.role == Role.OWNER, sa.not_(table.c.is_disabled))
+            query = sa.select(table.c.id).where(is_owner).order_by(table.c.id).with_for_update()
             owners = set(connection.scalars(query))
             person = from_row(Person, row_of(connection, table, person_id, lock=True))
             new = msgspec.structs.replace(
@@ -141,8 +141,8 @@ class People(Database):
         table = tables.invites
         with self._writing() as connection:
             is_invite = table.c.token_hash == hash_token(token)
-            usable = sa.and_(is_invite, table.c.expires > self._clock())
-            row = connection.execute(sa.select(table).where(usable).with_for_update()).first()
+            is_usable = sa.and_(is_invite, table.c.expires > self._clock())
+            row = connection.execute(sa.select(table).where(is_usable).with_for_update()).first()
             if row is None:
                 raise RecordNotFoundError("this link was used or has expired. Ask for a new one.")
             is_invite = table.c.id == row.id
@@ -171,8 +171,8 @@ class People(Database):
         now = self._clock()
         table = tables.logins
         is_login = table.c.token_hash == hash_token(token)
-        usable = sa.and_(is_login, table.c.expires > now, sa.not_(tables.people.c.is_disabled))
-        query = sa.select(tables.people, table.c.expires).join(table).where(usable)
+        is_usable = sa.and_(is_login, table.c.expires > now, sa.not_(tables.people.c.is_disabled))
+        query = sa.select(tables.people, table.c.expires).join(table).where(is_usable)
         with self._reading() as connection:
             row = connection.execute(query).first()
         if row is None:

@@ -175,15 +175,15 @@ class Studies(Database):
             study = from_row(Study, _row(connection, study_id))
             if not study.environments:
                 raise RecordNotFoundError("the study has no environments")
-            full = _full(connection, study, person_id)
-            choices = [choice for choice in study.environments if choice.id not in full]
+            full_ids = _full_environments(connection, study, person_id)
+            choices = [choice for choice in study.environments if choice.id not in full_ids]
             if not choices:
                 raise QuotaError("no more episodes of this study are needed from you")
             if environment_id is not None or study.assignment is Assignment.CHOICE:
-                chosen = _find_choice(study, environment_id)
-                if chosen.id in full:
+                environment = _find_choice(study, environment_id)
+                if environment.id in full_ids:
                     raise QuotaError("this environment has all its episodes. Choose another one.")
-                return chosen
+                return environment
             if study.assignment is Assignment.RANDOM:
                 return secrets.choice(choices)
             is_mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
@@ -201,9 +201,11 @@ class Studies(Database):
         """True if quotas allow a person another episode after one of an environment."""
         with self._reading() as connection:
             study = from_row(Study, _row(connection, study_id))
-            full = _full(connection, study, person_id)
-        has_any = any(environment.id not in full for environment in study.environments)
-        return has_any and (study.assignment is not Assignment.CHOICE or environment_id not in full)
+            full_ids = _full_environments(connection, study, person_id)
+        has_any = any(env.id not in full_ids for env in study.environments)
+        return has_any and (
+            study.assignment is not Assignment.CHOICE or environment_id not in full_ids
+        )
 
     def agree(self, study_id: str, person_id: str, text: str) -> Consent:
         """Stores the consent of a person to the text of a study.
@@ -322,7 +324,7 @@ def is_practice_next(connection: sa.Connection, study_id: str, person_id: str) -
     return num_practice > 0 and (connection.scalar(query) or 0) < num_practice
 
 
-def _full(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
+def _full_environments(connection: sa.Connection, study: Study, person_id: str) -> set[str]:
     """Returns the identifiers of the environments whose quota a person has reached."""
     table = tables.episodes
     mine = sa.func.count().filter(table.c.person == person_id)

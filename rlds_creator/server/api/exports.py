@@ -49,7 +49,7 @@ class ExportRoutes(Routes):
         self._jobs: dict[str, asyncio.Task[Download]] = {}
         self._progress: dict[str, float] = {}  # The progress of running exports.
         self._watchers: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(1)
+        self._slot = asyncio.Semaphore(1)
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
@@ -78,9 +78,9 @@ class ExportRoutes(Routes):
 
     async def get(self, request: Request, person: Person) -> Any:
         """Returns a download."""
-        return self._with_progress(await self._own(request, person))
+        return self._with_progress(await self._find_own(request, person))
 
-    async def _own(self, request: Request, person: Person) -> ExportRecord:
+    async def _find_own(self, request: Request, person: Person) -> ExportRecord:
         export = await in_thread(self.store.export, request.path_params["id"])
         if export.person != person.id:
             raise MissingError("This download does not exist. It may have been deleted.")
@@ -105,7 +105,7 @@ class ExportRoutes(Routes):
         return export
 
     async def _run(self, identifier: str, content: ExportRequest, ids: list[str]) -> Download:
-        async with self._turn:
+        async with self._slot:
             report = functools.partial(self._progress.__setitem__, identifier)
             report(0.0)
             directories = [self.data.episode(id) for id in ids]
@@ -162,7 +162,7 @@ class ExportRoutes(Routes):
 
     async def drop(self, request: Request, person: Person) -> Any:
         """Cancels a running export; deletes a finished one."""
-        export = await self._own(request, person)
+        export = await self._find_own(request, person)
         watcher = self._watchers.get(export.id)
         if watcher is not None:
             self._jobs[export.id].cancel()
@@ -180,7 +180,7 @@ class ExportRoutes(Routes):
 
     async def file(self, request: Request, person: Person) -> Any:
         """Returns the file, or a range of it to resume a download."""
-        export = await self._own(request, person)
+        export = await self._find_own(request, person)
         if export.state is not ExportState.DONE:
             raise ConflictError("This download is not ready yet.", code="not_ready")
         path = await in_thread(self._find_file, export.id)

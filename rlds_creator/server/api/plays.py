@@ -15,7 +15,7 @@ from rlds_creator.server.api.studies import find_visible_study
 from rlds_creator.server.bodies import body
 from rlds_creator.server.errors import BadRequestError, ForbiddenError, MissingError
 from rlds_creator.server.permissions import May, may
-from rlds_creator.server.plays import Play, Turn
+from rlds_creator.server.plays import EpisodePlan, Play
 from rlds_creator.server.requests import in_thread
 from rlds_creator.store import EpisodeQuery
 
@@ -63,10 +63,10 @@ class PlayRoutes(Routes):
         if requested and is_assigned and not may(person, May.MANAGE):
             raise BadRequestError("This study chooses the environment for you.")
 
-        async def choose() -> Turn:
+        async def choose() -> EpisodePlan:
             ids = study.id, person.id, requested
             environment = await in_thread(self.store.choose_environment, *ids)
-            return Turn(
+            return EpisodePlan(
                 environment,
                 self.interpreters.path(environment.interpreter),
                 await self._seed(person, study, environment),

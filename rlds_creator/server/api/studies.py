@@ -56,7 +56,7 @@ class StudyRoutes(Routes):
 
     def __post_init__(self) -> None:
         self._trials = Buckets(10, 0.5)
-        self._turns = asyncio.Semaphore(_MAX_TRIALS)
+        self._slots = asyncio.Semaphore(_MAX_TRIALS)
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
@@ -84,7 +84,7 @@ class StudyRoutes(Routes):
         environment = (await body(request, _Trial)).environment
         if self._trials.take(person.id):
             raise TooManyError("Too many tests. Wait a few seconds, then try again.")
-        async with self._turns:
+        async with self._slots:
             return await self._try(environment)
 
     async def _try(self, environment: Environment) -> dict[str, Any]:
