@@ -293,7 +293,7 @@ class Validator:
     def check_place(self, directory: str | os.PathLike[str]) -> Iterator[Violation]:
         """Yields violations of the profile in the directory of a dataset."""
         if self._profile is not None:
-            yield from _of_dataset(loader_profiles.check_place(directory))
+            yield from _of_dataset(loader_profiles.check_location(directory))
 
     def add(self, episode: Any) -> Iterator[Violation]:
         """Yields the violations in one more episode, in its order.
@@ -444,7 +444,7 @@ class Validator:
 
 def _of_dataset(demands: Iterable[loader_profiles.Demand]) -> Iterator[Violation]:
     for demand in demands:
-        yield Violation(demand.what, None, field=demand.field, hint=demand.hint)
+        yield Violation(demand.text, None, field=demand.field, hint=demand.hint)
 
 
 @dataclasses.dataclass(frozen=True)

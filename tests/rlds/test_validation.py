@@ -323,7 +323,7 @@ def tensor(encoding: str, dtype: Any = np.float64) -> Any:
         ),
         ({"x": {"y": tensor("bytes", np.complex64)}}, "x/y", "or as integers, or leave it out"),
         ({"camera": tf_features.Image(shape=(8, 8, 1), dtype=np.float32)}, "camera", "for colours"),
-        ({"_len": np.int64}, "_len", "dlimp uses this name"),
+        ({"_len": np.int64}, "_len", "dlimp reserves this name"),
         ({"observation": np.float32}, "observation", "float32 of shape ..: .* in a dict"),
         ({"observation": None}, "observation", "missing: the loaders look"),
         ({"action": None}, "action", "missing: the loaders need one vector"),

@@ -18,13 +18,13 @@ from rlds.feeds.openvla import rows_of
 from rlds.feeds.permutation import RowRandom, key_of
 from rlds.feeds.samples import Batch, Samples
 
-__all__ = ["Chain", "Resumable", "Rows", "shard_of"]
+__all__ = ["Chain", "Resumable", "Rows", "find_shard"]
 
 # The number of rows to read at once for iteration over single rows.
 _ROWS_PER_READ = 64
 
 
-def shard_of() -> tuple[int, int]:
+def find_shard() -> tuple[int, int]:
     """Returns the index of this reading process, and the number of reading processes.
 
     The processes are the ranks of `torch.distributed`, of torchrun, or of JAX, each with the
@@ -50,10 +50,10 @@ def shard_of() -> tuple[int, int]:
 
 
 def _is_distributed(jax: Any, has_torch: bool) -> bool:
-    """True if JAX may run several processes; a request of its rank would occupy the accelerator."""
+    """True if JAX may run several processes; a call for the rank would occupy the accelerator."""
     if hasattr(jax.distributed, "is_initialized"):
         return bool(jax.distributed.is_initialized())
-    return not has_torch  # JAX of 2023, which Octo uses.
+    return not has_torch  # For JAX of 2023, which Octo uses.
 
 
 class Rows(Iterator[Batch]):
@@ -62,8 +62,8 @@ class Rows(Iterator[Batch]):
     Args:
       samples: The samples.
       batch_size: The number of rows in a batch; None for single rows.
-      start: A result of `state_dict`, to resume.
-      limit: The largest number of items, counted from the beginning.
+      start: A result of `state_dict`, to resume from.
+      limit: The maximum number of items, counted from the beginning.
       **options: Options of `Feed`.
     """
 
@@ -75,15 +75,15 @@ class Rows(Iterator[Batch]):
         limit: int | None = None,
         **options: Any,
     ) -> None:
-        rank, world = shard_of()
+        rank, world = find_shard()
         is_single, self._limit = batch_size is None, limit
         size = (batch_size or _ROWS_PER_READ) * world
         self.feed = Feed(samples, size, rank=rank, world=world, **options)
-        self._num_taken = first = skipped = 0
+        self._num_read = first = skipped = 0
         if start is not None:
-            self._num_taken = int(start["items"])
+            self._num_read = int(start["items"])
             first, skipped = (
-                divmod(self._num_taken, _ROWS_PER_READ) if is_single else (self._num_taken, 0)
+                divmod(self._num_read, _ROWS_PER_READ) if is_single else (self._num_read, 0)
             )
             first = self.feed.start_of({**start["feed"], "batch": first})
             if is_single and start["feed"]["batch_size"] != size:
@@ -94,15 +94,15 @@ class Rows(Iterator[Batch]):
         self._items = itertools.islice(items, skipped, None)
 
     def __next__(self) -> Batch:
-        if self._num_taken == self._limit:
+        if self._num_read == self._limit:
             raise StopIteration
         item = next(self._items)
-        self._num_taken += 1
+        self._num_read += 1
         return item
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state to resume after the items so far, in this process."""
-        return {"items": self._num_taken, "feed": self.feed.state_dict(0)}
+        return {"items": self._num_read, "feed": self.feed.state_dict(0)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,9 +147,9 @@ class Chain:
             return dataclasses.replace(self, is_flat=True)
         assert isinstance(self.samples, Samples)
         is_kept = np.isin(np.arange(len(self.samples.counts())), self._episodes(0)[: self.limit])
-        numbers = np.flatnonzero(np.repeat(is_kept, self.samples.counts()))
+        indices = np.flatnonzero(np.repeat(is_kept, self.samples.counts()))
         return dataclasses.replace(
-            self, is_flat=True, samples=self.samples.choose(numbers), limit=None
+            self, is_flat=True, samples=self.samples.choose(indices), limit=None
         )
 
     def shuffle(self, buffer_size: int, seed: int | None = None) -> Chain:
@@ -169,7 +169,7 @@ class Chain:
 
         Args:
           batch_size: The number of samples in a batch.
-          drop_remainder: False. The last batch may be shorter.
+          drop_remainder: Must be False for a finite dataset: the last batch may be shorter.
           **options: Ignored performance options of tf.data.
         """
         if drop_remainder and not self.is_endless:
@@ -181,7 +181,7 @@ class Chain:
         return dataclasses.replace(self, batch_size=batch_size)
 
     def take(self, count: int) -> Chain:
-        """Keeps only the first items; all if `count` is -1."""
+        """Keeps the first items; all items if `count` is -1."""
         return dataclasses.replace(self, limit=None if count < 0 else count)
 
     def cardinality(self) -> _Cardinality:
@@ -198,11 +198,11 @@ class Chain:
     def iterator(
         self, *, prefetch: Any = None, start: Mapping[str, Any] | None = None
     ) -> Iterator[Batch]:
-        """Returns an iterator over the items of this process; over samples, with a `state_dict`.
+        """Returns an iterator over the items of this process; for samples, with a `state_dict`.
 
         Args:
-          prefetch: Ignored: a thread always makes the next items.
-          start: A result of `state_dict` of an iterator, to resume.
+          prefetch: Ignored: a thread always prepares the next items.
+          start: A result of `state_dict` of an iterator, to resume from.
         """
         del prefetch
         if not self.is_flat:
@@ -234,16 +234,16 @@ class Chain:
 
     def _iterate_episodes(self) -> Iterator[Batch]:
         assert isinstance(self.samples, Samples)
-        rank, world = shard_of()
+        rank, world = find_shard()
         ends = np.cumsum(self.samples.counts())
         for epoch in itertools.count():
             episodes = self._episodes(0 if self.limit is not None else epoch)[: self.limit]
             for episode in episodes[rank::world].tolist():
                 begin = int(ends[episode] - self.samples.counts()[episode])
-                numbers = np.arange(begin, int(ends[episode]))
-                batch = self.samples.batch(numbers, epoch)
+                indices = np.arange(begin, int(ends[episode]))
+                batch = self.samples.batch(indices, epoch)
                 if self.transform is not None:
-                    positions = numbers + epoch * len(self.samples)
+                    positions = indices + epoch * len(self.samples)
                     batch = self.transform(batch, RowRandom(positions, key_of("rows", self.seed)))
                 yield batch
             if not self.is_endless or not len(episodes):
@@ -251,7 +251,7 @@ class Chain:
 
 
 class Resumable:
-    """The base class of resumable datasets of scripts.
+    """The base class of resumable datasets for training scripts.
 
     Attributes:
       dataset: The chain.
@@ -268,9 +268,9 @@ class Resumable:
         return items
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state to resume after the taken items, in this process.
+        """Returns the state to resume after the items so far, in this process.
 
-        With workers, `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each.
+        `torchdata.stateful_dataloader.StatefulDataLoader` calls it in each worker.
         """
         items: Any = self._items or self.dataset.iterator(start=self._start)
         state: dict[str, Any] = items.state_dict()

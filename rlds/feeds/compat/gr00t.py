@@ -2,10 +2,10 @@
 
     from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 
-Facts about GR00T are those of `NVIDIA/Isaac-GR00T`, 2026: for the same seed, a shard has the same
-steps. What is different: only the frames of a shard are decoded, statistics are computed if
-`stats.json` has none with quantiles, and all versions of LeRobot are read. Of another format, say
-what `modality.json` would. Subtasks as instructions ("sub_task") are not supported.
+The reference is `NVIDIA/Isaac-GR00T`, 2026: for the same seed, a shard has the same steps.
+Differences: only the frames of a shard are decoded, statistics are computed if `stats.json` has no
+quantiles, and all versions of LeRobot are read. For another format, pass `modality`, the content of
+`modality.json`. Subtasks as instructions ("sub_task") are not supported.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class StepData:
 
     Attributes:
       images: The frames of each camera.
-      states: The parts of the state by name, float32 of shape `[steps, elements]`.
-      actions: The parts of the action, in the same form.
+      states: The state vectors by modality key, float32 of shape `[steps, elements]`.
+      actions: The action vectors, in the same form.
       text: The instruction.
       embodiment: The tag of the robot.
     """
@@ -63,9 +63,9 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
     Args:
       dataset_path: The dataset.
       embodiment_tag: The tag of the robot.
-      modality_configs: The parts (`modality_keys`) and step offsets (`delta_indices`) of "video",
+      modality_configs: The keys (`modality_keys`) and step offsets (`delta_indices`) of "video",
         "state", "action" and "language".
-      video_backend: Ignored: PyAV decodes.
+      video_backend: Ignored: PyAV is used.
       video_backend_kwargs: Ignored.
       shard_size: The approximate number of steps in a shard.
       episode_sampling_rate: The fraction of an episode in one chunk of a shard.
@@ -76,13 +76,13 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
     Attributes:
       processor: Converts a step to an item; see `set_processor`.
-      action_horizon: The steps from the first to the last action of an item.
-      episode_loader: The episodes by their numbers, as tables of pandas.
+      action_horizon: The number of steps from the first to the last action of an item.
+      episode_loader: The episodes by index, as tables of pandas.
       sharded_episodes: The episodes of each shard, with their steps.
       shard_lengths: The numbers of steps of the shards.
 
     Raises:
-      KeyError: There is no such part.
+      KeyError: The dataset lacks a modality key.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self.processor: Callable[[list[dict[str, Any]]], Any] | None = None
         self._folder = epath.Path(dataset_path) / "meta"
         if modality is None and (self._folder / "modality.json").exists():
-            modality = _content(self._folder / "modality.json")
+            modality = _read_json(self._folder / "modality.json")
         self._modality = modality or {}
         self._meta = LeRobotDatasetMetadata(dataset_path, **options)
-        self._parts = {
-            (kind, key): self._part(kind, key)
+        self._columns = {
+            (kind, key): self._locate_column(kind, key)
             for kind, config in modality_configs.items()
             for key in config.modality_keys
         }
@@ -121,37 +121,36 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self.episode_loader = _EpisodeLoader(self)
         self.shard_dataset()
 
-    def _part(self, kind: str, key: str) -> tuple[str, slice]:
-        """Returns the field of a modality part, and its elements; no field for a task text."""
+    def _locate_column(self, kind: str, key: str) -> tuple[str, slice]:
+        """Returns the field of a modality key, and its elements; no field for a task text."""
         if kind == _LANGUAGE and key == _TASK:
             return "", slice(None)
         name = key.removeprefix(_ANNOTATION)
         group = _ANNOTATION.rstrip(".") if kind == _LANGUAGE else kind
         if name not in self._modality.get(group, {}):
-            available_keys = suggest_names(name, self._modality.get(group, {}))
-            raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {available_keys}")
-        part = self._modality[group][name]
+            hint = suggest_names(name, self._modality.get(group, {}))
+            raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {hint}")
+        entry = self._modality[group][name]
         default_features = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
-        original = part.get(_ORIGINAL, _DEFAULTS.get(kind, default_features.get(kind)))
+        original = entry.get(_ORIGINAL, _DEFAULTS.get(kind, default_features.get(kind)))
         is_of_task = original not in self._meta.paths and original != default_features[_LANGUAGE]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
         if original not in self._meta.paths:
-            there = suggest_names(original, self._meta.paths)
-            raise KeyError(f"{self.dataset_path}: no feature {original!r}; {there}")
-        return self._meta.paths[original], slice(part.get("start"), part.get("end"))
+            hint = suggest_names(original, self._meta.paths)
+            raise KeyError(f"{self.dataset_path}: no feature {original!r}; {hint}")
+        return self._meta.paths[original], slice(entry.get("start"), entry.get("end"))
 
     def get_effective_episode_length(self, episode_index: int) -> int:
         """Returns the number of steps of an episode with a full action chunk."""
-        return max(
-            0, self.episode_loader.get_episode_length(episode_index) + 1 - self.action_horizon
-        )
+        length = self.episode_loader.get_episode_length(episode_index)
+        return max(0, length + 1 - self.action_horizon)
 
     def shard_dataset(self) -> None:
         """Assigns the steps to shards."""
         rng, num_pieces = self.rng, int(1 / self.episode_sampling_rate)
-        of_episodes = range(len(self.episode_loader))
-        lengths = np.array([self.get_effective_episode_length(n) for n in of_episodes], np.int64)
+        episodes = range(len(self.episode_loader))
+        lengths = np.array([self.get_effective_episode_length(n) for n in episodes], np.int64)
         order = rng.permutation(len(lengths))
         if not lengths.sum():
             raise ValueError(f"{self.dataset_path}: no episode has {self.action_horizon} steps")
@@ -181,33 +180,33 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         pieces = self.sharded_episodes[idx]
         episodes = np.repeat([e for e, _ in pieces], [len(steps) for _, steps in pieces])
         steps = np.concatenate([steps for _, steps in pieces])
-        read = self._read(episodes.astype(np.int64), steps.astype(np.int64))
-        return [self._processed(read, row) for row in range(len(steps))]
+        values = self._read(episodes.astype(np.int64), steps.astype(np.int64))
+        return [self._process(values, row) for row in range(len(steps))]
 
     def get_datapoint(self, episode_data: Any, step_index: int) -> Any:
         """Returns the item of a step.
 
         Args:
-          episode_data: The episode from `episode_loader`, or its number, to read only the needed
+          episode_data: The episode from `episode_loader`, or its index, which reads only the needed
             rows.
           step_index: The step.
         """
         if isinstance(episode_data, int | np.integer):
-            read = self._read(np.array([episode_data]), np.array([step_index]))
+            values = self._read(np.array([episode_data]), np.array([step_index]))
         else:
-            read = self._slice_episode(episode_data, step_index)
-        return self._processed(read, 0)
+            values = self._slice_episode(episode_data, step_index)
+        return self._process(values, 0)
 
     def _slice_episode(self, episode: Any, step: int) -> dict[tuple[str, str], Any]:
-        """Returns all modality parts at a step of a loaded episode, in the form of `_read`."""
-        parts: dict[tuple[str, str], Any] = {}
-        for kind, key in self._parts:
+        """Returns the values at a step of a loaded episode, in the form of `_read`."""
+        values: dict[tuple[str, str], Any] = {}
+        for kind, key in self._columns:
             offset_steps = step + np.array(self.modality_configs[kind].delta_indices)
-            clipped_steps = self._clip_steps(kind, key, offset_steps, episode.index.max())
-            values = episode[f"{kind}.{key}"].loc[clipped_steps].tolist()
-            value = np.vstack(values).astype(np.float32) if kind in _DEFAULTS else values
-            parts[kind, key] = [value[0] if kind == _LANGUAGE else value]
-        return parts
+            clipped = self._clip_steps(kind, key, offset_steps, episode.index.max())
+            rows = episode[f"{kind}.{key}"].loc[clipped].tolist()
+            value = np.vstack(rows).astype(np.float32) if kind in _DEFAULTS else rows
+            values[kind, key] = [value[0] if kind == _LANGUAGE else value]
+        return values
 
     def _clip_steps(self, kind: str, key: str, offset_steps: np.ndarray, lasts: Any) -> np.ndarray:
         """Clips steps to an episode.
@@ -215,87 +214,88 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         Raises:
           IndexError: A step lies outside the episode, and padding is not allowed.
         """
-        clipped_steps = offset_steps.clip(0, lasts)
-        if not self.allow_padding and (clipped_steps != offset_steps).any():
+        clipped = offset_steps.clip(0, lasts)
+        if not self.allow_padding and (clipped != offset_steps).any():
             raise IndexError(
                 f"{kind} {key}: steps lie outside the episode; pass allow_padding=True"
             )
-        return clipped_steps
+        return clipped
 
     def _read(
         self, episodes: np.ndarray, steps: np.ndarray, deltas: Sequence[int] | None = None
     ) -> dict[tuple[str, str], Any]:
-        """Returns all modality parts, with an axis for the steps and one for the offsets."""
+        """Returns the values by modality and key, with an axis for steps and one for offsets."""
         lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
         begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
-        parts: dict[tuple[str, str], Any] = {}
-        for (kind, key), (path, elements) in self._parts.items():
+        values: dict[tuple[str, str], Any] = {}
+        for (kind, key), (path, elements) in self._columns.items():
             distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
             offset_steps = steps[:, np.newaxis] + np.array(distances)
-            clipped_steps = self._clip_steps(kind, key, offset_steps, lasts)
+            clipped = self._clip_steps(kind, key, offset_steps, lasts)
             if not path:
-                parts[kind, key] = [self._text(e, n, key) for e, n in zip(episodes, begins + steps)]
+                rows = zip(episodes, begins + steps)
+                values[kind, key] = [self._text(episode, row, key) for episode, row in rows]
                 continue
-            of_each = np.repeat(episodes, offset_steps.shape[1])
-            column = self._meta.table.take(of_each, clipped_steps.reshape(-1), [path])[path]
+            row_episodes = np.repeat(episodes, offset_steps.shape[1])
+            column = self._meta.table.take(row_episodes, clipped.reshape(-1), [path])[path]
             column = column.reshape(*offset_steps.shape, *column.shape[1:])
             if kind in _DEFAULTS:
                 column = column.reshape(*offset_steps.shape, -1)[..., elements].astype(np.float32)
             is_text = kind == _LANGUAGE
-            parts[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
-        return parts
+            values[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
+        return values
 
     def _texts(self, path: str, column: np.ndarray) -> list[str]:
-        """Returns texts, or the task texts of task numbers."""
+        """Returns texts, or the task texts of task indices."""
         if self._meta.table.fields[path].is_text:
             return [as_text(text) for text in column.tolist()]
         tasks = self._meta.table_of_tasks
         try:
-            return [tasks[number] for number in column.tolist()]
+            return [tasks[index] for index in column.tolist()]
         except KeyError as error:
             raise KeyError(
                 f"{self.dataset_path}: {path}: the table of tasks has no number {error}, only "
                 f"{sorted(tasks)[:10]}. Correct the column, or the table of tasks"
             ) from None
 
-    def _text(self, episode: int, step: int, key: str) -> str:
+    def _text(self, episode: int, row: int, key: str) -> str:
         if key == _TASK:
             return str(random.choice(self._meta.episodes["tasks"][episode]))
-        return self._meta.task_texts[int(self._meta.task_of_steps[step])]
+        return self._meta.task_texts[int(self._meta.task_of_steps[row])]
 
-    def _processed(self, read: Mapping[tuple[str, str], Any], row: int) -> Any:
+    def _process(self, values: Mapping[tuple[str, str], Any], row: int) -> Any:
         if self.processor is None:
             raise ValueError("no processor is set: call set_processor first")
-        parts: dict[str, dict[str, Any]] = {}
-        for (kind, key), column in read.items():
+        inputs: dict[str, dict[str, Any]] = {}
+        for (kind, key), column in values.items():
             value = list(column[row]) if kind == _VIDEO else column[row]
-            parts.setdefault(kind, {})[key] = value
-        text = next(iter(parts.get(_LANGUAGE, {}).values()), None)
+            inputs.setdefault(kind, {})[key] = value
+        text = next(iter(inputs.get(_LANGUAGE, {}).values()), None)
         content = class_of("gr00t.data.types", "VLAStepData", StepData)(
-            images=parts.get(_VIDEO, {}),
-            states=parts.get(_STATE, {}),
-            actions=parts.get(_ACTION, {}),
+            images=inputs.get(_VIDEO, {}),
+            states=inputs.get(_STATE, {}),
+            actions=inputs.get(_ACTION, {}),
             text=text,
             embodiment=self.embodiment_tag,
         )
         return self.processor([{"type": "episode_step", "content": content}])
 
     def get_dataset_statistics(self) -> dict[str, Any]:
-        """Returns the statistics of the parts of the state and of the action."""
-        vector_parts = {part: of for part, of in self._parts.items() if part[0] in _DEFAULTS}
+        """Returns the statistics of the state and action vectors."""
+        vectors = {key: column for key, column in self._columns.items() if key[0] in _DEFAULTS}
         names = {path: name for name, path in self._meta.paths.items()}
-        stored = self._meta._stored_stats().items()
+        stored = self._meta._read_stats().items()
         stats = {name: values for name, values in stored if values.keys() >= _QUANTILES}
-        absent = {names[path] for path, _ in vector_parts.values()} - stats.keys()
-        stats |= self._meta._computed_stats(sorted(absent))
+        absent = {names[path] for path, _ in vectors.values()} - stats.keys()
+        stats |= self._meta._compute_stats(sorted(absent))
         statistics: dict[str, Any] = {}
-        for (kind, key), (path, elements) in vector_parts.items():
+        for (kind, key), (path, elements) in vectors.items():
             values = {name: v for name, v in stats[names[path]].items() if name != "count"}
             plain = {name: np.ravel(value)[elements].tolist() for name, value in values.items()}
             statistics.setdefault(kind, {})[key] = plain
         for name in (f"relative_stats_{self.action_horizon}.json", "relative_stats.json"):
             if (self._folder / name).exists():
-                statistics["relative_action"] = _content(self._folder / name)
+                statistics["relative_action"] = _read_json(self._folder / name)
                 break
         return statistics
 
@@ -311,7 +311,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
 
 class _EpisodeLoader:
-    """The episodes of a GR00T dataset as pandas tables, with a column for each modality part."""
+    """The episodes of a GR00T dataset as pandas tables, with a column for each modality key."""
 
     def __init__(self, dataset: ShardedSingleStepDataset) -> None:
         self._dataset = dataset
@@ -327,16 +327,16 @@ class _EpisodeLoader:
         return self.episode_lengths[idx]
 
     def __getitem__(self, idx: int) -> Any:
-        number = range(len(self))[idx]
-        steps = np.arange(self.episode_lengths[number])
-        parts = self._dataset._read(np.full(len(steps), number), steps, deltas=[0])
+        episode = range(len(self))[idx]
+        steps = np.arange(self.episode_lengths[episode])
+        values = self._dataset._read(np.full(len(steps), episode), steps, deltas=[0])
         columns = {
             f"{kind}.{key}": list(column) if kind == _LANGUAGE else [row[0] for row in column]
-            for (kind, key), column in parts.items()
+            for (kind, key), column in values.items()
         }
         return importlib.import_module("pandas").DataFrame(columns)
 
 
-def _content(path: epath.Path) -> Any:
+def _read_json(path: epath.Path) -> Any:
     with source_errors(path):
         return json.loads(path.read_text())

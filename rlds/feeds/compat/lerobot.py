@@ -5,13 +5,13 @@
 The reference is `lerobot` 0.6.1. Differences:
 
 * `repo_id` or `root` is a local or remote dataset in any format; nothing is downloaded from a hub.
-  A list of `repo_id` is joined to one dataset, in place of `MultiLeRobotDataset`.
+  A list of `repo_id` becomes one dataset, like a `MultiLeRobotDataset`.
 * The fields of other formats have their paths as names, with dots: "observation.image". The reward
-  is "next.reward". The last step of an episode is left out if it has no action.
+  is "next.reward". The last step of an episode is excluded if it has no action.
 * A batch of items is read at once.
-* `meta.stats` are those of `meta/stats.json`. Others are computed when they are needed; those of
-  images, of some frames.
-* Datasets are only read. Arguments about writing and downloading change nothing.
+* `meta.stats` has the statistics of `meta/stats.json`. Missing statistics are computed on first
+  use; for images, from some frames.
+* Datasets are only read. Arguments for writing and downloading are ignored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _SCALARS = {
 _EXCLUDED_FIELDS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
 _QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
 _MAX_SAMPLED_FRAMES = 64
-_ITEMS_PER_READ = 16  # Items that a stream reads at once.
+_ITEMS_PER_READ = 16  # The number of items that a stream reads at once.
 _STATS, _ROW = "meta/stats.json", "lerobot/row"
 # Entries of info.json that the metadata has as attributes.
 _SETTINGS = (
@@ -86,7 +86,7 @@ class _Info(dict[str, Any]):
 
 
 class _Episodes(Sequence[Any]):
-    """The episode table of LeRobot metadata: columns by name, and rows by number."""
+    """The episode table of LeRobot metadata: columns by name, and rows by index."""
 
     def __init__(
         self, columns: Mapping[str, list[Any]], read: Callable[[int], Mapping[str, Any]]
@@ -115,11 +115,11 @@ class _Episodes(Sequence[Any]):
             return self._columns[key] if key in self._columns else self._all_columns[key]
         if isinstance(key, slice):
             return {name: column[key] for name, column in self._all_columns.items()}
-        number = range(len(self))[key]
-        if number not in self._rows:  # Some scripts request the row of each item.
-            column_values = {name: column[number] for name, column in self._columns.items()}
-            self._rows[number] = {**self._read(number), **column_values}
-        return dict(self._rows[number])
+        index = range(len(self))[key]
+        if index not in self._rows:  # Some scripts request the row of each item.
+            column_values = {name: column[index] for name, column in self._columns.items()}
+            self._rows[index] = {**self._read(index), **column_values}
+        return dict(self._rows[index])
 
 
 def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -127,69 +127,69 @@ def _as_lerobot(path: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, A
 
     Original names and values, which exports keep in addition, are not used.
     """
-    passed = dict(options)
+    unused = dict(options)
     if not isinstance(path, str | os.PathLike) or format_of(path) != "lerobot":
-        return path, passed
+        return path, unused
     kind = formats()["lerobot"].load()
-    stated = {name: passed.pop(name) for name in options_of(kind).keys() & passed.keys()}
-    source = with_video(open_source(kind, path, **stated))
-    split = only_split(source, passed.pop("split", None))
-    return Episodes(source, split, format="lerobot"), passed
+    source_options = {name: unused.pop(name) for name in options_of(kind).keys() & unused.keys()}
+    source = with_video(open_source(kind, path, **source_options))
+    split = only_split(source, unused.pop("split", None))
+    return Episodes(source, split, format="lerobot"), unused
 
 
-def _open_table(where: Any, options: Mapping[str, Any]) -> Any:
-    paths = several(where)
-    opened = [_as_lerobot(path, options) for path in ([where] if paths is None else paths)]
-    episodes, passed = [episodes for episodes, _ in opened], opened[0][1]
-    return open_table(episodes[0] if paths is None else episodes, **passed)
+def _open_table(root: Any, options: Mapping[str, Any]) -> Any:
+    paths = several(root)
+    opened = [_as_lerobot(path, options) for path in ([root] if paths is None else paths)]
+    episodes, unused = [episodes for episodes, _ in opened], opened[0][1]
+    return open_table(episodes[0] if paths is None else episodes, **unused)
 
 
 def _resolve_root(repo_id: Any, root: Any, revision: str | None, repo_type: str, token: Any) -> Any:
-    """Returns the root, or the ID as a path or below LeRobot's folder of datasets.
+    """Returns the root, or the path of the ID, which may be in LeRobot's folder of datasets.
 
     Raises:
-      ValueError: An argument asks for other files than those.
+      ValueError: An argument requests other files.
     """
     if repo_type != "dataset":
         raise ValueError(f"repo_type={repo_type!r}: expected 'dataset'; pass the URL as root")
-    where = repo_id if root is None else root
-    if not isinstance(where, str | os.PathLike):
-        return where
-    if os.fspath(where).startswith("hf:") and (revision is not None or isinstance(token, str)):
+    path = repo_id if root is None else root
+    if not isinstance(path, str | os.PathLike):
+        return path
+    if os.fspath(path).startswith("hf:") and (revision is not None or isinstance(token, str)):
         raise ValueError(
-            f"{where}: revision and token are not taken for a URL: write the revision "
-            "into it, hf://datasets/NAME@REVISION, and the token into HF_TOKEN"
+            f"{path}: revision and token are not supported for a URL: write the revision "
+            "into the URL, hf://datasets/NAME@REVISION, and the token into HF_TOKEN"
         )
     caches = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface")
-    home = Path(os.environ.get("HF_LEROBOT_HOME") or caches / "lerobot").expanduser() / where
-    is_there = root is not None or not stores.is_local(where) or stores.as_path(where).exists()
-    return where if is_there or not home.exists() else home
+    home = Path(os.environ.get("HF_LEROBOT_HOME") or caches / "lerobot").expanduser() / path
+    exists = root is not None or not stores.is_local(path) or stores.as_path(path).exists()
+    return path if exists or not home.exists() else home
 
 
 class LeRobotDatasetMetadata:
     """The metadata of a dataset in the form of LeRobot.
 
     Args:
-      repo_id: The dataset, or several; unless there is a root.
+      repo_id: The dataset, or a list of datasets, if `root` is None.
       root: The dataset.
-      revision: Ignored: files that are here are taken as they are, as LeRobot takes them.
+      revision: Ignored: local files are used unchanged, as in LeRobot.
       force_cache_sync: Ignored: nothing is downloaded.
       metadata_buffer_size: Ignored: nothing is written.
       repo_type: "dataset".
       token: Ignored.
-      fps: The frame rate, if the dataset states none. Without it, each `timestamp` is NaN.
+      fps: The frame rate, if the dataset has none. Without a frame rate, each `timestamp` is NaN.
       **options: Options of `rlds.feeds.open`, such as `split`.
 
     Attributes:
       table: The steps.
       features: The dtype and the shape of each feature, by its name.
-      root: The folder of the dataset; None for several.
-      depth_output_unit: The unit of the statistics of depths, "m" or "mm"; as stored if None.
+      root: The folder of the dataset; None for several datasets.
+      depth_output_unit: The unit of the statistics of depths, "m" or "mm"; the stored unit if None.
 
     Raises:
       FileNotFoundError: There is no such dataset.
       TypeError: There is no such argument.
-      ValueError: An argument asks for other files than those that are here.
+      ValueError: An argument requests other than local files.
     """
 
     has_language_columns = False
@@ -210,10 +210,10 @@ class LeRobotDatasetMetadata:
     ) -> None:
         del force_cache_sync, metadata_buffer_size
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
-        where = _resolve_root(repo_id, root, revision, repo_type, token)
-        self.root = stores.as_path(where) if isinstance(where, str | os.PathLike) else None
+        path = _resolve_root(repo_id, root, revision, repo_type, token)
+        self.root = stores.as_path(path) if isinstance(path, str | os.PathLike) else None
         try:
-            self.table = _open_table(where, {"video": "frames", **options})
+            self.table = _open_table(path, {"video": "frames", **options})
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{error}\nA name is a path, or a folder in HF_LEROBOT_HOME; nothing is "
@@ -244,7 +244,7 @@ class LeRobotDatasetMetadata:
         self._begins = self._ends - lengths
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
-        """The fields, by the names of their features."""
+        """Returns the fields, by the names of their features."""
         paths = {}
         for path in self.table.fields:
             name = _REWARD if path == rlds.REWARD else path.replace("/", ".")
@@ -258,8 +258,8 @@ class LeRobotDatasetMetadata:
 
     def _feature(self, path: str, videos: set[str]) -> dict[str, Any]:
         field, kind = self.table.fields[path], ""
-        is_deep = field.dtype == np.uint16 and field.shape[-1:] == (1,)
-        is_array = len(field.shape) == 3 and (field.dtype == np.uint8 or is_deep)
+        is_depth = field.dtype == np.uint16 and field.shape[-1:] == (1,)
+        is_array = len(field.shape) == 3 and (field.dtype == np.uint8 or is_depth)
         if self.table.storage.is_image(path) or is_array:
             kind = "video" if path in videos else "image"
         kind = kind or ("string" if field.is_text else np.dtype(field.column_dtype).name)
@@ -273,7 +273,7 @@ class LeRobotDatasetMetadata:
         """The frame rate, in steps per second.
 
         Raises:
-          ValueError: The dataset states no frame rate.
+          ValueError: The dataset has no frame rate.
         """
         if self._fps is None:
             raise ValueError(f"{self.repo_id}: the dataset states no frame rate: pass fps=...")
@@ -281,7 +281,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def image_keys(self) -> list[str]:
-        """The features that are images, each a file."""
+        """The features that are single images."""
         return [key for key, feature in self.features.items() if feature["dtype"] == "image"]
 
     @property
@@ -303,7 +303,7 @@ class LeRobotDatasetMetadata:
         return self.table.fields[self.paths[key]]
 
     def pixels(self, key: str, images: np.ndarray) -> np.ndarray:
-        """Returns pixels as LeRobot scales them: depths in their unit, others from 0 to 1."""
+        """Returns pixels scaled as in LeRobot: depths in their unit, colours from 0 to 1."""
         dtype = np.result_type(images, np.float32)
         pixels = images.astype(dtype)
         if key not in self.depth_keys:
@@ -315,7 +315,7 @@ class LeRobotDatasetMetadata:
         return pixels
 
     def _depth_factor(self, key: str) -> float:
-        """The factor from stored depths to the output unit; 1 if one of the units is unknown."""
+        """Returns the factor from stored depths to the output unit; 1 if a unit is unknown."""
         unit, output_unit = self._field(key).unit, self.depth_output_unit
         if unit in PER_METRE and output_unit in PER_METRE:
             return PER_METRE[output_unit] / PER_METRE[unit]
@@ -346,36 +346,36 @@ class LeRobotDatasetMetadata:
 
     @property
     def total_frames(self) -> int:
-        """The number of steps that have an action."""
+        """The number of steps with an action."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     @functools.cached_property
     def _tasks(self) -> tuple[dict[int, str], np.ndarray]:
-        """The tasks by number, and the task number of each step."""
+        """The task texts by index, and the task index of each step."""
         fields = [path for path in (_TASK, _TASK_INDEX) if path in self.table.storage.fields]
         if _TASK not in fields:
             return {0: ""}, np.zeros(self.total_frames, np.int64)
         steps = self.table.select(fields).steps(only_real=True)
         tasks = dict(self.table_of_tasks)
-        task_numbers = {text: number for number, text in reversed(tasks.items())}
-        columns, numbers = steps.batch_columns(np.arange(len(steps))), []
+        task_indices = {text: index for index, text in reversed(tasks.items())}
+        columns, step_tasks = steps.batch_columns(np.arange(len(steps))), []
         for row, text in enumerate(map(as_text, columns[_TASK])):
-            if text not in task_numbers:
+            if text not in task_indices:
                 stored = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(tasks)
-                # Several datasets have several tasks of one number.
-                task_numbers[text] = max(tasks) + 1 if stored in tasks else stored
-                tasks[task_numbers[text]] = text
-            numbers.append(task_numbers[text])
-        return tasks, np.array(numbers, np.int64)
+                # Joined datasets may use an index for different tasks.
+                task_indices[text] = max(tasks) + 1 if stored in tasks else stored
+                tasks[task_indices[text]] = text
+            step_tasks.append(task_indices[text])
+        return tasks, np.array(step_tasks, np.int64)
 
     @property
     def table_of_tasks(self) -> TextTable:
-        """The task texts by number, if the dataset has such a table."""
+        """The stored table of task texts by index; empty if there is none."""
         return table_in(getattr(self.table.episodes, "metadata", {}), TASKS)
 
     @property
     def task_texts(self) -> dict[int, str]:
-        """The tasks, by their numbers."""
+        """The tasks, by their indices."""
         return self._tasks[0]
 
     @functools.cached_property
@@ -386,12 +386,12 @@ class LeRobotDatasetMetadata:
         return pandas.DataFrame({_TASK_INDEX: list(self.task_texts)}, index=index)
 
     def get_task_index(self, task: str) -> int | None:
-        """Returns the number of a task; None if there is no such task."""
+        """Returns the index of a task; None if there is no such task."""
         return next((n for n, text in self.task_texts.items() if text == task), None)
 
     @property
     def task_of_steps(self) -> np.ndarray:
-        """The task number of each step."""
+        """The task index of each step."""
         return self._tasks[1]
 
     @property
@@ -403,34 +403,34 @@ class LeRobotDatasetMetadata:
     def episodes(self) -> _Episodes:
         """The table of episodes."""
         begins, ends = self._begins.tolist(), self._ends.tolist()
-        numbers = [self.task_of_steps[begin:end].tolist() for begin, end in zip(begins, ends)]
+        tasks = [self.task_of_steps[begin:end].tolist() for begin, end in zip(begins, ends)]
         columns = {
             "episode_index": list(range(len(begins))),
-            "tasks": [[self.task_texts[n] for n in dict.fromkeys(each)] for each in numbers],
+            "tasks": [[self.task_texts[n] for n in dict.fromkeys(each)] for each in tasks],
             "length": (self._ends - self._begins).tolist(),
             "dataset_from_index": begins,
             "dataset_to_index": ends,
         }
         return _Episodes(columns, self._row)
 
-    def _row(self, number: int) -> dict[str, Any]:
+    def _row(self, episode: int) -> dict[str, Any]:
         """Returns the metadata of an episode of a LeRobot dataset, without its statistics."""
         if not self._is_lerobot:
             return {}
-        row = json.loads(as_text(at(self.table.episodes.peek(number).metadata, _ROW))).items()
+        row = json.loads(as_text(at(self.table.episodes.peek(episode).metadata, _ROW))).items()
         return {name: value for name, value in row if not name.startswith("stats/")}
 
     def filter_episodes(
         self, predicate: Callable[[Any], bool], candidates: Sequence[int] | None = None
     ) -> list[int]:
-        """Returns the numbers of the episodes whose rows meet a condition, in order.
+        """Returns the indices of the episodes whose rows meet a condition, in order.
 
         Args:
           predicate: A function of a row of `episodes`.
-          candidates: The numbers of the episodes to check; all by default.
+          candidates: The indices of the episodes to check; all by default.
         """
-        numbers = range(self.total_episodes) if candidates is None else sorted({*candidates})
-        return [number for number in numbers if predicate(self.episodes[number])]
+        episodes = range(self.total_episodes) if candidates is None else sorted({*candidates})
+        return [episode for episode in episodes if predicate(self.episodes[episode])]
 
     def get_data_file_path(self, ep_index: int) -> Path:
         """Returns the file with the rows of an episode, below the root."""
@@ -440,25 +440,25 @@ class LeRobotDatasetMetadata:
         """Returns the file with the frames of a feature in an episode, below the root."""
         return self._file_of(ep_index, "video_path", f"videos/{vid_key}", video_key=vid_key)
 
-    def _file_of(self, number: int, pattern: str, columns: str, **names: str) -> Path:
-        row = self.episodes[number]
+    def _file_of(self, episode: int, pattern: str, columns: str, **names: str) -> Path:
+        row = self.episodes[episode]
         names |= {f"{n}_index": row[f"{columns}/{n}_index"] for n in ("chunk", "file")}
         return Path(self.info[pattern].format(**names))
 
     @functools.cached_property
     def stats(self) -> dict[str, dict[str, np.ndarray]]:
-        """The statistics of the features by their names: those of the dataset, or computed ones."""
-        stored = self._stored_stats()
-        return {**stored, **self._computed_stats([n for n in self.paths if n not in stored])}
+        """The statistics of the features by name, from the dataset or computed."""
+        stored = self._read_stats()
+        return {**stored, **self._compute_stats([n for n in self.paths if n not in stored])}
 
-    def _stored_stats(self) -> dict[str, dict[str, np.ndarray]]:
-        """The statistics in the files of a LeRobot dataset that is used as a whole."""
+    def _read_stats(self) -> dict[str, dict[str, np.ndarray]]:
+        """Reads the stored statistics of a LeRobot dataset; none for some of its episodes."""
         if self.root is None or not self._is_lerobot:
             return {}
         source = self.table.episodes.source
-        of_all = sum(reading.count(source, split) or 0 for split in source.splits)
+        num_stored = sum(reading.count(source, split) or 0 for split in source.splits)
         file = self.root / _STATS
-        if of_all != self.total_episodes or not file.exists():
+        if num_stored != self.total_episodes or not file.exists():
             return {}
         stats = {}
         with source_errors(file):
@@ -469,27 +469,27 @@ class LeRobotDatasetMetadata:
                 stats[name][key] = stats[name][key] * self._depth_factor(name)
         return stats
 
-    def _computed_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+    def _compute_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         cameras = [name for name in self.camera_keys if name in names]
         other_dtypes = ("image", "video", "string")
-        numbers = [name for name in names if self.features[name]["dtype"] not in other_dtypes]
-        paths = [self.paths[name] for name in numbers]
+        numeric = [name for name in names if self.features[name]["dtype"] not in other_dtypes]
+        paths = [self.paths[name] for name in numeric]
         computed = self.table.compute_statistics(paths, quantiles=_QUANTILES)
         stats = {}
-        for name in numbers:
+        for name in numeric:
             field, shape = computed[self.paths[name]], self.features[name]["shape"]
             stats[name] = {k: np.reshape(v, shape) for k, v in statistics_of(field).items()}
             stats[name]["count"] = np.array([int(np.max(field.count))])
         size = min(self.total_frames, _MAX_SAMPLED_FRAMES)
         steps = self.table.select([self.paths[name] for name in cameras]).steps(only_real=True)
-        frame_numbers = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
-        sampled = steps.batch_columns(frame_numbers) if cameras else {}
+        sample_indices = np.linspace(0, self.total_frames - 1, size).astype(np.int64)
+        samples = steps.batch_columns(sample_indices) if cameras else {}
         for name in cameras:
-            frames = [image.reshape(-1, image.shape[-1]) for image in sampled[self.paths[name]]]
+            frames = [image.reshape(-1, image.shape[-1]) for image in samples[self.paths[name]]]
             pixels = self.pixels(name, np.concatenate(frames).astype(np.float64))
             values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
             quantiles = np.quantile(pixels, _QUANTILES, axis=0)
-            values |= {_name_of(q): value for q, value in zip(_QUANTILES, quantiles)}
+            values |= {_quantile_name(q): value for q, value in zip(_QUANTILES, quantiles)}
             stats[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
             stats[name]["count"] = np.array([size])
         return stats
@@ -499,19 +499,19 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     """The steps of a dataset as items: dicts of tensors, with the text of the "task".
 
     Args:
-      repo_id: The dataset, or several; unless there is a root.
+      repo_id: The dataset, or a list of datasets, if `root` is None.
       root: The dataset.
-      episodes: The numbers of the episodes to use, in the order of the dataset; all by default.
+      episodes: The indices of the episodes to use, in the order of the dataset; all by default.
       episode_filter: A function of a row of `meta.episodes`, true to keep the episode.
       image_transforms: A function of the images of each camera, except for depth images.
-      delta_timestamps: By feature, the time offsets of its values from the step, in seconds.
-      tolerance_s: The largest difference of these times from the time of a step, in seconds.
+      delta_timestamps: The time offsets of the values of features from the step, in seconds.
+      tolerance_s: The maximum distance of a time offset from a step, in seconds.
       revision: Ignored, see `LeRobotDatasetMetadata`.
       force_cache_sync: Ignored: nothing is downloaded.
       download_videos: Ignored.
-      video_backend: Ignored: PyAV decodes.
+      video_backend: Ignored: PyAV is used.
       return_uint8: Whether videos are uint8, and not float32 from 0 to 1.
-      depth_output_unit: The unit of depths, "m" or "mm", if their own is known.
+      depth_output_unit: The unit of depths, "m" or "mm", if the stored unit is given.
       batch_encoding_size: Ignored: nothing is written.
       rgb_encoder: Ignored.
       depth_encoder: Ignored.
@@ -524,8 +524,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     Attributes:
       meta: The metadata of the dataset.
       features: The dtype and the shape of each feature, by its name.
-      episodes: The numbers of the episodes; None for all.
-      num_episodes: The number of these episodes.
+      episodes: The indices of the episodes; None for all.
+      num_episodes: The number of episodes in use.
       num_frames: The number of items.
 
     Raises:
@@ -585,25 +585,27 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         paths, table = self.meta.paths, self.meta.table
         self._stored = [path for path in [_TIMESTAMP, _TASK] if path in table.storage.fields]
         table = table.select([*paths.values(), *self._stored])
-        chosen = range(table.num_episodes) if self.episodes is None else self.episodes
-        self._numbers = np.unique(np.array(chosen, np.int64))
-        self._samples = table.filter_episodes(self._numbers).offsets(offsets, only_real=True)
+        indices = range(table.num_episodes) if self.episodes is None else self.episodes
+        self._episode_indices = np.unique(np.array(indices, np.int64))
+        self._samples = table.filter_episodes(self._episode_indices).offsets(
+            offsets, only_real=True
+        )
         self.features = self.meta.features
-        self.num_episodes = len(chosen)
+        self.num_episodes = len(indices)
         self.num_frames = len(self._samples)
 
     def set_image_transforms(self, image_transforms: Callable[[Any], Any] | None) -> None:
         """Replaces the function that changes images.
 
         Raises:
-          TypeError: It is no function.
+          TypeError: The argument is not a function.
         """
         if image_transforms is not None and not callable(image_transforms):
             raise TypeError("image_transforms must be callable or None.")
         self.image_transforms = image_transforms
 
     def clear_image_transforms(self) -> None:
-        """Leaves images as they are."""
+        """Removes the function that changes images."""
         self.image_transforms = None
 
     @functools.cached_property
@@ -612,16 +614,16 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         names = [name for name in self.meta.paths if name not in self.meta.camera_keys]
         paths = [self.meta.paths[name] for name in names]
         table = self.meta.table.select([*paths, *self._stored])
-        steps = table.filter_episodes(self._numbers).steps(only_real=True)
+        steps = table.filter_episodes(self._episode_indices).steps(only_real=True)
         rows = np.arange(len(steps))
         columns = steps.batch_columns(rows)
         items: dict[str, Any] = {name: columns[path] for name, path in zip(names, paths)}
-        items |= self._numbers_of(steps, rows, columns)
+        items |= self._index_columns(steps, rows, columns)
         for name, column in items.items():
             shape = self.features[name]["shape"]
             if column.dtype == object:
                 items[name] = [as_text(text) for text in column]
-            else:  # One number is no list.
+            else:  # A feature of shape (1,) is a number, not a list.
                 items[name] = list(column.reshape(len(column), *(() if shape == (1,) else shape)))
         dataset = importlib.import_module("datasets").Dataset.from_dict(items)
         dataset.set_transform(_to_tensors)
@@ -641,12 +643,12 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         return self.meta.paths[key]
 
     def _steps_at(self, key: str, tolerance: float) -> list[int]:
-        """Returns the time offsets of a feature as numbers of steps."""
+        """Returns the time offsets of a feature as step offsets."""
         assert self.delta_timestamps is not None
         times, fps = self.delta_timestamps[key], self.meta.fps
-        far = [time for time in times if abs(time * fps - round(time * fps)) / fps > tolerance]
-        if far:
-            raise ValueError(f"delta_timestamps of {key}: {far} are not multiples of 1/{fps} s")
+        invalid = [time for time in times if abs(time * fps - round(time * fps)) / fps > tolerance]
+        if invalid:
+            raise ValueError(f"delta_timestamps of {key}: {invalid} are not multiples of 1/{fps} s")
         return [round(time * fps) for time in times]
 
     def __len__(self) -> int:
@@ -660,25 +662,25 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns several items, which are read at once."""
         torch = import_extra("torch")
-        numbers = np.array([int(index) for index in indices], np.int64)
-        columns = self._samples.batch_columns(numbers)
+        rows = np.array([int(index) for index in indices], np.int64)
+        columns = self._samples.batch_columns(rows)
         batch: dict[str, Any] = {}
         for key, path in self.meta.paths.items():
             is_video = self.meta.features[key]["dtype"] == "video"
             batch[key] = self._tensors(key, columns[path], is_video)
             if f"{path}_is_pad" in columns:
                 batch[f"{key}_is_pad"] = torch.from_numpy(columns[f"{path}_is_pad"])
-        scalars = self._numbers_of(self._samples, numbers, columns)
+        scalars = self._index_columns(self._samples, rows, columns)
         batch |= {key: torch.from_numpy(np.asarray(value)) for key, value in scalars.items()}
-        batch["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(numbers))]
-        return [{key: value[row] for key, value in batch.items()} for row in range(len(numbers))]
+        batch["task"] = [as_text(text) for text in columns.get(_TASK, [b""] * len(rows))]
+        return [{key: value[row] for key, value in batch.items()} for row in range(len(rows))]
 
-    def _numbers_of(
-        self, samples: Any, numbers: np.ndarray, columns: Mapping[str, np.ndarray]
+    def _index_columns(
+        self, samples: Any, indices: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Returns the time and the indices of each step, by LeRobot column."""
-        positions, steps = samples.locate(numbers)
-        episodes = self._numbers[positions]
+        positions, steps = samples.locate(indices)
+        episodes = self._episode_indices[positions]
         index = self.meta._begins[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
@@ -698,17 +700,17 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if key not in self.meta.camera_keys:
             kinds = {"f": np.float32, "i": np.int64, "u": np.int64}
             return torch.from_numpy(column.astype(kinds.get(column.dtype.kind, column.dtype)))
-        tensors, is_deep = [], key in self.meta.depth_keys
-        change = None if is_deep else self.image_transforms
+        tensors, is_depth = [], key in self.meta.depth_keys
+        transform = None if is_depth else self.image_transforms
         for image in column:
             # Transposing integers is much faster than transposing floats.
             image = np.ascontiguousarray(np.moveaxis(image, -1, -3))
-            if is_deep or not (is_video and self._return_uint8):
+            if is_depth or not (is_video and self._return_uint8):
                 image = self.meta.pixels(key, image)
             pixels = torch.from_numpy(image)
-            if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As LeRobot has it.
+            if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As in LeRobot.
                 pixels = pixels[0]
-            tensors.append(pixels if change is None else change(pixels))
+            tensors.append(pixels if transform is None else transform(pixels))
         return tensors
 
     @property
@@ -718,12 +720,15 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
 
     @property
     def absolute_to_relative_idx(self) -> dict[int, int] | None:
-        """The index of each item by its index in the dataset; None if no episode is left out."""
+        """The index of each item by its index in the dataset; None if all episodes are in use."""
         if self.episodes is None:
             return None
-        begins, ends = self.meta._begins[self._numbers], self.meta._ends[self._numbers]
+        begins, ends = (
+            self.meta._begins[self._episode_indices],
+            self.meta._ends[self._episode_indices],
+        )
         frame_indices = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
-        return {index: number for number, index in enumerate(frame_indices)}
+        return {frame: item for item, frame in enumerate(frame_indices)}
 
 
 class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore[misc]
@@ -731,7 +736,7 @@ class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore
 
     The seed shuffles all items, without a buffer. Workers that a `DataLoader` starts for each epoch
     repeat the first order: pass `persistent_workers=True`. Steps before and after an episode are
-    padded as in `LeRobotDataset`, with the first and the last one.
+    padded with the first and the last step, as in `LeRobotDataset`.
 
     Args:
       repo_id: As in `LeRobotDataset`.
@@ -742,11 +747,11 @@ class StreamingLeRobotDataset(LeRobotDataset, _IterableDataset):  # type: ignore
       tolerance_s: As in `LeRobotDataset`.
       revision: As in `LeRobotDataset`.
       force_cache_sync: Ignored.
-      streaming: Ignored: only what an item needs is read.
+      streaming: Ignored: an item reads only the needed data.
       buffer_size: Ignored.
       max_num_shards: Ignored.
       seed: The seed of the order.
-      rng: The random generator of the order, in place of the seed.
+      rng: The random generator of the order, instead of the seed.
       shuffle: Whether each epoch has another order.
       return_uint8: As in `LeRobotDataset`.
       depth_output_unit: As in `LeRobotDataset`.
@@ -815,9 +820,9 @@ def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
     """Returns the statistics of a field, by their names in LeRobot and GR00T."""
     statistics = {name: getattr(field, name) for name in _QUANTITIES}
-    return statistics | {_name_of(q): value for q, value in field.quantiles.items()}
+    return statistics | {_quantile_name(q): value for q, value in field.quantiles.items()}
 
 
-def _name_of(q: float) -> str:
-    """The name of a quantile, such as `q01`."""
+def _quantile_name(q: float) -> str:
+    """Returns the name of a quantile, such as `q01`."""
     return f"q{round(100 * q):02}"

@@ -1,8 +1,8 @@
 """Loader profiles: demands of other projects' loaders on a stored dataset, beyond the RLDS rules.
 
-The profile "octo" has the demands of the loaders of dlimp, Octo and OpenVLA. They read steps as
-stored (`tfds.decode.SkipDecoding`), so demands are about TFDS files, not about decoded values. Only
-the two JSON files are read here, without TFDS.
+The profile "octo" has the demands of the loaders of dlimp, Octo and OpenVLA. These loaders read
+steps as stored (`tfds.decode.SkipDecoding`), so demands refer to TFDS files, not to decoded values.
+This module reads only the two JSON files, without TFDS.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rlds import rlds_types
 from tfds_files.features import Features, Image, Leaf, Sequence, Tensor, leaves_of, parse_features
 
-__all__ = ["PROFILES", "Demand", "check_place", "read_features", "unmet_demands"]
+__all__ = ["PROFILES", "Demand", "check_location", "read_features", "unmet_demands"]
 
 PROFILES = ("octo",)
 
@@ -31,12 +31,12 @@ class Demand(NamedTuple):
     """An unmet demand of a loader on a TFDS dataset.
 
     Attributes:
-      what: The finding, and its remedy.
-      field: The path of the field, if the demand is about one.
+      text: The problem, and its remedy.
+      field: The path of the field, if the demand refers to one.
       hint: A remedy for all findings of the same kind.
     """
 
-    what: str
+    text: str
     field: str | None = None
     hint: str = ""
 
@@ -55,13 +55,13 @@ def read_features(directory: str | os.PathLike[str]) -> Any:
     return json.loads(path.read_text())
 
 
-def check_place(directory: str | os.PathLike[str]) -> Iterator[Demand]:
+def check_location(directory: str | os.PathLike[str]) -> Iterator[Demand]:
     """Yields the unmet demands on the files of a TFDS dataset."""
     directory = Path(directory).absolute()
     info = json.loads((directory / "dataset_info.json").read_text())
     name, version, file_format = info["name"], info["version"], info.get("fileFormat", "tfrecord")
-    *_, above, parent, own = ("", "", *directory.parts)
-    if own != version or name not in (parent, above):
+    *_, grandparent, parent, folder = ("", "", *directory.parts)
+    if folder != version or name not in (parent, grandparent):
         yield Demand(
             f"the loaders expect the dataset in data_dir/{name}/{version}, but it is in "
             f"{directory}: move it"
@@ -86,7 +86,7 @@ def unmet_demands(features: Any) -> Iterator[Demand]:
     >>> step = {"featuresDict": {"features": {"observation": state}}}
     >>> steps = {"sequence": {"feature": step}}
     >>> for demand in unmet_demands({"featuresDict": {"features": {"steps": steps}}}):
-    ...     print(demand.field, "-", demand.what)
+    ...     print(demand.field, "-", demand.text)
     observation - float32 of shape (), compressed (zlib), which the loaders do not decode: write \
 it with tensor_encoding='none'
     observation - float32 of shape (): the loaders look for images and states in a dict
@@ -97,14 +97,14 @@ cannot; store it
     step = _step_of(features)
     leaves = {leaf.name: leaf for leaf in leaves_of(step)}
     for leaf in leaves.values():
-        yield from _unreadable(leaf)
+        yield from _check_encoding(leaf)
     for name in _RESERVED_FIELDS:
         if name in step:
-            yield Demand("dlimp uses this name itself: rename the field", name)
+            yield Demand("dlimp reserves this name: rename the field", name)
     observation = step.get(rlds_types.OBSERVATION)
     if not isinstance(observation, Features):
-        only = leaves.get(rlds_types.OBSERVATION)
-        got = "missing" if only is None else _in_words(only)
+        leaf = leaves.get(rlds_types.OBSERVATION)
+        got = "missing" if leaf is None else _describe(leaf)
         yield Demand(
             f"{got}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
         )
@@ -116,36 +116,36 @@ def _is_text(leaf: Leaf) -> bool:
     return isinstance(leaf.feature, Tensor) and leaf.feature.is_text and not leaf.lengths
 
 
-def _in_words(leaf: Leaf) -> str:
+def _describe(leaf: Leaf) -> str:
     feature = leaf.feature
     text = isinstance(feature, Tensor) and feature.is_text
     values = "text" if text else f"{feature.dtype} of shape {feature.shape}"
     return f"a sequence of {values}" if leaf.lengths else values
 
 
-def _unreadable(leaf: Leaf) -> Iterator[Demand]:
+def _check_encoding(leaf: Leaf) -> Iterator[Demand]:
     feature, dtype = leaf.feature, str(leaf.feature.dtype)
     if isinstance(feature, Tensor) and feature.encoding in _UNSUPPORTED_ENCODINGS:
         options = ["float64='float32'"] if dtype == "float64" else []
         options += ["tensor_encoding='none'"] if feature.encoding == "zlib" else []
-        what_to_do, hint = f"write it with {', '.join(options)}", _REWRITE_HINT
+        remedy, hint = f"write it with {', '.join(options)}", _REWRITE_HINT
         if not options:  # Complex numbers and the like.
-            what_to_do, hint = "store it as float32 or as integers, or leave it out", ""
-        how = _UNSUPPORTED_ENCODINGS[feature.encoding]
-        problem = f"{_in_words(leaf)}, {how}, which the loaders do not decode: {what_to_do}"
+            remedy, hint = "store it as float32 or as integers, or leave it out", ""
+        encoding = _UNSUPPORTED_ENCODINGS[feature.encoding]
+        problem = f"{_describe(leaf)}, {encoding}, which the loaders do not decode: {remedy}"
         yield Demand(problem, leaf.name, hint)
     elif isinstance(feature, Image) and dtype == "float32":
         problem = "an image whose bits TFDS stores as colours, which the loaders take for colours"
-        what_to_do = "store a tfds.features.Tensor, or uint16"
-        yield Demand(f"{_in_words(leaf)}, {problem}: {what_to_do}", leaf.name)
+        remedy = "store a tfds.features.Tensor, or uint16"
+        yield Demand(f"{_describe(leaf)}, {problem}: {remedy}", leaf.name)
 
 
 def _check_action(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
     need = "the loaders need one vector of numbers in each step"
     action = leaves.get(rlds_types.ACTION)
-    parts = [path for path in leaves if path.startswith(f"{rlds_types.ACTION}/")]
-    if parts:
-        problem = f"the fields {parts}: {need}; join them, or pass a standardize_fn that does"
+    paths = [path for path in leaves if path.startswith(f"{rlds_types.ACTION}/")]
+    if paths:
+        problem = f"the fields {paths}: {need}; join them, or pass a standardize_fn that does"
         yield Demand(problem, rlds_types.ACTION)
     elif action is None:
         yield Demand(f"missing: {need}", rlds_types.ACTION)
@@ -153,7 +153,7 @@ def _check_action(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:
         feature = action.feature
         is_vector = len(feature.shape) == 1 and None not in feature.shape and not action.lengths
         if not is_vector or _is_text(action):
-            yield Demand(f"{_in_words(action)}: {need}", rlds_types.ACTION)
+            yield Demand(f"{_describe(action)}: {need}", rlds_types.ACTION)
 
 
 def _check_language(leaves: Mapping[str, Leaf]) -> Iterator[Demand]:

@@ -36,7 +36,7 @@ __all__ = [
     "mixture",
     "open_all",
     "oxe_kwargs",
-    "part_of",
+    "split_indices",
     "to_arrays",
 ]
 
@@ -50,12 +50,12 @@ _UNNEEDED = {
 
 
 @functools.cache
-def class_of(module: str, name: str, otherwise: Any = object) -> Any:
-    """Returns a class of an optional package, or `otherwise` if it is not installed."""
+def class_of(module: str, name: str, default: Any = object) -> Any:
+    """Returns a class of an optional package, or `default` if it is not installed."""
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError:
-        return otherwise
+        return default
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
 
 @dataclasses.dataclass(frozen=True)
 class Standardize:
-    """Replaces the action and the state of a registered robot dataset by the standard ones.
+    """Replaces the action and the state of a registered robot dataset by the standard fields.
 
     The state is `observation/proprio`.
 
@@ -124,7 +124,7 @@ def oxe_kwargs(
         raise ValueError(
             f"{dataset_name}: this dataset is not registered. Describe its fields with "
             "rlds.robotics.register, or pass dataset_kwargs={name: {...}} with arguments of "
-            "make_dataset_from_rlds: standardize_fn, image_obs_keys, language_key and others"
+            "make_dataset_from_rlds, such as standardize_fn, image_obs_keys and language_key"
         )
     meaning = meaning_of(dataset_name)
     if meaning.action_encoding not in encodings or not meaning.standard_action:
@@ -193,16 +193,16 @@ def load(
       train: Whether to use the training episodes: the split "train", without the last 5 % if there
         is no split "val". If False, the validation episodes.
       has_validation: Whether to hold out validation episodes if there is no split "val".
-      standardize_fn: A function of a trajectory, see `rlds.feeds.map_episodes`, that returns one
-        with an "observation" and an "action"; or a ModuleSpec of Octo.
+      standardize_fn: A function of a trajectory, see `rlds.feeds.map_episodes`, that returns a
+        trajectory with an "observation" and an "action"; or a ModuleSpec of Octo.
       image_obs_keys: The images of the observation, by camera; None for a missing camera.
-      depth_obs_keys: None.
-      state_obs_keys: The parts of the observation that are the state; None for a zero.
-      language_key: The field of the instruction, or a pattern of several.
-      dataset_statistics: Statistics to normalize by, or the path of a file of them.
+      depth_obs_keys: Must be None: depth images are not supported.
+      state_obs_keys: The fields of the observation that form the state; None for a zero.
+      language_key: The field of the instruction, or a pattern of several fields.
+      dataset_statistics: Statistics for the normalization, or the path of their file.
       action_normalization_mask: A mask of the elements of the action to normalize.
       filter_functions: Functions of the stored trajectory, true to keep it.
-      **unneeded: Reading options and others that do not affect samples.
+      **unneeded: Reading options, which do not affect samples.
 
     Raises:
       KeyError: There is no such field.
@@ -214,37 +214,37 @@ def load(
     if depth_obs_keys and any(depth_obs_keys.values()):
         raise NotImplementedError("depth_obs_keys: depth images are not supported here")
     table = open_all(epath.Path(data_dir) / name.replace(":", "/"))
-    part = part_of(table.episodes, train, has_validation)
-    filters = [_callable(given) for given in filter_functions]
+    indices = split_indices(table.episodes, train, has_validation)
+    filters = [_as_function(spec) for spec in filter_functions]
     if standardize_fn is not None or filters:
-        function = _callable(standardize_fn)
+        function = _as_function(standardize_fn)
         version = ", ".join(_name_of(each) for each in (function, *filters) if each)
-        table = map_episodes(
-            table, _FilterAndStandardize(function, tuple(filters)), version=version
-        )
-    there = table.storage.fields
-    several = [path for path in sorted(there) if fnmatch.fnmatch(path, language_key or "")]
-    if language_key is not None and not several:
-        error = f"no field {language_key!r}; {suggest_fields(language_key, there)}"
-        raise KeyError(f"{name}: {error}")
+        standardize = _FilterAndStandardize(function, tuple(filters))
+        table = map_episodes(table, standardize, version=version)
+    stored = table.storage.fields
+    text_paths = [path for path in sorted(stored) if fnmatch.fnmatch(path, language_key or "")]
+    if language_key is not None and not text_paths:
+        hint = suggest_fields(language_key, stored)
+        raise KeyError(f"{name}: no field {language_key!r}; {hint}")
     roles = Roles(
         {camera: key and f"{_OBSERVATION}/{key}" for camera, key in (image_obs_keys or {}).items()},
         [key and f"{_OBSERVATION}/{key}" for key in state_obs_keys],
-        language=several or None,
+        language=text_paths or None,
     )
-    if missing := [path for path in roles.fields if path not in there]:
+    if missing := [path for path in roles.fields if path not in stored]:
         raise KeyError(
-            f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], there)}. Pass a "
-            "standardize_fn that makes it"
+            f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], stored)}. Pass a "
+            "standardize_fn that returns it"
         )
     has_steps = table.outlines.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
-        filled = table.filter_episodes(has_steps)
-        statistics = _with_exact_quantiles(roles.statistics_of(filled, masks=masks), roles, filled)
+        non_empty = table.filter_episodes(has_steps)
+        statistics = roles.statistics_of(non_empty, masks=masks)
+        statistics = _replace_quantiles(statistics, roles, non_empty)
     else:
         statistics = _read_statistics(dataset_statistics, masks)
-    return Loaded(name, table.filter_episodes(part[has_steps[part]]), roles, statistics)
+    return Loaded(name, table.filter_episodes(indices[has_steps[indices]]), roles, statistics)
 
 
 def open_all(path: Any) -> Table:
@@ -258,23 +258,20 @@ def open_all(path: Any) -> Table:
         return open_table(path, "all")
 
 
-def part_of(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray:
-    """Returns the numbers of the training or validation episodes, among those of all splits."""
+def split_indices(episodes: Episodes, train: bool, has_validation: bool) -> np.ndarray:
+    """Returns the indices of the training or validation episodes, in the episodes of all splits."""
     splits = list(episodes.splits)
     name = "train" if "train" in splits else splits[0]
     if "val" in splits:
         name = name if train else "val"
     elif has_validation:
         name = f"{name}[:95%]" if train else f"{name}[95%:]"
-    firsts, number = {}, 0
+    offsets, count = {}, 0
     for split, begin, end in episodes.ranges:
-        firsts[split] = number - begin
-        number += end - begin
-    parts = [
-        firsts[split] + np.arange(begin, end)
-        for split, begin, end in Episodes(episodes.source, name).ranges
-    ]
-    return np.concatenate(parts)
+        offsets[split] = count - begin
+        count += end - begin
+    ranges = Episodes(episodes.source, name).ranges
+    return np.concatenate([offsets[s] + np.arange(begin, end) for s, begin, end in ranges])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,26 +294,25 @@ def _name_of(function: Any) -> str:
     return str(getattr(function, "__qualname__", function))
 
 
-def _callable(given: Any) -> Any:
-    """Returns a function itself, or the function that a ModuleSpec of Octo names."""
-    if not isinstance(given, Mapping):
-        return given
-    module = __import__(given["module"], fromlist=[given["name"]])
-    function = getattr(module, given["name"])
-    return functools.partial(function, *given["args"], **given["kwargs"])
+def _as_function(spec: Any) -> Any:
+    """Returns a function unchanged, or the function of a ModuleSpec of Octo."""
+    if not isinstance(spec, Mapping):
+        return spec
+    module = __import__(spec["module"], fromlist=[spec["name"]])
+    return functools.partial(getattr(module, spec["name"]), *spec["args"], **spec["kwargs"])
 
 
-def _with_exact_quantiles(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
-    """Replaces the approximate quantiles of statistics by exact ones, as in the projects."""
+def _replace_quantiles(statistics: Statistics, roles: Roles, table: Table) -> Statistics:
+    """Replaces the approximate quantiles of statistics by exact quantiles, as in the projects."""
     fields = {}
     for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
         present_paths = [path for path in paths if path is not None]
         if role in statistics and present_paths:
-            parts = [
+            blocks = [
                 as_vector(paths, columns, columns[present_paths[0]].shape[:1])
                 for _, columns in table.blocks(present_paths)
             ]
-            values = np.concatenate(parts).astype(np.float32)
+            values = np.concatenate(blocks).astype(np.float32)
             quantiles = {q: np.quantile(values, q, axis=0) for q in statistics[role].quantiles}
             fields[role] = dataclasses.replace(
                 statistics[role], quantiles=quantiles, quantile_error=0.0
@@ -324,11 +320,12 @@ def _with_exact_quantiles(statistics: Statistics, roles: Roles, table: Table) ->
     return dataclasses.replace(statistics, fields={**statistics.fields, **fields})
 
 
-def _read_statistics(given: Any, masks: Mapping[str, Any] | None) -> Statistics:
-    if isinstance(given, str | os.PathLike):
-        text = epath.Path(given).read_text()
+def _read_statistics(stats: Any, masks: Mapping[str, Any] | None) -> Statistics:
+    """Reads statistics from the path of a file, or from arrays nested in dicts."""
+    if isinstance(stats, str | os.PathLike):
+        text = epath.Path(stats).read_text()
     else:
-        text = json.dumps(map_named_leaves(lambda _, value: np.asarray(value).tolist(), given))
+        text = json.dumps(map_named_leaves(lambda _, value: np.asarray(value).tolist(), stats))
     statistics = from_policy_json(text, None)
     if masks is None:
         return statistics
@@ -371,7 +368,7 @@ class EqualBounds:
 
 
 def keep_labelled(samples: Any, is_needed: bool) -> Any:
-    """Leaves out episodes without an instruction.
+    """Excludes episodes without an instruction.
 
     Raises:
       ValueError: There are no instructions.

@@ -7,9 +7,9 @@ The reference is the repository `octo-models/octo`, July 2024. Differences:
 * Samples are shuffled over the whole dataset by a seed, and an epoch has each sample once.
   `shuffle_buffer_size` and the numbers of threads are ignored.
 * Each process of JAX or torchrun gets different samples.
-* Errors are always raised: `ignore_errors` is refused.
+* Errors are always raised: `ignore_errors` is not supported.
 * Functions of trajectories (`standardize_fn`, `filter_functions`) take NumPy arrays. Functions that
-  call TensorFlow work if it is installed. They can move images, but not see their pixels.
+  call TensorFlow work if it is installed. They can move images, but not read their pixels.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def make_single_dataset(
     Args:
       dataset_kwargs: Arguments of Octo's `make_dataset_from_rlds`.
       train: Whether to use the training episodes, and to augment images.
-      traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
-      frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
+      traj_transform_kwargs: Arguments of Octo's `apply_trajectory_transforms`.
+      frame_transform_kwargs: Arguments of Octo's `apply_frame_transforms`.
       seed: The seed of all random choices.
 
     Raises:
@@ -65,8 +65,8 @@ def make_single_dataset(
       TypeError: There is no such argument.
     """
     traj, frame = _as_dict(traj_transform_kwargs), _as_dict(frame_transform_kwargs)
-    samples, statistics = _samples_of(_as_dict(dataset_kwargs), train, traj, frame, seed)
-    return Chain(samples, statistics, _transform_of(train, **frame), seed=seed)
+    samples, statistics = _load_samples(_as_dict(dataset_kwargs), train, traj, frame, seed)
+    return Chain(samples, statistics, _image_augmentation(train, **frame), seed=seed)
 
 
 def make_interleaved_dataset(
@@ -90,8 +90,8 @@ def make_interleaved_dataset(
       sample_weights: The weight of each dataset; all are equal by default.
       train: Whether to use the training episodes, and to augment images.
       shuffle_buffer_size: Ignored: there is no buffer.
-      traj_transform_kwargs: Arguments of its `apply_trajectory_transforms`.
-      frame_transform_kwargs: Arguments of its `apply_frame_transforms`.
+      traj_transform_kwargs: Arguments of Octo's `apply_trajectory_transforms`.
+      frame_transform_kwargs: Arguments of Octo's `apply_frame_transforms`.
       batch_size: The number of samples in a batch of each process; None for single samples.
       balance_weights: Whether weights are multiplied with the numbers of steps.
       traj_transform_threads: Ignored.
@@ -107,19 +107,19 @@ def make_interleaved_dataset(
     if len(weights) != len(dataset_kwargs_list):
         raise ValueError(f"{len(weights)} sample_weights for {len(dataset_kwargs_list)} datasets")
     traj, frame = _as_dict(traj_transform_kwargs), _as_dict(frame_transform_kwargs)
-    parts, statistics = [], {}
-    for given in map(_as_dict, dataset_kwargs_list):
-        if given["name"] in statistics:
-            raise ValueError(f"{given['name']} is listed twice")
-        part, statistics[given["name"]] = _samples_of(given, train, traj, frame, seed)
-        parts.append(part)
+    datasets, statistics = [], {}
+    for kwargs in map(_as_dict, dataset_kwargs_list):
+        if (name := kwargs["name"]) in statistics:
+            raise ValueError(f"{name} is listed twice")
+        samples, statistics[name] = _load_samples(kwargs, train, traj, frame, seed)
+        datasets.append(samples)
     if balance_weights:
         weights = weights * [float(each["num_transitions"]) for each in statistics.values()]
     weights = weights / weights.sum()
     chain = Chain(
-        Mixture(parts, weights.tolist()),
+        Mixture(datasets, weights.tolist()),
         statistics,
-        _transform_of(train, **frame),
+        _image_augmentation(train, **frame),
         sample_weights=weights,
         seed=seed,
         batch_size=batch_size,
@@ -143,7 +143,7 @@ def make_oxe_dataset_kwargs_and_weights(
       data_mix: The name of a mixture of Octo, or the weights of datasets.
       data_dir: The folder of the datasets.
       load_camera_views: The cameras to load.
-      load_depth: False.
+      load_depth: Must be False: depth images are not supported.
       load_proprio: Whether to load the state of the robot.
       load_language: Whether to load the instruction.
       force_recompute_dataset_statistics: Ignored: statistics are always computed.
@@ -165,7 +165,7 @@ def make_oxe_dataset_kwargs_and_weights(
                 normalization=action_proprio_normalization_type,
             )
         except ValueError as error:
-            warnings.warn(f"dataset left out: {error}", stacklevel=2)
+            warnings.warn(f"dataset skipped: {error}", stacklevel=2)
             continue
         for key in kwargs.pop("state_obs_keys", ()):
             kwargs["proprio_obs_key"] = key
@@ -174,12 +174,12 @@ def make_oxe_dataset_kwargs_and_weights(
     return all_kwargs, weights
 
 
-def _as_dict(given: Any) -> dict[str, Any]:
+def _as_dict(kwargs: Any) -> dict[str, Any]:
     """Returns arguments as a dict, also from a `ConfigDict`."""
-    return dict(given.to_dict() if hasattr(given, "to_dict") else given or {})
+    return dict(kwargs.to_dict() if hasattr(kwargs, "to_dict") else kwargs or {})
 
 
-def _samples_of(
+def _load_samples(
     dataset: dict[str, Any], train: bool, traj: dict[str, Any], frame: dict[str, Any], seed: int
 ) -> tuple[Samples, dict[str, Any]]:
     """Returns the samples of a dataset, and its statistics in the form of Octo."""
@@ -188,11 +188,11 @@ def _samples_of(
     options["statistics"] = loaded.statistics if is_normalized else None
     if kind == _KINDS["bounds"]:
         options["revise"] = loading.EqualBounds(zero_constants=False)
-    size = frame.get("resize_size") or {}
-    if isinstance(size, Mapping):
-        options["image_size"] = {camera: tuple(given) for camera, given in size.items()} or None
+    sizes = frame.get("resize_size") or {}
+    if isinstance(sizes, Mapping):
+        options["image_size"] = {camera: tuple(size) for camera, size in sizes.items()} or None
     else:
-        options["image_size"] = tuple(size)
+        options["image_size"] = tuple(sizes)
     samples = _transformed_samples(loaded, train, seed, options, **traj)
     mask = dataset.get("action_normalization_mask")
     return samples, loading.to_arrays(_octo.statistics_to_json(loaded.statistics), mask)
@@ -207,15 +207,14 @@ def _load(
     ignore_errors: bool = False,
     **dataset: Any,
 ) -> tuple[loading.Loaded, str, bool]:
-    """Loads a dataset by arguments of `make_dataset_from_rlds`; returns its normalization, too."""
+    """Loads a dataset by arguments of `make_dataset_from_rlds`, with its normalization."""
     if ignore_errors:
         raise NotImplementedError("ignore_errors is not supported: unreadable data raises an error")
-    given = action_proprio_normalization_type
-    kind = _KINDS.get(str(getattr(given, "value", given)))
+    normalization = action_proprio_normalization_type
+    kind = _KINDS.get(str(getattr(normalization, "value", normalization)))
     if kind is None:
-        raise ValueError(
-            f"action_proprio_normalization_type: got {given!r}, expected one of {list(_KINDS)}"
-        )
+        expected = f"got {normalization!r}, expected one of {list(_KINDS)}"
+        raise ValueError(f"action_proprio_normalization_type: {expected}")
     state = () if proprio_obs_key is None else (proprio_obs_key,)
     return loading.load(**dataset, train=train, state_obs_keys=state), kind, not skip_norm
 
@@ -240,25 +239,25 @@ def _transformed_samples(
 ) -> Samples:
     """Returns the samples of a dataset, by arguments of `apply_trajectory_transforms`."""
     del num_parallel_calls
-    for given, supported_strategies in (
+    for strategy, supported in (
         (goal_relabeling_strategy, ("uniform",)),
         (task_augment_strategy, ("delete_task_conditioning", "delete_and_rephrase")),
     ):
-        if given is not None and given not in supported_strategies:
-            raise NotImplementedError(
-                f"{given!r} is not supported, only {' and '.join(map(repr, supported_strategies))}"
-            )
+        if strategy is not None and strategy not in supported:
+            names = " and ".join(map(repr, supported))
+            raise NotImplementedError(f"{strategy!r} is not supported, only {names}")
     if post_chunk_transforms:
         raise NotImplementedError("post_chunk_transforms are not supported: change the batches")
     if goal_relabeling_strategy is not None:
         windows |= {"goal_seed": seed, **(goal_relabeling_kwargs or {})}
     if train and task_augment_strategy is not None:
         windows |= task_augment_kwargs or {}
-    kind: Any = _octo.OctoSamples
+    samples_class: Any = _octo.OctoSamples
     if train and task_augment_strategy == "delete_and_rephrase":
         file = windows.pop("paraphrases_repo"), windows.pop("paraphrases_filename")
-        kind = functools.partial(_RephrasedSamples, paraphrases=_Paraphrases.read(*file))
-    samples = kind(loaded.table, loaded.roles, loaded.name, **options, **windows)
+        paraphrases = _Paraphrases.read(*file)
+        samples_class = functools.partial(_RephrasedSamples, paraphrases=paraphrases)
+    samples = samples_class(loaded.table, loaded.roles, loaded.name, **options, **windows)
     samples = loading.keep_labelled(samples, skip_unlabeled)
     samples = _filter_by_bounds(samples, {ACTION: max_action, "observation/proprio": max_proprio})
     if not train or subsample_length is None:
@@ -268,27 +267,27 @@ def _transformed_samples(
 
 @dataclasses.dataclass(frozen=True)
 class _Paraphrases:
-    """The paraphrases of instructions, separated by dots."""
+    """The paraphrases of instructions: texts with sentences separated by dots."""
 
     texts: Mapping[bytes, bytes] = dataclasses.field(repr=False)
     digest: str
 
     @classmethod
     def read(cls, repo: str, filename: str) -> _Paraphrases:
-        """Reads the file of a folder, or of a dataset of the Hugging Face Hub."""
+        """Reads a file in a folder, or in a dataset of the Hugging Face Hub."""
         file = Path(repo) / filename
         if not file.exists():
             hub = import_extra("huggingface_hub")
             file = Path(hub.hf_hub_download(repo_id=repo, filename=filename, repo_type="dataset"))
         content = file.read_bytes()
         with source_errors(file):
-            texts = {text.encode(): more.encode() for text, more in loads(content).items()}
+            texts = {k.encode(): paraphrases.encode() for k, paraphrases in loads(content).items()}
         return cls(texts, hashlib.sha256(content).hexdigest())
 
-    def of(self, text: bytes) -> list[bytes]:
+    def sentences_of(self, text: bytes) -> list[bytes]:
         """Returns the sentences of an instruction and of its paraphrases, split as in Octo."""
-        sentences = b".".join([text, self.texts.get(text, b"")])
-        return [part for part in sentences.split(b".") if part] or [text]
+        joined = b".".join([text, self.texts.get(text, b"")])
+        return [sentence for sentence in joined.split(b".") if sentence] or [text]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -302,31 +301,31 @@ class _RephrasedSamples(_octo.OctoSamples):
     @override
     def _instructions(self, batch: SampleRows) -> Iterator[np.ndarray]:
         _, episodes, steps, epoch = batch
-        rare = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
+        uniform = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
         drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
         for texts in super()._instructions(batch):
             texts = texts.copy()
-            for row in np.flatnonzero((rare < self.rephrase_prob) & (texts != b"")):
-                paraphrases = self.paraphrases.of(texts[row])
+            for row in np.flatnonzero((uniform < self.rephrase_prob) & (texts != b"")):
+                paraphrases = self.paraphrases.sentences_of(texts[row])
                 texts[row] = paraphrases[int(drawn[row] * len(paraphrases))]
             yield texts
 
 
 def _filter_by_bounds(samples: Any, bounds: Mapping[str, float | None]) -> Any:
-    """Leaves out episodes whose actions or states exceed a bound."""
-    given_bounds = {path: bound for path, bound in bounds.items() if bound is not None}
-    if not given_bounds:
+    """Excludes episodes whose actions or states exceed a bound."""
+    finite_bounds = {path: bound for path, bound in bounds.items() if bound is not None}
+    if not finite_bounds:
         return samples
     is_kept = samples.keep_episodes(
         lambda columns: all(
             path not in columns or (np.abs(columns[path]) <= bound).all()
-            for path, bound in given_bounds.items()
+            for path, bound in finite_bounds.items()
         )
     )
     return samples.with_table(samples.table.filter_episodes(is_kept))
 
 
-def _transform_of(
+def _image_augmentation(
     train: bool,
     *,
     image_augment_kwargs: Mapping[str, Any] | None = None,

@@ -28,7 +28,7 @@ from typing_extensions import override
 from rlds.feeds.compat import lerobot
 from rlds.feeds.compat.chains import Chain, Resumable
 from rlds.feeds.compat.lerobot import LeRobotDataset
-from rlds.feeds.compat.loading import open_all, part_of
+from rlds.feeds.compat.loading import open_all, split_indices
 from rlds.feeds.mixture import Mixture
 from rlds.feeds.openpi import OpenpiSamples
 from rlds.feeds.roles import Roles
@@ -69,7 +69,7 @@ class RLDSDataset:
     Attributes:
       name: The folder of the dataset.
       version: The subfolder of its version; empty if there is none.
-      weight: The weight of its samples.
+      weight: The weight of the samples.
       filter_dict_path: A JSON file with the ranges of steps to keep, such as
         `[[0, 100], [200, 300]]`, by `"<recording_folderpath>--<file_path>"`.
     """
@@ -86,7 +86,7 @@ class LeRobotDatasetMetadata(lerobot.LeRobotDatasetMetadata):
     @functools.cached_property
     @override
     def tasks(self) -> dict[int, str]:
-        """The texts of the tasks by their numbers."""
+        """The texts of the tasks, by task index."""
         return self.task_texts
 
 
@@ -94,13 +94,13 @@ class DroidRldsDataset(Resumable):
     """An endless dataset of batches of DROID samples.
 
     A batch has `actions`, `observation` (`image`, `wrist_image`, `joint_position`,
-    `gripper_position`), `prompt` and `step_id`. For each episode and epoch one of the two cameras
-    is drawn, and one of the three instructions.
+    `gripper_position`), `prompt` and `step_id`. One of the two cameras and one of the three
+    instructions are drawn at random for each episode and epoch.
 
     Args:
       data_dir: The folder of the datasets.
       batch_size: The number of samples in a batch of each process.
-      datasets: The datasets, `RLDSDataset` of here or of openpi; their weights add up to 1.
+      datasets: The datasets, `RLDSDataset` of this module or of openpi, with weights that sum to 1.
       shuffle: Whether to shuffle.
       action_chunk_size: The number of actions in a sample.
       action_space: The action space.
@@ -114,7 +114,7 @@ class DroidRldsDataset(Resumable):
 
     Raises:
       KeyError: A field is missing.
-      ValueError: The weights do not add up to 1, or no samples are left.
+      ValueError: The weights do not sum to 1, or no samples are left.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class DroidRldsDataset(Resumable):
         del num_parallel_reads, num_parallel_calls
         weights = [float(dataset.weight) for dataset in datasets]
         if not math.isclose(sum(weights), 1.0):
-            raise ValueError(f"the weights of the datasets add up to {sum(weights)}, expected 1")
+            raise ValueError(f"the weights of the datasets sum to {sum(weights)}, expected 1")
         self.batch_size, self.shuffle = batch_size, shuffle
         is_position = action_space.name == DroidActionSpace.JOINT_POSITION.name
         action = f"action_dict/joint_{'position' if is_position else 'velocity'}"
-        parts: list[Samples] = [
+        all_samples: list[Samples] = [
             _samples(
                 open_all(epath.Path(data_dir) / dataset.name / (dataset.version or "")),
                 dataset.filter_dict_path,
@@ -152,8 +152,8 @@ class DroidRldsDataset(Resumable):
             )
             for dataset in datasets
         ]
-        self._length = sum(map(len, parts))
-        samples = parts[0] if len(parts) == 1 else Mixture(parts, weights)
+        self._length = sum(map(len, all_samples))
+        samples = all_samples[0] if len(all_samples) == 1 else Mixture(all_samples, weights)
         self.dataset = Chain(samples, {}, seed=seed, is_flat=True, is_shuffled=shuffle)
         self.dataset = self.dataset.repeat().batch(batch_size)
 
@@ -172,9 +172,9 @@ class _DroidSamples(OpenpiSamples):
     @override
     def columns(self, batch: SampleRows) -> Columns:
         columns = super().columns(batch)
-        named = zip(batch.episodes.tolist(), batch.steps.tolist())
+        steps = zip(batch.episodes.tolist(), batch.steps.tolist())
         columns["step_id"] = np.empty(len(batch.steps), object)
-        columns["step_id"][:] = [f"{self.names[e]}--{step}".encode() for e, step in named]
+        columns["step_id"][:] = [f"{self.names[e]}--{step}".encode() for e, step in steps]
         return columns
 
 
@@ -187,26 +187,26 @@ def _samples(
     standardize: Callable[[Trajectory], Any] | None,
 ) -> Samples:
     """Returns the samples of the successful episodes that the filter keeps."""
-    part = part_of(table.episodes, True, has_validation=False)
+    indices = split_indices(table.episodes, True, has_validation=False)
     names = np.array([source_key(table.episodes, n) for n in range(table.num_episodes)], object)
     if _FILE in dict(leaves_at(table.episodes.spec, None)):
         folders, files = ([*map(as_text, table.column(path))] for path in (_FOLDER, _FILE))
-        part = part[[_SUCCESS in files[number] for number in part.tolist()]]
+        indices = indices[[_SUCCESS in files[index] for index in indices.tolist()]]
         names[:] = [f"{folder}--{file}" for folder, file in zip(folders, files)]
     if standardize is not None:
         table = map_episodes(table, standardize, version=repr(standardize).partition(" at ")[0])
-    there = table.storage.fields
-    cameras = [path for path in _EXTERIOR if path in there] or _EXTERIOR[:1]
+    stored = table.storage.fields
+    cameras = [path for path in _EXTERIOR if path in stored] or _EXTERIOR[:1]
     roles = Roles(
         {"image": cameras, "wrist_image": "observation/wrist_image_left"},
         ("observation/joint_position", "observation/gripper_position"),
         (action, "action_dict/gripper_position"),
-        [path for path in _TEXTS if path in there] or _TEXTS[0],
+        [path for path in _TEXTS if path in stored] or _TEXTS[0],
     )
     samples = _DroidSamples(
-        table.filter_episodes(part), roles, action_horizon=horizon, draw_seed=seed
+        table.filter_episodes(indices), roles, action_horizon=horizon, draw_seed=seed
     )
-    samples.names = names[part]
+    samples.names = names[indices]
     if filter_dict_path is None:
         return samples
     with source_errors(filter_dict_path):
@@ -219,7 +219,7 @@ def _samples(
     return samples.choose(np.flatnonzero(is_kept))
 
 
-def source_key(episodes: Episodes, number: int) -> str:
+def source_key(episodes: Episodes, index: int) -> str:
     """Returns the default key of an episode."""
-    source, at = episodes.source, episodes.locate(number)
-    return source.key(*at) if isinstance(source, Source) else str(number)
+    source, location = episodes.source, episodes.locate(index)
+    return source.key(*location) if isinstance(source, Source) else str(index)

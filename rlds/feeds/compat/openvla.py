@@ -9,7 +9,7 @@ and for OpenVLA-OFT:
 The references are `openvla/openvla` and `moojink/openvla-oft`, 2025. Differences:
 
 * Samples are shuffled over the whole dataset by a seed, and an epoch has each sample once.
-  `shuffle_buffer_size` does not change that.
+  `shuffle_buffer_size` is not used to shuffle.
 * The ranks of torchrun, and any number of workers of a `DataLoader`, get different samples.
 * `state_dict` and `load_state_dict` resume exactly.
 """
@@ -91,11 +91,11 @@ class RLDSBatchTransform:
         prompt = self.prompt_builder_fn("openvla")
         prompt.add_turn("human", f"What action should the robot take to {text}?")
         prompt.add_turn("gpt", "".join(tokens))
-        numbers = self.base_tokenizer(prompt.get_prompt(), add_special_tokens=True).input_ids
-        input_ids, labels = torch.tensor(numbers), torch.tensor(list(numbers))
+        token_ids = self.base_tokenizer(prompt.get_prompt(), add_special_tokens=True).input_ids
+        input_ids, labels = torch.tensor(token_ids), torch.tensor(list(token_ids))
         # Only the actions and the stop token are learned.
-        learned = actions.shape[-1] if len(actions) == 1 else len("".join(tokens))
-        labels[: -(learned + 1)] = _IGNORED_LABEL
+        num_learned = actions.shape[-1] if len(actions) == 1 else len("".join(tokens))
+        labels[: -(num_learned + 1)] = _IGNORED_LABEL
         if not self.predict_stop_token:
             labels[-1] = _IGNORED_LABEL
         sample = {
@@ -108,8 +108,8 @@ class RLDSBatchTransform:
             sample["actions"] = actions
         if self.use_wrist_image:
             wrists = [key for key in observation if "wrist" in key]
-            seen = [self.image_transform(image(observation[key][0])) for key in wrists]
-            sample["pixel_values_wrist"] = torch.cat(seen, dim=0)
+            inputs = [self.image_transform(image(observation[key][0])) for key in wrists]
+            sample["pixel_values_wrist"] = torch.cat(inputs, dim=0)
         if self.use_proprio and "proprio" in observation:
             sample["proprio"] = observation["proprio"]
         return sample
@@ -124,18 +124,18 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
         their names.
       batch_transform: A function of each sample.
       resize_resolution: The height and the width of the images.
-      shuffle_buffer_size: Not used to shuffle. Without `train`, there are so many samples.
+      shuffle_buffer_size: Without `train`, the number of samples; otherwise not used.
       train: Whether to use the training episodes.
       image_aug: Whether to augment images.
       seed: The seed of all random choices.
       dataset_kwargs: Arguments of OpenVLA's `make_dataset_from_rlds` by dataset, for datasets that
         are not registered in `rlds.robotics`: `standardize_fn`, `image_obs_keys`, `language_key`.
-      goals: Whether samples have goal images. OpenVLA makes them, but does not use them; without
-        them, half of the images are decoded.
+      goals: Whether samples have goal images, as in OpenVLA, which does not use them. Without goal
+        images, half as many images are decoded.
 
     Attributes:
       dataset: The samples, or the episodes.
-      dataset_length: The number of samples until each dataset of weight 1 was passed once.
+      dataset_length: The number of samples until each dataset of weight 1 has been passed once.
       dataset_statistics: Normalization statistics of the action, by the names of datasets.
 
     Raises:
@@ -165,7 +165,7 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
     ) -> None:
         self.data_root_dir, self.data_mix = data_root_dir, data_mix
         self.batch_transform = batch_transform
-        parts, weights, counts = [], [], []
+        datasets, weights, counts = [], [], []
         self.dataset_statistics: dict[str, Any] = {}
         mixture = loading.mixture("openvla", data_mix)
         for name, weight in mixture:
@@ -174,27 +174,25 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
             except ValueError as error:
                 if len(mixture) == 1:
                     raise
-                warnings.warn(f"dataset left out: {error}", stacklevel=2)
+                warnings.warn(f"dataset skipped: {error}", stacklevel=2)
                 continue
             mask = kwargs.get("action_normalization_mask")
-            part, statistics = self._samples(kwargs, train, resize_resolution, seed, goals)
+            samples, statistics = self._samples(kwargs, train, resize_resolution, seed, goals)
             plain = json.loads(_openvla.statistics_to_json(statistics))
             self.dataset_statistics[name] = loading.to_arrays(json.dumps(plain), mask)
-            parts.append(part)
+            datasets.append(samples)
             weights.append(weight)
             counts.append(int(plain["num_transitions"]))
-        change = None
-        if image_aug and train:
-            change = functools.partial(augment_batch, _AUGMENTATION)
-        self.dataset, self.dataset_length = self._chain(
-            parts, weights, counts, Chain(parts[0], self.dataset_statistics, change, seed=seed)
-        )
+        is_augmented = image_aug and train
+        augment = functools.partial(augment_batch, _AUGMENTATION) if is_augmented else None
+        chain = Chain(datasets[0], self.dataset_statistics, augment, seed=seed)
+        self.dataset, self.dataset_length = self._chain(datasets, weights, counts, chain)
         if not train and self.dataset.is_flat:
             self.dataset = self.dataset.take(shuffle_buffer_size)
 
-    def _kwargs(self, name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        if given is not None:
-            return {"name": name, "data_dir": str(self.data_root_dir), **given}
+    def _kwargs(self, name: str, custom: Mapping[str, Any] | None) -> dict[str, Any]:
+        if custom is not None:
+            return {"name": name, "data_dir": str(self.data_root_dir), **custom}
         kwargs, meaning = loading.oxe_kwargs(
             name,
             self.data_root_dir,
@@ -205,8 +203,8 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
             normalization=self._kind,
         )
         if self._is_oft:  # OFT has no zeros in the state.
-            parts = tuple(part for part in meaning.standard_state if part != "0")
-            meaning = dataclasses.replace(meaning, standard_state=parts, state_encoding="")
+            state = tuple(field for field in meaning.standard_state if field != "0")
+            meaning = dataclasses.replace(meaning, standard_state=state, state_encoding="")
             kwargs["standardize_fn"] = loading.Standardize(meaning)
         kwargs["absolute_action_mask"] = list(meaning.absolute_action_mask)
         if "BIMANUAL" in meaning.action_encoding:
@@ -216,8 +214,8 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
     def _samples(
         self, kwargs: dict[str, Any], train: bool, size: Any, seed: int, goals: bool
     ) -> tuple[Samples, Any]:
-        given = kwargs.pop("action_proprio_normalization_type", self._kind)
-        kind = str(getattr(given, "value", given))
+        normalization = kwargs.pop("action_proprio_normalization_type", self._kind)
+        kind = str(getattr(normalization, "value", normalization))
         absolute = kwargs.pop("absolute_action_mask", None)
         loaded = loading.load(**kwargs, train=train, has_validation=not self._is_oft)
         samples = _openvla.OpenVLASamples(
@@ -237,21 +235,21 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
         return loading.keep_labelled(samples, True), loaded.statistics
 
     def _chain(
-        self, parts: list[Any], weights: list[float], counts: list[int], chain: Chain
+        self, datasets: list[Any], weights: list[float], counts: list[int], chain: Chain
     ) -> tuple[Chain, int]:
         shares = np.array(weights) * np.array(counts)
         shares = shares / shares.sum()
-        needed = np.array(counts) / shares
-        primary = np.array(weights) == _PRIMARY_WEIGHT
+        lengths = np.array(counts) / shares
+        is_primary = np.array(weights) == _PRIMARY_WEIGHT
         chain = dataclasses.replace(
             chain,
-            samples=Mixture(parts, shares.tolist()),
+            samples=Mixture(datasets, shares.tolist()),
             sample_weights=shares,
             is_flat=True,
             is_shuffled=True,
             is_endless=True,
         )
-        return chain, int(needed[primary].max() if primary.any() else needed.max())
+        return chain, int(lengths[is_primary].max() if is_primary.any() else lengths.max())
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.batch_transform, self.iterate())
@@ -267,11 +265,11 @@ class EpisodicRLDSDataset(RLDSDataset):
     """The episodes of one dataset, each as a list of its samples; see `RLDSDataset`."""
 
     def _chain(
-        self, parts: list[Any], weights: list[float], counts: list[int], chain: Chain
+        self, datasets: list[Any], weights: list[float], counts: list[int], chain: Chain
     ) -> tuple[Chain, int]:
         del weights, counts
-        if len(parts) != 1:
-            raise ValueError(f"episodes: expected one dataset, got {len(parts)}")
+        if len(datasets) != 1:
+            raise ValueError(f"episodes: expected one dataset, got {len(datasets)}")
         return chain, int(next(iter(self.dataset_statistics.values()))["num_trajectories"])
 
     def __iter__(self) -> Iterator[Any]:
@@ -283,7 +281,7 @@ class OFTDataset(RLDSDataset):
     """The `RLDSDataset` of OpenVLA-OFT: with action chunks, the state, and wrist cameras.
 
     The length of the chunks and their normalization come from `prismatic.vla.constants`, which
-    reads them off the training command.
+    derives them from the training command.
     """
 
     _encodings = ("EEF_POS", "JOINT_POS_BIMANUAL")
@@ -299,7 +297,7 @@ class OFTDataset(RLDSDataset):
 
 
 def save_dataset_statistics(dataset_statistics: Mapping[str, Any], run_dir: Any) -> None:
-    """Writes `dataset_statistics.json`, which OpenVLA needs beside a checkpoint.
+    """Writes `dataset_statistics.json`, which OpenVLA needs next to a checkpoint.
 
     Args:
       dataset_statistics: The statistics of the `RLDSDataset`.

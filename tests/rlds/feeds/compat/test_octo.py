@@ -15,7 +15,7 @@ import rlds.feeds
 import rlds.sources
 import tfds_files
 from rlds.feeds import Roles
-from rlds.feeds.compat.chains import shard_of
+from rlds.feeds.compat.chains import find_shard
 from rlds.feeds.compat.octo import (
     make_interleaved_dataset,
     make_oxe_dataset_kwargs_and_weights,
@@ -161,7 +161,7 @@ def test_processes_of_jax_set_the_shard(monkeypatch, is_old, has_torch):
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)
     monkeypatch.setitem(sys.modules, "torch", alone if has_torch else None)
-    assert shard_of() == ((0, 1) if is_old and has_torch else (2, 4))
+    assert find_shard() == ((0, 1) if is_old and has_torch else (2, 4))
 
 
 def test_interleaved_datasets_have_their_weights(directory):
@@ -369,7 +369,7 @@ def test_images_are_changed_at_random(directory):
 
 def test_datasets_of_open_x(tmp_path):
     raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0")
-    with pytest.warns(UserWarning, match="left out: cartpole: this dataset is not registered"):
+    with pytest.warns(UserWarning, match="skipped: cartpole: this dataset is not registered"):
         kwargs, weights = make_oxe_dataset_kwargs_and_weights(
             [("bridge_dataset", 2.0), ("cartpole", 1.0), ("bridge_dataset", 3.0)],
             tmp_path,

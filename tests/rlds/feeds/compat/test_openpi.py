@@ -69,7 +69,7 @@ def test_what_failed_is_left_out(directory, tmp_path):
     path.write_text("{}")
     with pytest.raises(ValueError, match="there are no samples"):
         iter(DroidRldsDataset(directory, 1, [RLDSDataset("arm", "", 1.0, path)])).__next__()
-    with pytest.raises(ValueError, match=r"add up to 1\.5, expected 1"):
+    with pytest.raises(ValueError, match=r"sum to 1\.5, expected 1"):
         DroidRldsDataset(directory, 1, [ARM, RLDSDataset("arm", "1.0.0", 0.5)])
 
 
