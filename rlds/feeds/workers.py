@@ -93,7 +93,7 @@ class BlockSampler:
             batch += count
 
     def __len__(self) -> int:
-        """The number of batches, which is the length of the loader."""
+        """Returns the number of batches, which is the length of the loader."""
         if self._end is None:
             raise TypeError("an endless feed has no length")
         return max(self._end - self._first, 0)

@@ -1,4 +1,4 @@
-"""Steps in any layout as columns in the exact types of the features of a dataset."""
+"""Conversion of steps in any layout to columns in the exact types of a dataset's features."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ from tfds_files import Feature, Features, Image, RaggedColumn, Tensor
 
 __all__ = ["fit_steps", "fit_value"]
 
-_READ_AT_ONCE = 1024
+_BATCH_SIZE = 1024
 
 
 def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
     """Returns steps as columns for an `ExampleEncoder`.
 
-    Numbers are converted to the dtype of their feature if that keeps their value; floats may be
+    Numbers are converted to the dtype of their feature if it can hold their value; floats may be
     rounded to the precision of the feature.
 
     Args:
@@ -68,7 +68,7 @@ def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
 
 
 class _Location:
-    """The location of rows for error messages, with the step number of each row if known."""
+    """The location of rows for error messages, with the optional step index of each row."""
 
     def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
         self.where = where
@@ -98,7 +98,7 @@ def _fit(feature: Any, rows: Any, location: _Location) -> Any:
       location: The location of the rows.
     """
     if isinstance(feature, Features):
-        children = _by_field(list(feature), rows, location)
+        children = _split_fields(list(feature), rows, location)
         return {name: _fit(feature[name], children[name], location / name) for name in feature}
     rows = _as_rows(rows)
     if isinstance(rows, list) and not rows:
@@ -114,8 +114,8 @@ def _fit(feature: Any, rows: Any, location: _Location) -> Any:
     return rows
 
 
-def _by_field(names: list[str], rows: Any, location: _Location) -> dict[str, Any]:
-    """Converts rows that are dicts to a dict of rows."""
+def _split_fields(names: list[str], rows: Any, location: _Location) -> dict[str, Any]:
+    """Converts dicts of rows to a dict of columns."""
     expected = f"the fields {names}"
     if isinstance(rows, Mapping):
         if rows.keys() != set(names):
@@ -123,7 +123,7 @@ def _by_field(names: list[str], rows: Any, location: _Location) -> dict[str, Any
         return dict(rows)
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping) or row.keys() != set(names):
-            got = _compare(row, names) if isinstance(row, Mapping) else _in_words(row)
+            got = _compare(row, names) if isinstance(row, Mapping) else _describe(row)
             raise location.error(index, got, expected)
     return {name: [row[name] for row in rows] for name in names}
 
@@ -140,13 +140,13 @@ def _compare(fields: Iterable[str], expected: Iterable[str]) -> str:
 def _fit_sequences(feature: Any, rows: Any, location: _Location) -> Any:
     inner = feature.feature
     if isinstance(inner, tfds_files.Sequence):
-        return rows  # Nested sequences are left to TFDS.
+        return rows  # TFDS encodes nested sequences.
     if isinstance(inner, Features):
         if not isinstance(rows, Mapping):
             if not all(isinstance(row, Mapping) for row in rows):
                 return rows
-            rows = _by_field(list(inner), rows, location)
-        rows = _by_field(list(inner), rows, location)
+            rows = _split_fields(list(inner), rows, location)
+        rows = _split_fields(list(inner), rows, location)
         return {
             name: _fit_sequences(
                 dataclasses.replace(feature, feature=inner[name]),
@@ -163,7 +163,7 @@ def _fit_sequences(feature: Any, rows: Any, location: _Location) -> Any:
     elif not isinstance(rows, RaggedColumn):
         for index, row in enumerate(rows):
             if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
-                raise location.error(index, _in_words(row), "a sequence")
+                raise location.error(index, _describe(row), "a sequence")
         lengths = np.array([len(row) for row in rows], np.int64)
         rows = RaggedColumn([element for row in rows for element in row], lengths)
     values = rows.values
@@ -180,12 +180,12 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
         arrays = [_as_array(row, dtype) for row in rows]
         for index, array in enumerate(arrays):
             if not fits(array.shape, feature.shape):
-                raise location.error(index, _in_words(array), expected)
+                raise location.error(index, _describe(array), expected)
         if feature.encoding == "none":
             first = next(i for i, a in enumerate(arrays) if a.shape != arrays[0].shape)
             raise location.error(
                 first,
-                _in_words(arrays[first]),
+                _describe(arrays[first]),
                 f"the shape of the first step, {arrays[0].shape}, because TFDS stores different "
                 "shapes only in a Sequence, or in a Tensor with an encoding",
             )
@@ -196,7 +196,7 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
     if isinstance(rows, list) and column.dtype.kind in "SUO" and dtype.kind != "O":
         for index, row in enumerate(rows):  # NumPy converts mixed rows to strings or objects.
             if np.asarray(row).dtype.kind in "SUO":
-                raise location.error(index, _in_words(row), expected)
+                raise location.error(index, _describe(row), expected)
     if not fits(column.shape[1:], feature.shape):
         got = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
         raise location.error(None, got, expected)
@@ -213,27 +213,27 @@ def _fit_images(feature: Image, rows: Any, location: _Location) -> Any:
         rows = [np.asarray(row) for row in rows]
     for index, row in enumerate(rows):
         if row.dtype != feature.dtype or not fits(row.shape, feature.shape):
-            raise location.error(index, _in_words(row), expected)
+            raise location.error(index, _describe(row), expected)
     if isinstance(rows, list) and len({row.shape for row in rows}) == 1:
         return np.stack(rows)
     return rows
 
 
 def _convert(column: np.ndarray, dtype: np.dtype, expected: str, location: _Location) -> np.ndarray:
-    """Returns a column in another dtype, if it holds all values exactly."""
+    """Converts a column to another dtype, which must hold all values exactly."""
     if dtype.kind == "O":
         column = column.astype(object) if column.dtype.kind in "SU" else column
-        is_right = np.frompyfunc(lambda item: isinstance(item, str | bytes), 1, 1)
-        wrong = ~is_right(column).astype(bool) if column.dtype.kind == "O" else None
+        is_text = np.frompyfunc(lambda item: isinstance(item, str | bytes), 1, 1)
+        invalid = ~is_text(column).astype(bool) if column.dtype.kind == "O" else None
         converted = column
     elif column.dtype == dtype:
         return column
     else:
-        converted, wrong = _convert_numbers(column, dtype)
-    if wrong is None:
-        wrong = np.ones(column.shape, bool)
-    if wrong.any():
-        index = tuple(np.argwhere(wrong)[0])
+        converted, invalid = _convert_numbers(column, dtype)
+    if invalid is None:
+        invalid = np.ones(column.shape, bool)
+    if invalid.any():
+        index = tuple(np.argwhere(invalid)[0])
         value = column[index]
         value = value.item() if isinstance(value, np.generic) else value
         raise location.error(int(index[0]), f"{value!r:.100} ({type(value).__name__})", expected)
@@ -241,7 +241,7 @@ def _convert(column: np.ndarray, dtype: np.dtype, expected: str, location: _Loca
 
 
 def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarray | None]:
-    """Converts numbers to another dtype; returns also a mask of the values it cannot hold."""
+    """Converts numbers to another dtype; also returns a mask of the values that do not fit."""
     if column.dtype.kind not in "biuf" or column.dtype == object:
         column = column.astype(np.float64) if column.dtype.name == "bfloat16" else column
         if column.dtype.kind not in "fc" or (column.dtype.kind == "c" and dtype.kind != "c"):
@@ -249,7 +249,7 @@ def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarr
     with np.errstate(over="ignore", invalid="ignore"):
         converted = column.astype(dtype)
         if dtype.kind in "biu":
-            # The sign, because NumPy compares int64 and uint64 after rounding them to float64.
+            # Compares the signs too, as NumPy compares int64 and uint64 after rounding to float64.
             changed = converted.astype(column.dtype) != column
             if dtype.kind != "b" and column.dtype.kind != "b":
                 changed |= (converted < 0) != (column < 0)
@@ -261,18 +261,18 @@ def _convert_numbers(column: np.ndarray, dtype: np.dtype) -> tuple[Any, np.ndarr
 
 
 def _read(steps: tf.data.Dataset) -> Any:
-    """Reads nested steps: as columns if their shapes allow it, else one by one."""
+    """Reads nested steps: as columns if their shapes are fixed, otherwise one by one."""
     spec = steps.element_spec
     if isinstance(spec, Mapping) and _layouts.is_static(spec):
-        batches = list(steps.batch(_READ_AT_ONCE).as_numpy_iterator())
+        batches = list(steps.batch(_BATCH_SIZE).as_numpy_iterator())
         if batches:
-            return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *batches)
+            return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *batches)
         return []
     return list(steps.as_numpy_iterator())
 
 
 def _empty(feature: Any) -> Any:
-    """The column of a feature that has no rows."""
+    """Returns an empty column of a feature."""
     if isinstance(feature, Features):
         return {name: _empty(child) for name, child in feature.items()}
     if isinstance(feature, Tensor | Image):
@@ -309,7 +309,7 @@ def _as_column(rows: Any, dtype: np.dtype) -> np.ndarray | None:
 
 
 def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
-    """Returns a value as an array; strings as objects, as NumPy strings lose trailing zeros."""
+    """Returns a value as an array; strings as objects, as NumPy strings drop trailing zeros."""
     if tf.is_tensor(value):
         value = value.numpy()
     if dtype.kind == "O" and isinstance(value, str | bytes):
@@ -347,7 +347,7 @@ def _dtype_name(dtype: np.dtype) -> str:
     return "string" if dtype.kind == "O" else dtype.name
 
 
-def _in_words(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{_dtype_name(value.dtype)} of shape {value.shape}"
     return f"{type(value).__name__} {value!r:.100}"

@@ -1,4 +1,4 @@
-"""Generates TFDS features from data, or from specs of data."""
+"""Generation of TFDS features from data, or from specs of data."""
 
 import functools
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ __all__ = ["extract_feature_from_data", "generate_config_from_spec"]
 
 _IMAGE_NAMES = ("image", "img", "rgb", "pixel", "camera")
 _IMAGE_ENCODINGS = ("png", "jpeg")
-# Dtypes that TFDS stores as numbers, and those that it can only store as raw bytes.
-_NUMBERS = [*AS_NUMBERS, "float64"]
+# Dtypes that TFDS stores as numbers, and dtypes that it can only store as raw bytes.
+_NUMBER_DTYPES = [*AS_NUMBERS, "float64"]
 _RAW_ONLY = ["bfloat16", "complex64", "complex128"]
 
 
@@ -30,7 +30,7 @@ def extract_feature_from_data(
     convert_tuple_to_list: bool = False,
     tensor_encoding: tfds.features.Encoding = tfds.features.Encoding.ZLIB,
 ) -> Any:
-    """Returns the TFDS feature that holds values like the given one.
+    """Returns the TFDS feature of example data or of a spec.
 
     =============================================  ===================================
     data                                           feature
@@ -44,27 +44,26 @@ def extract_feature_from_data(
     another array                                  `Tensor` in `tensor_encoding`
     =============================================  ===================================
 
-    Python's numbers have the dtypes that NumPy gives them: int64, float64, bool. TFDS stores a
-    float64 in 32 bits, unless it is in an array and encoded; `EpisodeWriter` takes care of that.
-    Complex numbers and bfloat16 are encoded as bytes where `tensor_encoding` is none, because TFDS
-    has no other way to store them; uint32 is not encoded, because TensorFlow could not decode it.
+    Python's numbers have the dtypes of NumPy: int64, float64, bool. TFDS rounds a float64 to 32
+    bits, except in an encoded array; `EpisodeWriter` prevents this. Complex numbers and bfloat16
+    are encoded as bytes if `tensor_encoding` is none, as TFDS cannot store them otherwise; uint32
+    is not encoded, as TensorFlow cannot decode it.
 
     An image is an array of shape `(height, width, channels)` with 1, 3 or 4 channels of uint8 or
-    uint16, or one of float32, if its name or that of an enclosing field contains one of the words
-    image, img, rgb, pixel and camera, in any case, or if it is the whole observation. Images that
-    JPEG cannot hold (4 channels, or not uint8) are stored as PNG, which is lossless. A scalar
-    string is an encoded image if its own name contains one of the words; Python's `str`, however,
-    is always text.
+    uint16, or one channel of float32. Its path must contain "image", "img", "rgb", "pixel" or
+    "camera", in any case, or it must be the whole observation. Images that JPEG cannot hold (4
+    channels, or not uint8) are stored as PNG, which is lossless. A scalar string is an encoded
+    image if its name contains one of these words; Python's `str` is always text.
 
     Args:
       data: An array, tensor, number or string, a spec (anything with shape and dtype), or a nest
         of them.
       use_images: Whether to use `Image` for images.
-      image_encoding: The encoding of images: 'png', or 'jpeg', which changes them.
+      image_encoding: The encoding of images: 'png', or 'jpeg', which is lossy.
       field_name: The name of the data, or its path of enclosing fields, separated by slashes.
       squeeze_scalars: Whether an array of shape `(1,)` counts as a scalar. Such a feature takes
         scalars, not the array itself.
-      convert_tuple_to_list: Whether to treat tuples as lists; else they are an error.
+      convert_tuple_to_list: Whether to treat tuples as lists; otherwise they are an error.
       tensor_encoding: The encoding of arrays.
 
     Raises:
@@ -94,8 +93,8 @@ def extract_feature_from_data(
         )
     if isinstance(data, tuple) and not convert_tuple_to_list:
         raise ValueError(
-            f"{_in_words(path)} is a tuple, which TFDS does not have; use a dict, or a list if all "
-            "elements are alike (convert_tuple_to_list=True makes it one)."
+            f"{_label(path)} is a tuple, which TFDS does not support; use a dict, or a list if "
+            "all elements have one type (convert_tuple_to_list=True)."
         )
     if isinstance(data, list | tuple):
         return tfds.features.Sequence(_feature_of_all(data, path, extract))
@@ -130,16 +129,16 @@ def generate_config_from_spec(
 
     Args:
       episode_spec: The spec of an episode, such as the `element_spec` of a dataset of episodes, or
-        an episode. Its steps are in either layout, or a list of steps, of which the first counts.
-        Core fields of a step are optional; all other fields of the step are step metadata. The
-        fields of the episode other than `steps` are episode metadata.
+        an episode. Its steps are in either layout, or a list, whose first step is used. Core fields
+        of a step are optional; all other fields of the step are step metadata. All fields of the
+        episode except for `steps` are episode metadata.
       name: The name of the dataset.
       use_images: See `extract_feature_from_data`, also for the following arguments.
       image_encoding: The encoding of images.
       squeeze_scalars: Whether arrays of shape `(1,)` count as scalars.
       convert_tuple_to_list: Whether to treat tuples as lists.
-      tensor_encoding: The encoding of arrays. Small arrays of float32 or integers are written and
-        read several times faster without (`tfds.features.Encoding.NONE`).
+      tensor_encoding: The encoding of arrays. With `tfds.features.Encoding.NONE`, small arrays of
+        float32 or integers are written and read several times faster.
 
     Raises:
       KeyError: There are no steps.
@@ -180,7 +179,7 @@ def generate_config_from_spec(
 def config_of_features(
     step: Mapping[str, Any], episode: Mapping[str, Any], **about: Any
 ) -> tfds.rlds.rlds_base.DatasetConfig:
-    """Describes a dataset by the features of its steps, without the flags, and of its episodes."""
+    """Returns the config of a dataset, by features of steps (without flags) and of episodes."""
     names = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
     core = {f"{name}_info": step.get(name) for name in names}
     metadata = {name: feature for name, feature in step.items() if name not in names}
@@ -190,7 +189,7 @@ def config_of_features(
 
 
 def _step_spec(steps: Any) -> Mapping[str, Any]:
-    """The spec of a step, or a step."""
+    """Returns the spec of a step, or a step."""
     if isinstance(steps, tf.data.Dataset | tf.data.DatasetSpec):
         steps = steps.element_spec
     elif isinstance(steps, Mapping):
@@ -211,8 +210,8 @@ def _step_spec(steps: Any) -> Mapping[str, Any]:
 def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
     if not data:
         raise ValueError(
-            f"{_in_words(path)} is an empty {type(data).__name__}, which does not say what its "
-            "elements are; use an array, or an example that is not empty."
+            f"{_label(path)} is an empty {type(data).__name__}, so the type of its elements is "
+            "unknown; use an array, or an example that is not empty."
         )
     features = [
         tfds.features.FeaturesDict({"": extract(child, field_name=path)})[""] for child in data
@@ -220,7 +219,7 @@ def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
     for index, feature in enumerate(features):
         if repr(feature) != repr(features[0]):
             raise ValueError(
-                f"{_in_words(path)} is a list whose elements differ: element 0 is {features[0]}, "
+                f"{_label(path)} is a list whose elements differ: element 0 is {features[0]}, "
                 f"element {index} is {feature}; use a dict."
             )
     return features[0]
@@ -229,19 +228,19 @@ def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
 def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.DType]:
     if data is None:
         raise ValueError(
-            f"{_in_words(path)} is None, which TFDS does not have; leave the field out, or give it "
-            "a value of its type."
+            f"{_label(path)} is None, which TFDS does not support; omit the field, or give it a "
+            "value of its type."
         )
     if isinstance(data, bool | int | float | complex | str | bytes):
         data = np.asarray(data)
     if not hasattr(data, "shape") or not hasattr(data, "dtype"):
         raise ValueError(
-            f"{_in_words(path)} is a {type(data).__name__}; expected a number, a string, an array, "
+            f"{_label(path)} is a {type(data).__name__}; expected a number, a string, an array, "
             f"a spec, or a nest of these: {data!r:.200}"
         )
     shape = tf.TensorShape(data.shape)
     if shape.rank is None:
-        raise ValueError(f"{_in_words(path)} has an unknown number of axes, which TFDS must know.")
+        raise ValueError(f"{_label(path)} has an unknown number of axes; TFDS needs the number.")
     try:
         dtype = tf.as_dtype(data.dtype)
     except TypeError:
@@ -249,8 +248,8 @@ def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.D
     is_text = dtype == tf.string
     if is_text and isinstance(data, np.ndarray):
         is_text = all(isinstance(item, str | bytes) for item in data.flat)
-    if dtype is None or (not is_text and dtype.name not in _NUMBERS + _RAW_ONLY):
-        raise ValueError(f"{_in_words(path)}: TFDS cannot hold {data.dtype}: {data!r:.200}")
+    if dtype is None or (not is_text and dtype.name not in _NUMBER_DTYPES + _RAW_ONLY):
+        raise ValueError(f"{_label(path)}: TFDS cannot hold {data.dtype}: {data!r:.200}")
     return tuple(shape.as_list()), dtype
 
 
@@ -258,9 +257,9 @@ def _image_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, image_encoding: str | None
 ) -> str | None:
     """Returns the encoding of an image; None for any other field."""
-    own_name = path.rpartition("/")[2]
+    name = path.rpartition("/")[2]
     if shape == ():
-        is_image = dtype == tf.string and _is_image_name(own_name)
+        is_image = dtype == tf.string and _is_image_name(name)
         is_jpeg = True
     else:
         is_named = _is_image_name(path) or path == rlds_types.OBSERVATION
@@ -271,7 +270,7 @@ def _image_encoding(
         return None
     if image_encoding not in _IMAGE_ENCODINGS:
         raise ValueError(
-            f"{_in_words(path)} is an image, but image_encoding is {image_encoding!r}; expected "
+            f"{_label(path)} is an image, but image_encoding is {image_encoding!r}; expected "
             f"one of {list(_IMAGE_ENCODINGS)}, or use_images=False."
         )
     return image_encoding if is_jpeg else "png"
@@ -285,12 +284,12 @@ def _tensor_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, encoding: tfds.features.Encoding
 ) -> tfds.features.Encoding:
     encoding = tfds.features.Encoding(encoding)
-    # Properties that a reader could not restore from the numbers alone.
+    # Properties that a reader cannot restore from plain numbers.
     needs_raw = dtype.name in _RAW_ONLY or 0 in shape or shape.count(None) > 1
     if dtype in (tf.string, tf.uint32):
         if needs_raw:
             raise ValueError(
-                f"{_in_words(path)}: TFDS cannot hold arrays of {dtype.name} of shape {shape}."
+                f"{_label(path)}: TFDS cannot hold arrays of {dtype.name} of shape {shape}."
             )
         return tfds.features.Encoding.NONE
     if needs_raw and encoding == tfds.features.Encoding.NONE:
@@ -298,5 +297,5 @@ def _tensor_encoding(
     return encoding
 
 
-def _in_words(path: str) -> str:
+def _label(path: str) -> str:
     return f"the field {path!r}" if path else "the data"

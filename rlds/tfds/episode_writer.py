@@ -1,4 +1,4 @@
-"""Writes episodes as a TFDS dataset."""
+"""Recording of episodes as a TFDS dataset."""
 
 import functools
 import importlib.util
@@ -30,45 +30,44 @@ _FILE_FORMATS = ("tfrecord", "array_record")
 class EpisodeWriter:
     """Writes episodes to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
 
-    A context manager. Episodes go to shards. A shard becomes part of the dataset when it is full,
-    the last shard on `close`. Finished shards do not change. Several writers may add to a dataset
-    at a time.
+    A context manager. Episodes are written to shards. A full shard is added to the dataset, the
+    last shard on `close`. Finished shards do not change. Several writers may add to a dataset at a
+    time.
 
-    If the process dies, all finished shards can be read. The episodes of the shard that was being
-    written are added, with a warning, by the next writer that opens the directory.
+    If the process dies, all finished shards can be read. The next writer that opens the directory
+    adds the episodes of the unfinished shard, with a warning.
 
-    With `overwrite`, `close` replaces the splits for which you added episodes, when they are
-    complete. Until then the old splits do not change, even if the process dies or an exception
-    leaves the `with` block.
+    With `overwrite`, `close` replaces the splits of the added episodes. Until then the old splits
+    do not change, even if the process dies or an exception leaves the `with` block.
 
     Args:
       data_directory: The folder of the dataset; created if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes, see
-        `generate_config_from_spec`. Or the `info` of another dataset, of which this one is a copy:
-        it has the same name, features, description and metadata.
-      max_episodes_per_file: The largest number of episodes in a shard.
-      split_name: The split that is written, or several of them; 'train' if None.
+        `generate_config_from_spec`. Or the `info` of another dataset, whose name, features,
+        description and metadata are copied.
+      max_episodes_per_file: The maximum number of episodes in a shard.
+      split_name: The split to write, or several splits; 'train' if None.
       version: The version of the dataset, as `major.minor.patch`.
-      overwrite: Whether to replace the splits if they exist. Other splits of the dataset stay; so
-        they have to have the same features. If false, new shards are added to the splits.
+      overwrite: Whether to replace existing splits. Other splits of the dataset are kept, and need
+        the same features. If false, new shards are added to the splits.
       file_format: 'tfrecord', or 'array_record' for random access (`tfds.data_source`).
       metadata: The metadata of the dataset, as `info.metadata`; in the types of JSON and
         NumPy. If None, a copy has the metadata of the other dataset, and an existing dataset keeps
         its metadata.
-      float64: The storage of float64 in steps: "bytes" keeps every bit, "float32" rounds, as
-        the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
-        TFDS would have rounded it.
-      tensor_encoding: The storage of arrays in steps, whatever the features are: "none" as
-        plain numbers, which these loaders need too, or "zlib".
-      layout: "direct" stores the numbers of steps so that `rlds.feeds` reads any step alone,
-        whatever the features say: uncompressed, and with as many bytes for each value of a field.
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
-        which is fast, or 6 for images that become small. All levels keep the pixels.
+      float64: The storage of float64 in steps: "bytes" keeps every bit, "float32" rounds, which
+        the loaders of dlimp, Octo and OpenVLA need. If None, every bit is kept, with a warning if
+        TFDS would round.
+      tensor_encoding: The storage of arrays in steps, for all features: "none" as plain numbers,
+        which these loaders need too, or "zlib".
+      layout: "direct" stores numbers of steps, for all features, so that `rlds.feeds` can read
+        single steps: uncompressed, and with the same size for each value of a field.
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+        which is fast, or 6 for images that compress well. All levels are lossless.
 
     Raises:
-      StorageError: The directory cannot be written to, or has a dataset that this one does not fit;
-        the message states the difference.
-      ValueError: An argument is wrong, or a feature cannot hold its values without loss.
+      StorageError: The directory cannot be written to, or has another dataset; the message has the
+        difference.
+      ValueError: An argument is invalid, or a feature cannot hold its values without loss.
 
     >>> import tempfile, numpy as np
     >>> config = DatasetConfig(name="example", observation_info=np.int64)
@@ -100,7 +99,7 @@ class EpisodeWriter:
         storage = TensorStorage(float64, tensor_encoding, layout, png_level)
         if max_episodes_per_file <= 0:
             raise ValueError(f"max_episodes_per_file must be positive, got {max_episodes_per_file}")
-        self._splits = _names_of_splits(split_name)
+        self._splits = _split_names(split_name)
         file_format = str(getattr(file_format, "value", file_format))
         if file_format not in _FILE_FORMATS:
             raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
@@ -123,12 +122,12 @@ class EpisodeWriter:
         except OSError as e:
             raise StorageError(f"cannot write {directory}: {e}") from e
         info = make_info(ds_config, directory)
-        is_as_given = (
-            not overwrite  # Another program may have begun the dataset.
+        is_unchanged = (
+            not overwrite  # Another program may have created the dataset.
             and storage == TensorStorage(png_level=png_level)
             and growing_dataset(info).has_same_features()
         )
-        if not is_as_given:
+        if not is_unchanged:
             ds_config = lossless_config(ds_config, storage, stacklevel=2)
             info = make_info(ds_config, directory)
         check_readable(info.features, "ds_config, ")
@@ -143,7 +142,7 @@ class EpisodeWriter:
         self._features = self._encoder.features
 
     def add_episode(self, episode: rlds_types.Episode) -> None:
-        """Writes an episode, if the writer has one split; else see `add_episode_to_split`.
+        """Writes an episode, if the writer has one split; otherwise see `add_episode_to_split`.
 
         Args:
           episode: The episode. Its steps are a `tf.data.Dataset` of steps, one dict of columns
@@ -151,10 +150,10 @@ class EpisodeWriter:
             written many times faster than steps.
 
         Raises:
-          StorageError: The episode cannot be written; earlier episodes are.
+          StorageError: The episode cannot be written; earlier episodes are kept.
           ValueError: The episode has other fields than the dataset, a value that does not fit its
-            feature, no steps, or a first step without `is_first`. The message has the location, and
-            nothing of the episode is written.
+            feature, no steps, or a first step without `is_first`. The message has the location;
+            the episode is not written.
         """
         if len(self._splits) > 1:
             raise ValueError(
@@ -175,7 +174,7 @@ class EpisodeWriter:
           ValueError: See `add_episode`.
         """
         if self._is_closed:
-            raise ValueError("the writer is closed; make another one with overwrite=False")
+            raise ValueError("the writer is closed; create another one with overwrite=False")
         if split not in self._splits:
             raise KeyError(
                 f"the writer has no split {split!r}, it has {self._splits}; name all splits in "
@@ -201,11 +200,11 @@ class EpisodeWriter:
         fields[rlds_types.STEPS] = steps
         try:
             return self._encoder.encode(fields)
-        except Exception as e:  # Whatever a feature of TFDS raises.
+        except Exception as e:  # A feature of TFDS may raise any error.
             raise ValueError(f"{where}, {e}") from e
 
     def close(self) -> None:
-        """Makes all episodes part of the dataset; further calls do nothing.
+        """Adds all episodes to the dataset; further calls do nothing.
 
         Raises:
           StorageError: An episode cannot be written.
@@ -243,7 +242,7 @@ def _check_begin(is_first: Sequence[bool], where: str) -> None:
         )
 
 
-def _names_of_splits(split_name: str | Iterable[str] | None) -> list[str]:
+def _split_names(split_name: str | Iterable[str] | None) -> list[str]:
     names = ["train"] if split_name is None else split_name
     names = [names] if isinstance(names, str) else list(names)
     if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
@@ -252,7 +251,7 @@ def _names_of_splits(split_name: str | Iterable[str] | None) -> list[str]:
 
 
 def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
-    """The description of a dataset that exists."""
+    """Returns the config of an existing dataset."""
     features = info.features
     if not isinstance(features, tfds.features.FeaturesDict) or rlds_types.STEPS not in features:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Encoding of columns as examples of TFDS datasets.
 
-`tfds_files` encodes the features that it supports, at once. TFDS encodes all others: features of
-other types, images to compress, and values that need a conversion to their feature.
+`tfds_files` encodes whole columns of the features that it supports. TFDS encodes other columns:
+features of other types, images to compress, and values that need a conversion to their feature.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tfds_files.example_encoder import (
 
 __all__ = ["RaggedColumn", "TfdsExampleEncoder"]
 
-_KNOWN = (
+_SUPPORTED = (
     *(tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text),
     *(tfds.features.Image, tfds.features.LabeledImage),
 )
 
 
 class TfdsExampleEncoder(tfds_files.ExampleEncoder):
-    """Makes the bytes of examples, see `tfds_files.ExampleEncoder`.
+    """Encodes episodes as bytes of examples, see `tfds_files.ExampleEncoder`.
 
     Args:
       features: The features of an example, usually an episode.
-      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
+      png_level: The compression level of PNG files, see `tfds_files.png.encode_png`.
 
     Attributes:
       features: The features as types of `tfds_files`; a plain `Feature` if only TFDS encodes it.
@@ -57,37 +57,37 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
     def __init__(
         self, features: tfds.features.FeaturesDict, *, png_level: int | None = None
     ) -> None:
-        converted = _converted(features)
+        converted = _convert(features)
         assert isinstance(converted, tfds_files.Features)
-        super().__init__(converted, self._encode_others_than_columns, png_level=png_level)
-        self._of_tfds = features
+        super().__init__(converted, self._encode_unsupported, png_level=png_level)
+        self._tfds_features = features
 
     @classmethod
     def of_json(cls, features: Any, *, png_level: int | None = None) -> TfdsExampleEncoder:
         """Returns the encoder for features in the JSON of `features.json`."""
         return cls(tfds.features.FeaturesDict.from_json(features), png_level=png_level)
 
-    def _encode_others_than_columns(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+    def _encode_unsupported(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
         if are_encoded_as_png(feature_at(self.features, path), rows):
             return self._encode_images(path, rows, splits)
-        return _encode_by_tfds(self._of_tfds, path, rows, splits)
+        return _encode_by_tfds(self._tfds_features, path, rows, splits)
 
 
-def _converted(feature: Any) -> tfds_files.Feature:
+def _convert(feature: Any) -> tfds_files.Feature:
     """Converts a feature of TFDS to `tfds_files`; a plain `Feature` if only TFDS encodes it."""
     kind = type(feature)
     if kind is tfds.features.FeaturesDict:
         return tfds_files.Features(
-            features={name: _converted(child) for name, child in feature.items()}
+            features={name: _convert(child) for name, child in feature.items()}
         )
     if kind in (tfds.features.Dataset, tfds.features.Sequence):
         stored = tf.nest.flatten(feature.get_serialized_info())
         length = stored[0].shape[0] if stored else None
         sequence = tfds_files.Dataset if kind is tfds.features.Dataset else tfds_files.Sequence
-        return sequence(feature=_converted(feature.feature), length=length)
-    if kind in _KNOWN and getattr(feature, "encoder", None) is None:
-        only_feature = tfds.features.FeaturesDict({"it": feature})
-        return parse_features(only_feature.to_json())["it"]
+        return sequence(feature=_convert(feature.feature), length=length)
+    if kind in _SUPPORTED and getattr(feature, "encoder", None) is None:
+        single_feature = tfds.features.FeaturesDict({"it": feature})
+        return parse_features(single_feature.to_json())["it"]
     return tfds_files.Feature(class_name=kind.__name__)
 
 
@@ -98,7 +98,7 @@ def _encode_by_tfds(
     feature, key = feature_at(features, path), "/".join(name for name in path if name is not None)
     if None not in path:
         values = each_row(rows)
-    elif isinstance(feature, tfds.features.Image) and _become_jpeg(feature, rows):
+    elif isinstance(feature, tfds.features.Image) and _is_jpeg_column(feature, rows):
         yield key, bytes_lists((tf.io.encode_jpeg(row).numpy() for row in rows), splits)
         return
     else:
@@ -108,7 +108,7 @@ def _encode_by_tfds(
         yield name, Lists([fields.get(name) for fields in examples])
 
 
-def _become_jpeg(feature: Any, rows: Any) -> bool:
+def _is_jpeg_column(feature: Any, rows: Any) -> bool:
     return (
         feature.encoding_format == "jpeg"
         and isinstance(rows, np.ndarray)
@@ -123,15 +123,15 @@ def _features_by_tfds(feature: Any, value: Any, key: str) -> Iterator[tuple[str,
     value = _as_lists(value)
     try:
         encoded = feature.encode_example(value)
-        # Its own type, not `tf.train.Example`.
+        # A TFDS type, not `tf.train.Example`.
         fields = serializer.get_tf_example({key: encoded}).features.feature
-    except Exception as e:  # Whatever a feature raises.
-        raise ValueError(f"{key}{_refused_step(feature, value)}: {e}") from e
+    except Exception as e:  # A feature may raise any error.
+        raise ValueError(f"{key}{_invalid_step(feature, value)}: {e}") from e
     for name in tfds.core.utils.flatten_nest_dict({key: info}):
         ragged = sorted(other for other in fields if other.startswith(f"{name}/ragged_row_lengths"))
-        for part in [name, *ragged, f"{name}/ragged_flat_values"]:
-            if part in fields:
-                yield part, fields[part].SerializeToString()
+        for field in [name, *ragged, f"{name}/ragged_flat_values"]:
+            if field in fields:
+                yield field, fields[field].SerializeToString()
 
 
 def _as_lists(rows: Any) -> Any:
@@ -140,8 +140,8 @@ def _as_lists(rows: Any) -> Any:
     return rows
 
 
-def _refused_step(feature: Any, rows: Any) -> str:
-    """Describes the row that cannot be encoded, if it is a single one."""
+def _invalid_step(feature: Any, rows: Any) -> str:
+    """Returns the location of the first row that cannot be encoded, if it fails alone."""
     if isinstance(feature, tfds.features.Dataset) and not isinstance(rows, Mapping):
         for index, row in enumerate(rows):
             try:

@@ -1,10 +1,10 @@
 """TFDS features that store recorded values without loss, or as requested.
 
-The records that TFDS writes hold int64, float32 and byte strings. In the default encoding of
-`tfds.features.Tensor`, bool, (u)int8 to (u)int64, float16 and float32 come back unchanged (but for
-signalling NaNs, which become quiet). Yet float64 is silently rounded to float32, complex numbers
-and bfloat16 are refused, and reading an array without elements kills the process (TFDS 4.9.10).
-The features made here store these as raw bytes, unless a `TensorStorage` says otherwise.
+Records of TFDS hold int64, float32 and byte strings. The default encoding of
+`tfds.features.Tensor` is lossless for bool, (u)int8 to (u)int64, float16 and float32 (signalling
+NaNs become quiet). But it rounds float64 to float32 silently, rejects complex numbers and bfloat16,
+and reading an array without elements kills the process (TFDS 4.9.10). The features of this module
+store such values as raw bytes, or as a `TensorStorage` requests.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = [
 
 
 def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> Any:
-    """Returns a feature given by the user, changed so that TFDS stores its values as they are.
+    """Returns a lossless variant of a user's feature.
 
-    A float64 `Tensor` in the default encoding, for example, is stored as bytes instead; what a
-    reader gets is a float64 tensor in both cases.
+    For example, a float64 `Tensor` in the default encoding is stored as bytes instead; readers get
+    a float64 tensor in both cases.
 
     Args:
       feature: The feature.
-      path: Its name in error messages.
-      storage: Whether float64 may be rounded nevertheless, and how arrays are encoded.
+      path: The path of the feature in error messages.
+      storage: The rounding of float64, and the encoding of arrays.
 
     Raises:
-      ValueError: If a feature other than a `Tensor` or a `FeaturesDict` would narrow its values.
+      ValueError: A feature other than a `Tensor` or a `FeaturesDict` is lossy.
     """
     if isinstance(feature, tfds.features.FeaturesDict):
         children = {
@@ -97,13 +97,13 @@ def lossless_config(
     """Returns a `DatasetConfig` with lossless features, see `lossless`.
 
     Args:
-      ds_config: The config. What is None in it stays None.
+      ds_config: The config. Its entries of None are kept.
       storage: See `lossless`.
       argument: The name of the config in error messages.
       stacklevel: The frame that a warning points to, as in `warnings.warn`.
 
     Raises:
-      ValueError: As `lossless`.
+      ValueError: See `lossless`.
     """
     names = ("observation_info", "action_info", "reward_info", "discount_info")
     infos = {name: getattr(ds_config, name) for name in names}
@@ -113,9 +113,9 @@ def lossless_config(
         for name in ("step_metadata_info", "episode_metadata_info")
         if getattr(ds_config, name) is not None
     }
-    of_steps = {**dict(steps.items()), **metadata}
-    of_steps.pop("episode_metadata_info", None)
-    rounded = list(_rounded_by_tfds(tfds.features.FeaturesDict(of_steps)))
+    step_features = {**dict(steps.items()), **metadata}
+    step_features.pop("episode_metadata_info", None)
+    rounded = list(_rounded_by_tfds(tfds.features.FeaturesDict(step_features)))
     if rounded and storage.float64 is None:
         warnings.warn(
             f"{argument}: TFDS would round the float64 of {', '.join(rounded)} to float32. It is "
@@ -126,13 +126,13 @@ def lossless_config(
         )
     stored = dict(lossless(steps, argument, storage).items())
     for name, features in metadata.items():
-        chosen = storage if name == "step_metadata_info" else EXACT
-        stored[name] = dict(lossless(features, f"{argument}/{name}", chosen).items())
+        used_storage = storage if name == "step_metadata_info" else EXACT
+        stored[name] = dict(lossless(features, f"{argument}/{name}", used_storage).items())
     return dataclasses.replace(ds_config, **stored)
 
 
 def check_readable(features: Any, where: str = "") -> None:
-    """Checks that TFDS can read the episodes that it would write.
+    """Checks that TFDS can read the episodes that it writes.
 
     Args:
       features: The features of an episode.
@@ -178,12 +178,12 @@ def _encoding(feature: Any) -> Any:
 
 
 def _is_lossless(stored: Any) -> bool:
-    """Whether TFDS stores a value of a `TensorInfo` without loss."""
+    """Returns True if TFDS stores a value of a `TensorInfo` without loss."""
     return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*AS_NUMBERS, "object"]
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:
-    """Returns the fields that features hold; see `rlds_ecosystem.model.fields`.
+    """Converts features to fields, see `rlds_ecosystem.model.fields`.
 
     >>> str(fields_of_features(tfds.features.FeaturesDict({"reward": np.float32}))["reward"])
     'float32 of shape ()'

@@ -1,4 +1,4 @@
-"""Growing TFDS datasets: the information that `tfds_files.growing` needs."""
+"""Growing TFDS datasets: descriptions of datasets for `tfds_files.growing`."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def new_info(
     file_format: str = "tfrecord",
     metadata: Mapping[str, Any] | None = None,
 ) -> tfds.core.DatasetInfo:
-    """Returns the `DatasetInfo` of a dataset that will be in a directory."""
+    """Returns the `DatasetInfo` of a new dataset in a directory."""
     identity = tfds.core.dataset_info.DatasetIdentity(
         name=ds_config.name,
         version=tfds.core.Version(version),
@@ -35,7 +35,7 @@ def new_info(
 
 
 def growing_dataset(info: tfds.core.DatasetInfo) -> GrowingDataset:
-    """Returns the dataset, to which shards can be added."""
+    """Returns the dataset as a `GrowingDataset`, which can add shards."""
     description = Description(
         name=info.name,
         version=str(info.version),
@@ -48,7 +48,7 @@ def growing_dataset(info: tfds.core.DatasetInfo) -> GrowingDataset:
 
 
 def recover(info: tfds.core.DatasetInfo) -> None:
-    """Adds the shards that killed writers left, and updates the splits of the info.
+    """Adds the shards of killed writers, and updates the splits of the info.
 
     Raises:
       StorageError: A file cannot be read or written.

@@ -1,4 +1,4 @@
-"""Fast decoding of many TFDS episodes at once, to columns of all their steps."""
+"""Fast decoding of many TFDS episodes at once, to columns of all steps."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ _STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O":
 
 
 def can_be_joined(features: Any) -> bool:
-    """Whether all values of a field have one shape, both stored and decoded.
+    """Returns True if the values of each field have one shape, both stored and decoded.
 
-    Images may differ in shape if they are not decoded. A field of episodes may have any number of
-    rows, unless the rows are compressed.
+    Images that are not decoded may differ in shape. A field of episodes may have any number of
+    rows, if the rows are not compressed.
     """
-    joined = _joined(features)
+    joined = _join_features(features)
     stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
     decoded = [
         info
@@ -41,15 +41,15 @@ def can_be_joined(features: Any) -> bool:
 class JoinedEpisodes:
     """Decodes the examples of several episodes at once.
 
-    TFDS decodes one joined example, in which the fields of all episodes are rows, like steps.
+    TFDS decodes one joined example, where the fields of all episodes are rows, like steps.
 
     Args:
-      features: The features of an episode, which `can_be_joined`.
-      decode: The fields of a step to decode; the others stay the stored strings.
+      features: The features of an episode, see `can_be_joined`.
+      decode: The fields of a step to decode; other fields are returned as stored strings.
     """
 
     def __init__(self, features: tfds.features.FeaturesDict, decode: Collection[str]) -> None:
-        self._features = _joined(features)
+        self._features = _join_features(features)
         self._decoders = loading._decoders(
             _elements(self._features),
             {f"{rlds_types.STEPS}/{field}" for field in decode}
@@ -64,20 +64,20 @@ class JoinedEpisodes:
             for name, feature in loading.leaves_of_features(features)
             if _has_rows(feature)
         }
-        # Concrete, because TensorFlow counts traces by code, and warns from the fifth dataset on.
+        # Concrete, as TensorFlow counts traces per function, and warns from the fifth dataset on.
         self._decode = tf.function(
             self._parse_and_decode,
             autograph=False,  # No control flow depends on tensors; rewriting takes half a second.
         ).get_concrete_function(tf.TensorSpec([None], tf.string))
 
     def decode(self, examples: Sequence[bytes]) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns episodes: columns of all their steps, columns of their fields, and their lengths.
+        """Returns the columns of all steps and of the episode fields, and the episode lengths.
 
         Args:
           examples: The bytes of the episodes.
 
         Returns:
-          The fields of episodes as columns with a row for each episode, a list if an episode may
+          The fields of episodes as columns with a row for each episode, or a list if an episode may
           have any number of rows; in `steps`, columns with a row for each step. And the number of
           steps of each episode, of shape `[num_episodes]`.
 
@@ -85,14 +85,14 @@ class JoinedEpisodes:
           ValueError: A field of an example has a wrong number of values.
         """
         decoded, counts, sizes = self._decode(tf.constant(list(examples), tf.string))
-        is_of_steps = {name: name.startswith(f"{rlds_types.STEPS}/") for name in counts}
+        is_step_field = {name: name.startswith(f"{rlds_types.STEPS}/") for name in counts}
         rows = {
             name: count.numpy() / np.prod(self._infos[name].shape[1:], dtype=np.int64)
             for name, count in counts.items()
         }
-        lengths = next(rows[name] for name in rows if is_of_steps[name])
+        lengths = next(rows[name] for name in rows if is_step_field[name])
         for name, num_rows in rows.items():
-            expected = lengths if is_of_steps[name] else np.ones(len(examples))
+            expected = lengths if is_step_field[name] else np.ones(len(examples))
             if not np.array_equal(num_rows, expected):
                 raise ValueError(f"{name}: got {num_rows} rows, expected {expected}")
         columns = {
@@ -116,7 +116,7 @@ class JoinedEpisodes:
                 for name, info in self._infos.items()
             },
         )
-        values = {name: _restored(parsed[name], info) for name, info in self._infos.items()}
+        values = {name: _restore(parsed[name], info) for name, info in self._infos.items()}
         nested = tfds.core.utils.pack_as_nest_dict(values, self._features.get_serialized_info())
         counts = {name: tf.cast(parsed[name].row_lengths(), tf.int64) for name in self._infos}
         sizes = {
@@ -129,17 +129,17 @@ class JoinedEpisodes:
 
 
 class _Rows(tfds.features.Tensor):  # type: ignore[misc]
-    """A feature with rows stored as bytes for each episode, decoded for all at once."""
+    """A feature with rows stored as bytes for each episode, decoded for all episodes at once."""
 
     def decode_batch_example(self, serialized_example: Any) -> Any:
-        decoder = loading._Raw()
+        decoder = loading._RawDecoder()
         decoder.setup(feature=self)
-        numbers = decoder._numbers(tf.strings.reduce_join(serialized_example))
-        return tf.reshape(numbers, [-1, *self.shape[1:]])
+        values = decoder._decode_raw(tf.strings.reduce_join(serialized_example))
+        return tf.reshape(values, [-1, *self.shape[1:]])
 
 
 def _has_rows(feature: Any) -> bool:
-    """Whether a feature is a variable number of rows of one size, so that they can be joined."""
+    """Returns True if a feature has a variable number of rows of one size, which can be joined."""
     return (
         type(feature) is tfds.features.Tensor
         and feature.shape[:1] == (None,)
@@ -156,28 +156,28 @@ def _row_size(row: Any) -> int:
     return int(np.prod(row.shape))
 
 
-def _restored(values: tf.RaggedTensor, info: Any) -> tf.Tensor:
-    """The values of a field, of all episodes, in its shape and dtype."""
+def _restore(values: tf.RaggedTensor, info: Any) -> tf.Tensor:
+    """Returns the values of a field of all episodes, in its shape and dtype."""
     rows = tf.reshape(values.flat_values, [-1, *info.shape[1:]])
     return rows if rows.dtype == info.tf_dtype else tf.cast(rows, info.tf_dtype)
 
 
-def _joined(features: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
-    """The features of an example that has the fields of several episodes."""
+def _join_features(features: tfds.features.FeaturesDict) -> tfds.features.FeaturesDict:
+    """Returns the features of an example with the fields of several episodes."""
     return tfds.features.FeaturesDict(
         {
             name: tfds.features.Sequence(
-                feature.feature if name == rlds_types.STEPS else _of_rows(feature)
+                feature.feature if name == rlds_types.STEPS else _row_features(feature)
             )
             for name, feature in features.items()
         }
     )
 
 
-def _of_rows(feature: Any) -> Any:
+def _row_features(feature: Any) -> Any:
     """Returns the features of a single row."""
     if type(feature) is tfds.features.FeaturesDict:
-        return {name: _of_rows(child) for name, child in feature.items()}
+        return {name: _row_features(child) for name, child in feature.items()}
     if not _has_rows(feature):
         return feature
     if loading._is_raw(feature):

@@ -1,4 +1,4 @@
-"""Reads RLDS datasets that TFDS wrote, in either layout, and only the requested fields."""
+"""Reading of RLDS datasets of TFDS, in either layout, with only the requested fields."""
 
 import contextlib
 import os
@@ -35,35 +35,35 @@ def load(
 ) -> tf.data.Dataset:
     """Returns the episodes of a dataset.
 
-    In the batched layout, `steps` is one dict of tensors with a leading time axis; that is many
-    times faster than the nested layout, where it is a dataset of steps. All values are decoded, and
-    equal to those that TFDS gives. A sequence inside a step is a `RaggedTensor` in the batched
-    layout. Tensors and images that have no fixed shape can only be batched if all steps of an
-    episode have one shape; read others nested.
+    In the batched layout, `steps` is one dict of tensors with a leading time axis; this is many
+    times faster than the nested layout, where `steps` is a dataset. All values are decoded, and
+    equal to the values of TFDS. A sequence inside a step is a `RaggedTensor` in the batched layout.
+    Tensors and images without a fixed shape can be batched if all steps of an episode have one
+    shape; otherwise use the nested layout.
 
-    Without `shuffle_files` the episodes come in the order in which they are stored, unless
-    `read_config` says otherwise. Iterators over the dataset can be checkpointed.
+    Without `shuffle_files` the episodes are in their stored order, or in the order of
+    `read_config`. Iterators over the dataset can be checkpointed.
 
     Args:
-      path_or_builder: A directory with a dataset, or one that has but one dataset below it, such as
+      path_or_builder: A directory with a dataset, or with a single dataset below it, such as
         "data/catch" for "data/catch/1.0.0"; the name of a dataset as for `tfds.builder`; or a
         builder.
       split: The split to read: 'train', 'train[:10%]', 'train+test', ...
       layout: 'batched' or 'nested'.
       fields: The fields of a step to read, such as 'action', 'observation/image', or 'observation'
-        for all below it; None for all. Other fields are not parsed. The flags `is_first`, `is_last`
-        and `is_terminal` are always read, because transformations and statistics need them.
+        for all nested fields; None for all. Other fields are not parsed. The flags `is_first`,
+        `is_last` and `is_terminal` are always read, as transformations and statistics need them.
       episode_fields: The fields of an episode to read, besides `steps`. `final_observation_known`
         is always read.
-      decode: Whether to decode images and encoded tensors, or to return the stored strings. Or the
-        fields of a step to decode.
+      decode: Whether to decode images and encoded tensors; otherwise, they are stored strings. Or
+        the fields of a step to decode.
       shuffle_files: Whether to read the files in a random order.
       read_config: See `tfds.ReadConfig`. Not for ArrayRecord files.
 
     Raises:
       FileNotFoundError: There is no such directory, and no such dataset.
-      KeyError: There is no such field; lists the fields.
-      ValueError: The dataset has no steps, or an argument is wrong.
+      KeyError: There is no such field; the message lists the fields.
+      ValueError: The dataset has no steps, or an argument is invalid.
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"load: layout must be one of {_LAYOUTS}, got {layout!r}")
@@ -95,24 +95,23 @@ def load(
             raise ValueError("load: read_config is not supported for ArrayRecord files")
         return _from_array_records(builder, split, selected, decoders, shuffle=shuffle_files)
     if read_config is None:
-        # Not cached: decoded images may be many times larger than the files, and a checkpoint of
-        # an iterator would hold all of them.
+        # Without a cache: decoded images may be many times larger than the files, and a checkpoint
+        # of an iterator would include the cache.
         read_config = tfds.ReadConfig(try_autocache=False)
         if not shuffle_files:
             read_config.interleave_cycle_length = 1
     return builder.as_dataset(
         split=split,
-        decoders=_Features(selected, decoders),
+        decoders=_SelectedFeatures(selected, decoders),
         shuffle_files=shuffle_files,
         read_config=read_config,
     )
 
 
-class _Features(tfds.decode.PartialDecoding):  # type: ignore[misc]
-    """Makes TFDS read other features than the declared ones of the dataset.
+class _SelectedFeatures(tfds.decode.PartialDecoding):  # type: ignore[misc]
+    """A decoding of TFDS with selected features instead of the features of the dataset.
 
-    Steps that are to be batched are read as a `Sequence`, which is stored in the same way as a
-    nested `Dataset`.
+    Batched steps are read as a `Sequence`, which has the same storage as a nested `Dataset`.
     """
 
     def extract_features(self, features: Any) -> Any:
@@ -120,8 +119,8 @@ class _Features(tfds.decode.PartialDecoding):  # type: ignore[misc]
         return self._feature_specs
 
 
-class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
-    """Keeps stored values undecoded, without visiting each."""
+class _StoredDecoder(tfds.decode.SkipDecoding):  # type: ignore[misc]
+    """Returns stored values undecoded, as a whole."""
 
     def decode_batch_example(self, serialized_example: Any) -> Any:
         return serialized_example
@@ -130,8 +129,8 @@ class _Stored(tfds.decode.SkipDecoding):  # type: ignore[misc]
         return serialized_example
 
 
-class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
-    """Decodes images and tensors one by one; all in an episode have the same shape.
+class _RowDecoder(tfds.decode.Decoder):  # type: ignore[misc]
+    """Decodes images and tensors one by one; in an episode, all have the same shape.
 
     Args:
       path: The field, for errors.
@@ -145,15 +144,15 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
         return self.feature.decode_example(serialized_example)
 
     def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
-        def batch() -> tf.Tensor:
+        def decode_all() -> tf.Tensor:
             first = tf.nest.map_structure(lambda rows: rows[0], serialized_example)
             shape = tf.shape(self.decode_example(first))
 
             def decode(example: Any) -> tf.Tensor:
                 value = self.decode_example(example)
-                fault = f"load: {self._path} has several shapes in an episode: pass layout='nested'"
+                error = f"load: {self._path} has several shapes in an episode: pass layout='nested'"
                 with tf.control_dependencies(
-                    [tf.debugging.assert_equal(tf.shape(value), shape, message=fault)]
+                    [tf.debugging.assert_equal(tf.shape(value), shape, message=error)]
                 ):
                     return tf.identity(value)
 
@@ -163,7 +162,7 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
         shape = self.feature.shape
         values = tf.cond(
             tf.shape(rows)[0] > 0,
-            batch,
+            decode_all,
             lambda: tf.zeros([0, *(size or 0 for size in shape)], self._dtype),
         )
         return tf.ensure_shape(values, [None, *shape])
@@ -173,11 +172,11 @@ class _OneByOne(tfds.decode.Decoder):  # type: ignore[misc]
         return tf.as_dtype(self.feature.tf_dtype)
 
 
-class _Raw(_OneByOne):
+class _RawDecoder(_RowDecoder):
     """Decodes tensors that are stored as bytes.
 
-    TFDS decodes them row by row, fails without rows if the shape is unknown, and emits a warning
-    each time.
+    TFDS decodes such tensors row by row, fails without rows if the shape is unknown, and emits a
+    warning each time.
     """
 
     def decode_example(self, serialized_example: Any) -> Any:
@@ -193,12 +192,12 @@ class _Raw(_OneByOne):
             return tf.ensure_shape(values, [None, *shape])
         return super().decode_batch_example(serialized_example)
 
-    def _numbers(self, serialized: tf.Tensor) -> tf.Tensor:
+    def _decode_raw(self, serialized: tf.Tensor) -> tf.Tensor:
         if self.feature.to_json_content().encoding == tfds.features.Encoding.ZLIB.value:
             serialized = tf.io.decode_compressed(serialized, "ZLIB")
         dtype = self.feature.tf_dtype
-        numbers = tf.io.decode_raw(serialized, tf.int64 if dtype == tf.uint64 else dtype)
-        return tf.bitcast(numbers, tf.uint64) if dtype == tf.uint64 else numbers
+        values = tf.io.decode_raw(serialized, tf.int64 if dtype == tf.uint64 else dtype)
+        return tf.bitcast(values, tf.uint64) if dtype == tf.uint64 else values
 
 
 def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
@@ -214,12 +213,12 @@ def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
     except (tfds.core.DatasetNotFoundError, ValueError) as e:
         raise FileNotFoundError(
             f"load: {os.fspath(path_or_builder)!r} is neither a directory with a dataset_info.json "
-            "nor the name of a dataset that TFDS knows"
+            "nor the name of a TFDS dataset"
         ) from e
 
 
 def leaves_of_features(features: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the features that are no dicts, with their paths."""
+    """Yields the leaf features, with their paths."""
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name
         if type(feature) is tfds.features.FeaturesDict:
@@ -233,27 +232,27 @@ def _names(features: Any, decode: bool | Collection[str]) -> set[str]:
     leaves = dict(leaves_of_features(features))
     if isinstance(decode, bool):
         return set(leaves) if decode else set()
-    chosen = _select(features, decode, "decode") if decode else {}
-    return {path for path, _ in leaves_of_features(chosen)}
+    selected = _select(features, decode, "decode") if decode else {}
+    return {path for path, _ in leaves_of_features(selected)}
 
 
 def _select(
     features: Any, paths: Collection[str] | None, argument: str, always: Iterable[str] = ()
 ) -> Any:
-    """Selects the features at and below paths, and the features that are always read."""
+    """Selects the features at and below paths, and the features in `always`."""
     if paths is None:
         return features
     if isinstance(paths, str):
         raise ValueError(f"load: {argument} must be a list of names, got the string {paths!r}")
     leaves = dict(leaves_of_features(features))
-    chosen = leaves.keys() & always
+    selected = leaves.keys() & always
     for path in paths:
-        below = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
-        if not below:
-            names = suggest_fields(path, sorted(leaves))
-            raise KeyError(f"load: {argument}: no field {path!r}; {names}")
-        chosen |= below
-    return _keep(features, chosen)
+        matches = {leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")}
+        if not matches:
+            hint = suggest_fields(path, sorted(leaves))
+            raise KeyError(f"load: {argument}: no field {path!r}; {hint}")
+        selected |= matches
+    return _keep(features, selected)
 
 
 def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
@@ -269,7 +268,7 @@ def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
 
 
 def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:
-    """Returns decoders for the features that TFDS decodes wrongly, or slowly."""
+    """Returns decoders for features that TFDS decodes incorrectly or slowly."""
     decoders: dict[str, Any] = {}
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name
@@ -277,18 +276,18 @@ def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any
         if type(feature) is tfds.features.FeaturesDict:
             decoder = _decoders(feature, decoded, child_path)
         elif child_path not in decoded:
-            decoder = _Stored()
+            decoder = _StoredDecoder()
         elif _is_raw(feature):
-            decoder = _Raw(child_path)
+            decoder = _RawDecoder(child_path)
         elif type(feature) is tfds.features.Image and None in feature.shape:
-            decoder = _OneByOne(child_path)
+            decoder = _RowDecoder(child_path)
         if decoder:
             decoders[name] = decoder
     return decoders
 
 
 def _is_raw(feature: Any) -> bool:
-    """Whether a feature holds tensors stored as bytes."""
+    """Returns True if a feature holds tensors stored as bytes."""
     if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
         return False
     stored = feature.get_serialized_info()
@@ -299,7 +298,7 @@ def _is_raw(feature: Any) -> bool:
 def _from_array_records(
     builder: tfds.core.DatasetBuilder, split: str, features: Any, decoders: Any, *, shuffle: bool
 ) -> tf.data.Dataset:
-    """Reads ArrayRecord files, which TFDS itself can only read as NumPy."""
+    """Reads ArrayRecord files, which TFDS can only read as NumPy."""
     source = builder.as_data_source(
         split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
     )
@@ -308,7 +307,7 @@ def _from_array_records(
         dataset = dataset.shuffle(len(source))
 
     def read(index: tf.Tensor) -> Any:
-        # Declared as stateless, because iterators over stateful functions cannot be checkpointed.
+        # Declared as stateless, as iterators over stateful functions cannot be checkpointed.
         example = tf.numpy_function(
             lambda i: bytes(source[int(i)]), [index], tf.string, stateful=False
         )

@@ -1,8 +1,8 @@
 """Transformations of datasets of steps and of episodes.
 
 Every function takes an episode's steps in either layout, nested (a `tf.data.Dataset` of steps) or
-batched (one dict of tensors with a leading time axis), gives the same values in both, and returns
-the layout it was given. The same holds for the `steps` of a dataset of episodes.
+batched (one dict of tensors with a leading time axis), and returns the same values in this layout.
+The same holds for the `steps` of a dataset of episodes.
 """
 
 from rlds_ecosystem import missing_tensorflow as _missing_tensorflow

@@ -13,12 +13,12 @@ EpisodesOrSteps: TypeAlias = Any
 
 
 def is_episode(data: EpisodesOrSteps) -> bool:
-    """Whether data is an episode: a dict with the field `steps`."""
+    """Returns whether data is an episode: a dict with the field `steps`."""
     return isinstance(data, Mapping) and rlds_types.STEPS in data
 
 
 def is_final_known(episode: Mapping[str, Any], default: Any = True) -> Any:
-    """Whether the last step of the episode is the observation after the last transition."""
+    """Returns whether the last step of the episode is the observation after the last transition."""
     return episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, default)
 
 
@@ -31,8 +31,8 @@ def over_steps(
 
     Args:
       data: episodes, an episode, or steps.
-      function: takes the steps of an episode and whether its final observation is known.
-      final_observation_known: the default for episodes without the field of this name.
+      function: takes the steps of an episode, and a flag that is true for a final observation.
+      final_observation_known: the default for episodes without this field.
     """
 
     @_layouts.in_graph
@@ -50,7 +50,7 @@ def over_steps(
 def over_steps_by_index(
     data: EpisodesOrSteps, function: Callable[[_layouts.Steps, Any], _layouts.Steps]
 ) -> EpisodesOrSteps:
-    """Like `over_steps`, but the function also gets the number of the episode in the dataset."""
+    """Like `over_steps`, but the function takes the index of the episode in the dataset."""
     if not _layouts.are_episodes(data):
         return over_steps(data, lambda steps, _: function(steps, 0))
 
@@ -64,7 +64,7 @@ def over_steps_by_index(
 def parallelism(episodes: tf.data.Dataset) -> int | None:
     """Returns `num_parallel_calls` for a map of episodes: None if their steps are nested.
 
-    With batched steps the map does the work. With nested steps the work is done later, when the
+    For batched steps the map does the work. For nested steps the work is done later, when the
     datasets of steps are read.
     """
     are_nested = isinstance(episodes.element_spec[rlds_types.STEPS], tf.data.DatasetSpec)
@@ -72,7 +72,7 @@ def parallelism(episodes: tf.data.Dataset) -> int | None:
 
 
 def spec_of_step(data: EpisodesOrSteps, caller: str) -> Any:
-    """The spec of one step."""
+    """Returns the spec of one step."""
     if _layouts.are_episodes(data):
         return _layouts.spec_of_nested_steps(data, caller)
     steps = data[rlds_types.STEPS] if is_episode(data) else data
@@ -106,12 +106,12 @@ def check_numeric(spec: Any, name: str, caller: str) -> None:
 
 
 def leaves_of(steps: Any, *names: str) -> dict[str, Any]:
-    """The tensors, or specs, of the existing ones of some fields, by their paths."""
+    """Returns the tensors, or specs, of the fields that exist, by their paths."""
     return dict(_layouts.named_leaves({name: steps[name] for name in names if name in steps}))
 
 
 def discounts_of(spec: Any, caller: str) -> dict[str, str]:
-    """The path of the discount of each reward, by the path of the reward; default "discount"."""
+    """Returns the path of the discount of each reward, by the path of the reward."""
     shapes = [
         {path: leaf.shape.as_list() for path, leaf in leaves_of(spec, name).items()}
         for name in (rlds_types.REWARD, rlds_types.DISCOUNT)
@@ -123,11 +123,11 @@ def discounts_of(spec: Any, caller: str) -> dict[str, str]:
 
 
 def float_dtype(values: tf.Tensor) -> tf.DType:
-    """The dtype of results that are calculated from the values."""
+    """Returns the dtype of results that are computed from values."""
     return values.dtype if values.dtype.is_floating else tf.float32
 
 
 def with_rank_of(values: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
-    """Appends axes to the factors, so that those of each step multiply the step's values."""
+    """Appends axes to factors of steps, so that they broadcast to the values of steps."""
     missing = values.shape.rank - factors.shape.rank
     return factors[(..., *[tf.newaxis] * missing)] if missing > 0 else factors

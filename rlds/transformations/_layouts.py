@@ -21,14 +21,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def in_graph(function: _Function) -> _Function:
     """Marks a function for tf.data that consists of TensorFlow operations only.
 
-    AutoGraph then translates neither the function nor its callees, so that building the
-    transformation takes a fraction of the time.
+    AutoGraph then does not translate the function and its callees, so building the transformation
+    takes a fraction of the time.
     """
     return cast(_Function, tf.autograph.experimental.do_not_convert(function))
 
 
 def is_nested(steps: Steps) -> bool:
-    """Whether the steps are a dataset of steps; otherwise they are one batch."""
+    """Returns whether the steps are a dataset of steps; otherwise they are one batch."""
     return isinstance(steps, tf.data.Dataset)
 
 
@@ -75,31 +75,31 @@ def as_batch(steps: Steps, caller: str) -> Any:
 
 
 def static_num_steps(batch: Any) -> int | None:
-    """The length of the time axis; None if it is unknown before the graph runs."""
+    """Returns the length of the time axis; None if it is unknown before the graph runs."""
     shapes = [leaf.shape for leaf in tf.nest.flatten(batch)]
     lengths = (shape[0] for shape in shapes if shape.rank is not None and shape[0] is not None)
     return next(lengths, None)
 
 
 def num_steps(batch: Any) -> tf.Tensor:
-    """The length of the time axis, an int64 scalar."""
+    """Returns the length of the time axis, an int64 scalar."""
     return tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
 
 
 def spec_of_steps(steps: Steps) -> Any:
-    """The spec of one step, from steps in either layout."""
+    """Returns the spec of one step, from steps in either layout."""
     if is_nested(steps):
         return steps.element_spec
     return spec_without_time(tf.nest.map_structure(tf.TensorSpec.from_tensor, steps))
 
 
 def spec_without_time(spec: Any) -> Any:
-    """The spec of one step, from the spec of the batched steps."""
+    """Returns the spec of one step, from the spec of the batched steps."""
     return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), spec)
 
 
 def is_static(spec: Any) -> bool:
-    """Whether all leaves are dense tensors of a fully known shape."""
+    """Returns whether all leaves are dense tensors of a fully known shape."""
     return all(
         isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined()
         for leaf in tf.nest.flatten(spec)
@@ -123,14 +123,14 @@ def have_nested_steps(episodes: tf.data.Dataset, caller: str) -> bool:
 
 
 def spec_of_nested_steps(episodes: tf.data.Dataset, caller: str) -> Any:
-    """The spec of one step, from episodes with steps in either layout."""
+    """Returns the spec of one step, from episodes with steps in either layout."""
     are_nested = have_nested_steps(episodes, caller)
     spec = episodes.element_spec[rlds_types.STEPS]
     return spec.element_spec if are_nested else spec_without_time(spec)
 
 
 def batches_of_steps(episodes: tf.data.Dataset, size: int, caller: str) -> tf.data.Dataset:
-    """The steps of all episodes, one after the other, in batches across episodes."""
+    """Returns the steps of all episodes, one after the other, in batches across episodes."""
 
     @in_graph
     def steps_of(episode: Mapping[str, Any]) -> Steps:
@@ -146,7 +146,7 @@ def map_steps(
     function: Callable[[Steps], Steps],
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Applies a function to the steps of each episode, whose other fields stay as they are."""
+    """Applies a function to the steps of each episode; its other fields are unchanged."""
     return episodes.map(
         lambda episode: {**episode, rlds_types.STEPS: function(episode[rlds_types.STEPS])},
         num_parallel_calls=num_parallel_calls,
@@ -170,7 +170,7 @@ def map_elements(
 
 
 def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Dataset:
-    """Declares the number of elements, unless the count is unknown.
+    """Declares the number of elements; no effect if the count is unknown.
 
     Inside `Dataset.map` the count is only known when the graph runs.
     """
@@ -179,19 +179,21 @@ def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Data
 
 
 def one_of(
-    first: tf.Tensor, dataset1: tf.data.Dataset, dataset2: tf.data.Dataset
+    is_first: tf.Tensor, dataset1: tf.data.Dataset, dataset2: tf.data.Dataset
 ) -> tf.data.Dataset:
-    """The first dataset if `first` is true, otherwise the second one.
+    """Returns the first dataset if `is_first` is true, otherwise the second dataset.
 
-    `tf.cond` in a graph takes longer, for each episode, than to build both datasets.
+    In a graph, `tf.cond` takes longer for each episode than building both datasets.
     """
     if tf.executing_eagerly():
-        return dataset1 if first else dataset2
-    variant = tf.where(first, *map(tf.data.experimental.to_variant, (dataset1, dataset2)))
+        return dataset1 if is_first else dataset2
+    variant = tf.where(is_first, *map(tf.data.experimental.to_variant, (dataset1, dataset2)))
     return tf.data.experimental.from_variant(variant, dataset1.element_spec)
 
 
-def batched(dataset: tf.data.Dataset, size: int, drop_remainder: bool = False) -> tf.data.Dataset:
+def batch_elements(
+    dataset: tf.data.Dataset, size: int, drop_remainder: bool = False
+) -> tf.data.Dataset:
     """Like `Dataset.batch`, also after a map.
 
     TensorFlow fuses a map and a batch into one operation. If a graph uses the cardinality of the
@@ -206,24 +208,24 @@ ALL_STEPS = 2**62
 
 
 def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
-    """A dataset of one batch with all steps; without steps, an empty dataset."""
-    return batched(steps, 1024).rebatch(ALL_STEPS)
+    """Returns a dataset of one batch with all steps; without steps, an empty dataset."""
+    return batch_elements(steps, 1024).rebatch(ALL_STEPS)
 
 
 def with_end(chunks: tf.data.Dataset, nothing: Any) -> tf.data.Dataset:
-    """The chunks and a final empty chunk, each with a flag that is true for the final one."""
+    """Returns pairs: each chunk with False, then an empty chunk with True."""
     marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
     return marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
 
 
 def are_episodes(data: Any) -> bool:
-    """Whether data is a dataset of episodes, and not an episode or steps."""
+    """Returns whether data is a dataset of episodes, and not an episode or steps."""
     spec = data.element_spec if is_nested(data) else None
     return isinstance(spec, Mapping) and rlds_types.STEPS in spec
 
 
-def joined(batches: tf.data.Dataset, step_spec: Any) -> Any:
-    """The only batch of a dataset of at most one batch; without one, a batch of no steps.
+def join_batches(batches: tf.data.Dataset, step_spec: Any) -> Any:
+    """Returns the only batch of a dataset of at most one batch; without one, a batch of no steps.
 
     In a batch of no steps, dimensions that are unknown in the spec have length 0.
     """
@@ -232,14 +234,14 @@ def joined(batches: tf.data.Dataset, step_spec: Any) -> Any:
 
 
 def no_steps(step_spec: Any) -> Any:
-    """A batch of no steps."""
+    """Returns a batch of no steps."""
     return tf.nest.map_structure(
         lambda leaf: tf.zeros([0, *known_dims(leaf.shape, 0)], leaf.dtype), step_spec
     )
 
 
 def known_dims(shape: tf.TensorShape, unknown: int) -> list[int]:
-    """The dimensions of a shape, with a number for unknown dimensions; [] for an unknown rank."""
+    """Returns the dimensions of a shape, [] for an unknown rank; `unknown` replaces None."""
     dims = shape.as_list() if shape.rank is not None else []
     return [unknown if dim is None else dim for dim in dims]
 
@@ -260,8 +262,8 @@ def check_fields(spec: Any, names: Iterable[str], caller: str) -> None:
     for name in names:
         if name not in spec:
             hint = (
-                " It is one of the flags that say where an episode begins and ends: where you "
-                "choose fields of the steps, keep it."
+                " This flag marks the beginning or the end of an episode: keep it when you select "
+                "fields of the steps."
                 if name in rlds_types.STEP_FLAGS
                 else ""
             )
@@ -272,30 +274,30 @@ def check_fields(spec: Any, names: Iterable[str], caller: str) -> None:
 
 
 def check_new_fields(spec: Any, names: Iterable[str], caller: str) -> None:
-    """Checks that a step has none of the fields that are added to it."""
-    if taken := sorted(set(names) & spec.keys()):
-        raise ValueError(f"{caller}: the steps already have the fields {taken}.")
+    """Checks that a step does not have the fields that are added."""
+    if duplicates := sorted(set(names) & spec.keys()):
+        raise ValueError(f"{caller}: the steps already have the fields {duplicates}.")
 
 
-def check_positive(caller: str, **numbers: int | None) -> None:
-    """Checks numbers, by the names of the arguments; None passes."""
-    for name, value in numbers.items():
+def check_positive(caller: str, **arguments: int | None) -> None:
+    """Checks that arguments are positive; None is allowed."""
+    for name, value in arguments.items():
         if value is not None and value < 1:
             raise ValueError(f"{caller}: {name} must be positive, got {value}.")
 
 
-def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """The elements of batches, one by one.
+def unbatch(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the elements of batches, one by one.
 
-    `Dataset.unbatch` is the faster way, but it crashes the process (TensorFlow 2.21) on tensors
-    that have no elements, such as a vector of length 0.
+    `Dataset.unbatch` is faster, but it crashes the process (TensorFlow 2.21) on tensors without
+    elements, such as a vector of length 0.
     """
     specs = tf.nest.flatten(batches.element_spec)
     if all(isinstance(s, tf.TensorSpec) and s.shape[1:].num_elements() for s in specs):
         if tf.executing_eagerly():
             return batches.unbatch()
-        # `Dataset.unbatch` first maps the batches by a function that leaves tensors unchanged, but
-        # takes 10 ms at the start of each iterator.
+        # `Dataset.unbatch` first maps the batches by an identity function, which takes 10 ms at the
+        # start of each iterator.
         spec = spec_without_time(batches.element_spec)
         variant = tf.raw_ops.UnbatchDataset(
             input_dataset=tf.data.experimental.to_variant(batches),

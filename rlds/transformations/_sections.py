@@ -28,8 +28,8 @@ class Section:
 
     Attributes:
       steps: the steps, batched.
-      start: the index in `steps` of the first step that has a result.
-      stop: the index after the last step that has a result. Steps outside are neighbours.
+      start: the index in `steps` of the first step with a result.
+      stop: the index after the last step with a result. Steps outside are neighbours.
       offset: the index in the episode of the first step of the section.
       is_end: whether the last step of the section is the last one of the episode.
     """
@@ -48,7 +48,7 @@ class Section:
 
     @property
     def indices(self) -> tf.Tensor:
-        """The indices in `steps` of the steps that have a result."""
+        """The indices in `steps` of the steps with a result."""
         return tf.range(self.start, self.stop, dtype=tf.int64)
 
 
@@ -61,14 +61,14 @@ def map_sections(
     caller: str,
     expansion: int = 1,
 ) -> _layouts.Steps:
-    """Calls a function on the sections of an episode and joins the results.
+    """Applies a function to the sections of an episode and joins the results.
 
     Args:
       steps: the steps, in either layout.
       function: takes a section and returns any number of batched results.
       before: the number of earlier steps that each step needs (the first steps have fewer).
-      after: the number of later steps that each step needs (the last steps have fewer). Only if
-        `is_end` is true, a section has results for any of its last `after` steps.
+      after: the number of later steps that each step needs (the last steps have fewer). A section
+        has results for its last `after` steps if `is_end` is true.
       caller: the public function, for messages.
       expansion: the size of a result, in steps.
 
@@ -82,7 +82,7 @@ def map_sections(
         return function(Section(batch, start=0, stop=num_steps, offset=0, is_end=True))
 
     spec = steps.element_spec
-    chunks = _layouts.batched(steps, _chunk_size(spec, expansion))
+    chunks = _layouts.batch_elements(steps, _chunk_size(spec, expansion))
     nothing = _layouts.no_steps(spec)
     is_static = _layouts.is_static(spec)
 
@@ -100,7 +100,7 @@ def map_sections(
 
     zero = tf.constant(0, tf.int64)
     sections = _layouts.with_end(chunks, nothing)
-    return _layouts.unbatched(sections.scan((nothing, zero, zero), advance))
+    return _layouts.unbatch(sections.scan((nothing, zero, zero), advance))
 
 
 def _chunk_size(spec: Any, expansion: int) -> int:
@@ -111,10 +111,10 @@ def _chunk_size(spec: Any, expansion: int) -> int:
 
 
 def _join(first: Any, second: Any, is_static: bool) -> Any:
-    """Concatenates batches; a batch of no steps fits steps of any shape."""
+    """Concatenates batches; an empty batch fits steps of any shape."""
 
     def concat() -> Any:
-        return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), first, second)
+        return tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), first, second)
 
     if is_static:
         return concat()

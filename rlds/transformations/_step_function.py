@@ -15,17 +15,15 @@ from rlds.transformations import _layouts
 class StepFunction:
     """A function of one step, traced once.
 
-    The function may use Python control flow on the values of the step and may edit the step in
-    place.
+    The function may use Python control flow on the values of the step and may modify the step.
 
     Args:
       function: takes a step, or its members if a step is a tuple (as in `Dataset.map`).
       step_spec: the spec of one step.
-      vectorize: False to call the function step by step even where one call of vectorized
-        operations for the whole batch would do.
+      vectorize: False to call the function step by step, without vectorized operations.
 
     Attributes:
-      output_spec: the spec of what the function returns for one step.
+      output_spec: the spec of the result for one step.
       is_vectorized: whether a batch is one call of vectorized operations.
     """
 
@@ -39,8 +37,8 @@ class StepFunction:
                 result = tuple(result)  # as Dataset.map does
             return _layouts.as_tensors(result)
 
-        self._traced_over: Any = None
-        # A tf.function, because it understands Python control flow, which vectorized_map does not.
+        self._traced_apply: Any = None
+        # A tf.function supports Python control flow, unlike vectorized_map.
         self._traced = tf.function(run)
         concrete = self._traced.get_concrete_function(step_spec)
         self._concrete = concrete
@@ -57,35 +55,34 @@ class StepFunction:
         """Calls the function on one step."""
         return self._traced(step)
 
-    def over(self, batch: Any) -> Any:
+    def apply(self, batch: Any) -> Any:
         """Calls the function on each step of the batch and stacks the results."""
         if tf.executing_eagerly():
-            if self._traced_over is None:
-                # By its concrete function, because TensorFlow warns of functions that are traced
-                # for each call.
+            if self._traced_apply is None:
+                # A concrete function, because TensorFlow warns of functions with many traces.
                 spec = tf.nest.map_structure(_with_any_length, batch)
-                self._traced_over = tf.function(self._over).get_concrete_function(spec)
-            return self._traced_over(batch)
-        return self._over(batch)
+                self._traced_apply = tf.function(self._apply).get_concrete_function(spec)
+            return self._traced_apply(batch)
+        return self._apply(batch)
 
-    def _over(self, batch: Any) -> Any:
+    def _apply(self, batch: Any) -> Any:
         if self.is_vectorized:
             # `Dataset.map` instantiates a function for each episode; a call of another function
             # takes longer than the same operations inline.
-            function = self._copied if self._is_plain else self._traced
+            function = self._inline if self._is_plain else self._traced
             if self._is_elementwise:
                 return function(batch)
 
-            def result_of(index: tf.Tensor) -> Any:
+            def apply_at(index: tf.Tensor) -> Any:
                 return function(tf.nest.map_structure(lambda leaf: tf.gather(leaf, index), batch))
 
-            # Maps indices instead of the batch, which would need four more operations for each
-            # field to check that all lengths are equal.
-            return tf.vectorized_map(result_of, tf.range(_layouts.num_steps(batch)))
+            # Maps indices, because a map of the batch would add four operations for each field to
+            # check that all lengths are equal.
+            return tf.vectorized_map(apply_at, tf.range(_layouts.num_steps(batch)))
         return tf.map_fn(self._traced, batch, fn_output_signature=self.output_spec)
 
-    def _copied(self, step: Any) -> Any:
-        """A copy of the operations of the function in the graph of the caller."""
+    def _inline(self, step: Any) -> Any:
+        """Copies the operations of the function into the graph of the caller."""
         graph = self._concrete.graph
         leaves = dict(zip([leaf.name for leaf in graph.inputs], tf.nest.flatten(step)))
         names = [leaf.name for leaf in graph.outputs]
@@ -94,7 +91,7 @@ class StepFunction:
 
 
 def _is_plain(concrete: Any) -> bool:
-    """Whether the function has only operations on its arguments, without side effects."""
+    """Returns True if the function has only operations on its arguments, without side effects."""
     graph = concrete.graph
     return (
         not concrete.captured_inputs
@@ -114,10 +111,10 @@ _ELEMENTWISE: Final = frozenset(
 
 
 def _is_elementwise(concrete: Any) -> bool:
-    """Whether the function gives the same result for a step alone and for a step in a batch.
+    """Returns True if the function gives the same result for a single step and a batch of steps.
 
-    This holds if the values of the step pass through elementwise operations only, and none is
-    broadcast to more axes, one of which would be confused with the axis of the steps.
+    This holds if the values of the step pass through elementwise operations only, without
+    broadcasting to more axes, which would be confused with the axis of the steps.
     """
     varying = {tensor.ref() for tensor in concrete.graph.inputs}
     for op in concrete.graph.get_operations():
@@ -131,12 +128,12 @@ def _is_elementwise(concrete: Any) -> bool:
 
 
 def _vectorizes(concrete: Any) -> bool:
-    """Whether `tf.vectorized_map` computes the function correctly for any number of steps.
+    """Returns True if `tf.vectorized_map` is correct for the function and any number of steps.
 
-    It stacks the intermediate values of all steps, so their shapes must not depend on the data
-    (as with `tf.boolean_mask`). With a single step, it lets a `tf.squeeze` of all axes remove the
-    axis of the steps. Both cases may occur in the branches of a condition, so called functions are
-    searched too.
+    `tf.vectorized_map` stacks the intermediate values of all steps, so their shapes must not depend
+    on the data (as with `tf.boolean_mask`). For a single step, a `tf.squeeze` of all axes would
+    remove the axis of the steps. Both cases may occur in the branches of a condition, so called
+    functions are searched too.
     """
     graph = concrete.graph.as_graph_def(add_shapes=True)
     called = (node for function in graph.library.function for node in function.node_def)
@@ -154,7 +151,7 @@ def _with_any_length(leaf: tf.Tensor) -> tf.TensorSpec:
 
 
 # Eager calls with batched steps come once per episode, and tracing takes a hundred times longer
-# than the traced function itself. So the functions of the last few calls are cached.
+# than the traced function itself. So the functions of recent calls are cached.
 _MAX_CACHED: Final = 16
 _cache: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDict()
 
@@ -165,96 +162,99 @@ def step_function(
     """Returns a new `StepFunction`, or outside of graphs an equivalent one from the cache.
 
     A cache by the identity of the function, as in `tf.function`, would be simpler. But loops often
-    make a lambda in each call, and then every call would trace: `map_steps` of an episode of
-    200 steps takes 50 ms of processor time instead of 1.3 ms. And a function whose globals or
-    closure have changed would continue with the old values.
+    create a new lambda for each call, and then every call would trace: `map_steps` of an episode of
+    200 steps takes 50 ms of processor time instead of 1.3 ms. And a function with changed globals
+    or closure would continue with the old values.
     """
     if not tf.executing_eagerly():
         return StepFunction(function, step_spec, vectorize=vectorize)
     leaves = tuple(tf.nest.flatten(step_spec))
     try:
         structure = repr(tf.nest.map_structure(lambda _: None, step_spec))
-        key = (_meaning(function, ()), structure, leaves, vectorize)
-    except _CannotTellError:
+        key = (_content_key(function, ()), structure, leaves, vectorize)
+    except _UncacheableError:
         return StepFunction(function, step_spec, vectorize=vectorize)
     cached = _cache.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
-    _cache[key] = cached  # the latest comes last
+    _cache[key] = cached  # The most recent comes last.
     if len(_cache) > _MAX_CACHED:
         _cache.popitem(last=False)
     return cached
 
 
-class _CannotTellError(Exception):
-    """A function depends on something that may change unnoticed."""
+class _UncacheableError(Exception):
+    """A function depends on a value that may change unnoticed."""
 
 
-# The largest array that is compared by its bytes: a mean or a scale, not a dataset.
+# The maximum size of an array to compare by its bytes: a mean or a scale, not a dataset.
 _MAX_ARRAY_SIZE_IN_BYTES: Final = 1 << 16
 
 _PLAIN_TYPES: Final = (type(None), type(...), bool, int, str, bytes, complex, tf.DType)
 
 
-def _meaning(value: Any, inside: tuple[Any, ...]) -> Hashable:
-    """A cache key; values with equal keys give a function that reads them the same behaviour.
+def _content_key(value: Any, enclosing: tuple[Any, ...]) -> Hashable:
+    """Returns a cache key: values with equal keys are interchangeable in a function.
 
-    For a function: its code and everything that the code reads from outside, by content.
+    The key of a function has its code, and the contents of all outer values that the code reads.
     """
-    if any(value is outer for outer in inside):
-        raise _CannotTellError  # recursive
-    inside = (*inside, value)
+    if any(value is outer for outer in enclosing):
+        raise _UncacheableError  # A recursive structure.
+    enclosing = (*enclosing, value)
     if isinstance(value, float):
         return (float, repr(value))
     if type(value) in _PLAIN_TYPES:
         return (type(value), value)
     if isinstance(value, tf.Variable):
-        raise _CannotTellError  # it is read when the function runs, and may change until then
+        raise _UncacheableError  # Its value may change before the function runs.
     if tf.is_tensor(value) and hasattr(value, "numpy"):
-        return ("tensor", _meaning(value.numpy(), inside))
+        return ("tensor", _content_key(value.numpy(), enclosing))
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.hasobject or value.nbytes > _MAX_ARRAY_SIZE_IN_BYTES:
-            raise _CannotTellError
+            raise _UncacheableError
         return (type(value), value.dtype.str, value.shape, value.tobytes())
     if type(value) in (tuple, list):
-        return (type(value), *(_meaning(member, inside) for member in value))
+        return (type(value), *(_content_key(member, enclosing) for member in value))
     if type(value) is dict:
-        return (dict, *((_meaning(k, inside), _meaning(v, inside)) for k, v in value.items()))
-    if isinstance(value, types.ModuleType) and _is_known(value.__name__):
+        return (
+            dict,
+            *((_content_key(k, enclosing), _content_key(v, enclosing)) for k, v in value.items()),
+        )
+    if isinstance(value, types.ModuleType) and _is_constant(value.__name__):
         return (types.ModuleType, value.__name__)
-    if isinstance(value, types.BuiltinFunctionType | type) and _is_known(value.__module__):
+    if isinstance(value, types.BuiltinFunctionType | type) and _is_constant(value.__module__):
         return (type(value), value.__module__, value.__qualname__)
     if isinstance(value, types.FunctionType):
-        return _meaning_of_function(value, inside)
-    raise _CannotTellError
+        return _function_key(value, enclosing)
+    raise _UncacheableError
 
 
-# Modules whose names keep their meaning while a program runs.
-_KNOWN_MODULES: Final = frozenset({"builtins", "math", "numpy", "rlds", "tensorflow", "tree"})
+# Modules whose names do not change while a program runs.
+_CONSTANT_MODULES: Final = frozenset({"builtins", "math", "numpy", "rlds", "tensorflow", "tree"})
 
 
-def _is_known(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] in _KNOWN_MODULES
+def _is_constant(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] in _CONSTANT_MODULES
 
 
-def _meaning_of_function(function: types.FunctionType, inside: tuple[Any, ...]) -> Hashable:
+def _function_key(function: types.FunctionType, enclosing: tuple[Any, ...]) -> Hashable:
     code = function.__code__
-    if _is_known(function.__module__) and not function.__closure__:
+    if _is_constant(function.__module__) and not function.__closure__:
         return (types.FunctionType, code)
-    names = _names_read(code)
+    names = _find_names(code)
     if "random" in names:
-        raise _CannotTellError  # each trace draws other random numbers
+        raise _UncacheableError  # Each trace draws other random numbers.
     try:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError as error:
-        raise _CannotTellError from error  # not yet assigned
-    read = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    outside = (cells, function.__defaults__, function.__kwdefaults__, read)
-    return (types.FunctionType, code, _meaning(outside, inside))
+        raise _UncacheableError from error  # A variable is not assigned yet.
+    values = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    outer_values = (cells, function.__defaults__, function.__kwdefaults__, values)
+    return (types.FunctionType, code, _content_key(outer_values, enclosing))
 
 
-def _names_read(code: types.CodeType) -> set[str]:
-    """The global names (and attributes) that the code and the functions inside it read."""
+def _find_names(code: types.CodeType) -> set[str]:
+    """Returns the global names (and attributes) that the code and its inner functions read."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _names_read(constant)
+            names |= _find_names(constant)
     return names

@@ -1,4 +1,4 @@
-"""Absorbing states, after which nothing changes any more, in place of terminal ones."""
+"""Absorbing states, which replace terminal states and never end."""
 
 from typing import Any
 
@@ -21,37 +21,35 @@ def add_absorbing_states(
     discount: float = 1.0,
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Lets terminal episodes go on for ever, in an absorbing state.
+    """Replaces terminal states by absorbing states.
 
-    Imitation learning that learns a reward is biased if nothing can be learned of what follows a
-    terminal state. So the terminal step becomes an absorbing state, and one more step repeats it:
-    this makes a transition into the absorbing state and one from there to itself. Episodes that
-    were cut only get the indicator.
+    Imitation learning that learns a reward is biased if it cannot learn the value of a terminal
+    state. So the terminal step becomes an absorbing state, and one further step repeats it: the
+    episode has a transition into the absorbing state, and a transition from this state to itself.
+    Truncated episodes only get the indicator.
 
-    In an absorbing state the observation is zero, action and reward are zero, and `is_terminal` is
-    false. The discount of the transitions into it and within it is `discount`, because now there
-    is a future; `is_last` is true on the added step, where the episode is cut.
+    In an absorbing state, observation, action and reward are zero, and `is_terminal` is false. The
+    transitions into it and within it have the discount `discount`, because the episode continues;
+    `is_last` is true on the added step, where the episode is truncated.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. Steps need
         `observation`, `is_last` and `is_terminal`.
       indicator: whether to mark absorbing states in the observation, by 1 (0 in other states): as
-        one more element of an observation that is a vector, as the field `absorbing` (float32)
-        of one that is a dict.
+        an additional element of a vector, or as the field `absorbing` (float32) of a dict.
       keep_observation: whether the absorbing state has the observation of the terminal step
         instead of zeros.
       discount: the discount of the transitions into and within the absorbing state.
       final_observation_known: whether the last step is the observation after the last
-        transition; the field of that name decides where an episode has it. If not, the
-        terminal step keeps its observation and action, and two absorbing steps follow it.
+        transition; an episode's field of this name has precedence. If false, the terminal step
+        keeps its observation and action, and two absorbing steps follow it.
 
     Returns:
-      The steps with absorbing states in place of the steps. Where an episode says that its
-      final observation is not known, that holds on only if it is not terminal.
+      The data with absorbing states. `final_observation_known` becomes true in terminal episodes.
 
     Raises:
       KeyError: if a field is missing.
-      ValueError: if there is no place for the indicator in the observation.
+      ValueError: if the observation cannot hold the indicator.
 
     >>> steps = {"observation": [[1.0], [2.0], [3.0]], "action": [5, 6, 0],
     ...          "is_last": [False, False, True], "is_terminal": [False, False, True]}
@@ -67,19 +65,19 @@ def add_absorbing_states(
     if indicator:
         _check_indicator(spec[rlds_types.OBSERVATION])
 
-    def of_section(section: _sections.Section, is_final_known: Any) -> Any:
+    def transform_section(section: _sections.Section, is_final_known: Any) -> Any:
         is_known = tf.cast(is_final_known, tf.bool)
         ends_terminal = section.is_end & tf.reduce_any(section.steps[rlds_types.IS_TERMINAL][-1:])
         num_added = tf.where(ends_terminal, tf.where(is_known, 1, 2), 0)
         step_indices = tf.range(section.start, section.stop + tf.cast(num_added, tf.int64))
-        copied = tf.minimum(step_indices, section.num_steps - 1)
-        steps = tf.nest.map_structure(lambda leaf: tf.gather(leaf, copied), section.steps)
+        sources = tf.minimum(step_indices, section.num_steps - 1)
+        steps = tf.nest.map_structure(lambda leaf: tf.gather(leaf, sources), section.steps)
 
         first = section.num_steps - tf.cast(is_known, tf.int64)
         is_absorbing = ends_terminal & (step_indices >= first)
         is_added = ends_terminal & (step_indices >= section.num_steps)
         is_final = is_added & tf.equal(step_indices, step_indices[-1:])
-        leads_on = ends_terminal & (step_indices >= first - 1) & ~is_final
+        has_discount = ends_terminal & (step_indices >= first - 1) & ~is_final
         if not keep_observation:
             observation = steps[rlds_types.OBSERVATION]
             steps[rlds_types.OBSERVATION] = _zeros_where(is_absorbing, observation)
@@ -88,12 +86,12 @@ def add_absorbing_states(
                 steps[name] = _zeros_where(is_absorbing, steps[name])
         if rlds_types.DISCOUNT in steps:
 
-            def with_discount(stored: tf.Tensor) -> tf.Tensor:
-                mask = _episodes.with_rank_of(stored, leads_on)
+            def set_discount(stored: tf.Tensor) -> tf.Tensor:
+                mask = _episodes.with_rank_of(stored, has_discount)
                 return tf.where(mask, tf.cast(discount, stored.dtype), stored)
 
             stored = steps[rlds_types.DISCOUNT]
-            steps[rlds_types.DISCOUNT] = tf.nest.map_structure(with_discount, stored)
+            steps[rlds_types.DISCOUNT] = tf.nest.map_structure(set_discount, stored)
         if rlds_types.IS_FIRST in steps:
             steps[rlds_types.IS_FIRST] &= ~is_added
         steps[rlds_types.IS_LAST] = (steps[rlds_types.IS_LAST] & ~ends_terminal) | is_final
@@ -103,20 +101,20 @@ def add_absorbing_states(
             steps[rlds_types.OBSERVATION] = _with_indicator(observation, is_absorbing)
         return steps
 
-    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # The last two steps change once it is known that they are the last.
+    def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        # The last two steps depend on the end of the episode.
         return _sections.map_sections(
             steps,
-            lambda section: of_section(section, is_final_known),
+            lambda section: transform_section(section, is_final_known),
             before=0,
             after=2,
             caller=_CALLER,
         )
 
     @_layouts.in_graph
-    def of_episode(episode: rlds_types.Episode) -> rlds_types.Episode:
+    def transform_episode(episode: rlds_types.Episode) -> rlds_types.Episode:
         result: rlds_types.Episode
-        result = _episodes.over_steps(episode, of_steps, final_observation_known)
+        result = _episodes.over_steps(episode, transform_steps, final_observation_known)
         if rlds_types.FINAL_OBSERVATION_KNOWN in episode:
             is_known = tf.cast(episode[rlds_types.FINAL_OBSERVATION_KNOWN], tf.bool)
             is_known |= _ends_terminal(episode[rlds_types.STEPS])
@@ -124,10 +122,10 @@ def add_absorbing_states(
         return result
 
     if _layouts.are_episodes(data):
-        return data.map(of_episode, num_parallel_calls=_episodes.parallelism(data))
+        return data.map(transform_episode, num_parallel_calls=_episodes.parallelism(data))
     if _episodes.is_episode(data):
-        return of_episode(data)
-    return of_steps(data, final_observation_known)
+        return transform_episode(data)
+    return transform_steps(data, final_observation_known)
 
 
 def _ends_terminal(steps: _layouts.Steps) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Moves fields of steps in time, and names how they are aligned."""
+"""Shifts fields of steps in time, and declares the alignment of steps."""
 
 import enum
 import operator
@@ -19,21 +19,20 @@ def shift_keys(
     shift: int,
     batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
 ) -> _layouts.Steps:
-    """Shifts the given fields against the others.
+    """Shifts some fields of steps in time.
 
-    Step i gets the values that the given fields have in step i + `shift`. Where such a step does
-    not exist, step i is left out: `abs(shift)` steps less remain, from the end if the shift is
-    positive and from the beginning if it is negative. All other fields stay with their step,
-    flags such as `is_first` and `is_last` too.
+    Step i gets the values of these fields in step i + `shift`. Steps without such a source are
+    dropped: `abs(shift)` steps, at the end if the shift is positive and at the beginning if it is
+    negative. All other fields stay with their step, including flags such as `is_first`.
 
     Args:
       steps: the steps of one episode, dicts, in either layout.
       keys: the top-level fields to shift.
-      shift: the distance in steps. 0 returns the steps as they are.
+      shift: the distance in steps. 0 returns the steps unchanged.
       batch_size: the number of steps to process at once in the nested layout, above `abs(shift)`.
 
     Returns:
-      The steps in the layout they have. Their number is known if it was.
+      The steps in their layout, with a cardinality if the input has one.
 
     Raises:
       KeyError: if the steps have no field of that name.
@@ -60,7 +59,7 @@ def shift_keys(
     if distance >= size:
         raise ValueError(
             f"shift_keys: cannot shift {shift} positions with a batch size of {size}, which must "
-            "be larger than that. BATCH_AUTO_TUNE selects one that is."
+            "be larger than the shift. BATCH_AUTO_TUNE selects a valid size."
         )
     if shift == 0:
         return steps
@@ -95,7 +94,7 @@ def _shift_chunks(
     def advance(waiting: Any, chunk: Any) -> tuple[Any, Any]:
         late = {name: field for name, field in chunk.items() if name not in early}
         new = {name: field for name, field in chunk.items() if name in early}
-        waiting = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), waiting, new)
+        waiting = tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), waiting, new)
         # At most as many steps as the chunk has, because at most `distance` steps wait.
         num_waiting = _layouts.num_steps(waiting)
         count = tf.maximum(num_waiting - distance, 0)
@@ -103,26 +102,26 @@ def _shift_chunks(
         _, late_steps = _split(late, _layouts.num_steps(chunk) - count, count)
         return waiting, {**early_steps, **late_steps}
 
-    return _layouts.unbatched(
-        _layouts.batched(steps, size).scan(nothing, _layouts.in_graph(advance))
+    return _layouts.unbatch(
+        _layouts.batch_elements(steps, size).scan(nothing, _layouts.in_graph(advance))
     )
 
 
 def _split(batch: Any, size1: tf.Tensor, size2: tf.Tensor) -> tuple[Any, Any]:
-    """The first steps and the others, with fewer operations than two slices of each field."""
+    """Splits steps in two, with fewer operations than two slices of each field."""
     sizes = tf.stack((size1, size2))
-    parts = [tf.split(leaf, sizes) for leaf in tf.nest.flatten(batch)]
-    first, second = (tf.nest.pack_sequence_as(batch, [part[i] for part in parts]) for i in (0, 1))
+    pairs = [tf.split(leaf, sizes) for leaf in tf.nest.flatten(batch)]
+    first, second = (tf.nest.pack_sequence_as(batch, [pair[i] for pair in pairs]) for i in (0, 1))
     return first, second
 
 
 def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) -> tf.data.Dataset:
-    """Shifts step by step, which is slow but supports any fields.
+    """Shifts step by step, which is slow, but supports any fields.
 
     Fields may differ in shape from step to step, or be datasets themselves.
     """
 
-    def first_and_last(window: dict[str, Any]) -> tf.data.Dataset:
+    def join_ends(window: dict[str, Any]) -> tf.data.Dataset:
         def pick(name: str, field: Any) -> Any:
             skipped = 0 if name in early else distance
             return tf.nest.map_structure(lambda values: values.skip(skipped).take(1), field)
@@ -130,7 +129,7 @@ def _shift_one_by_one(steps: tf.data.Dataset, early: set[str], distance: int) ->
         return tf.data.Dataset.zip({name: pick(name, field) for name, field in window.items()})
 
     windows = steps.window(distance + 1, shift=1, drop_remainder=True)
-    return windows.flat_map(first_and_last)
+    return windows.flat_map(join_ends)
 
 
 @enum.unique
@@ -138,7 +137,7 @@ class AlignmentType(enum.Enum):
     """The alignment of the fields of a step.
 
     Attributes:
-      UNKNOWN: it is not known.
+      UNKNOWN: unknown.
       SAR: state, action, reward: the action was taken in this observation and brought this reward.
       ARS: action, reward, state: the action brought this reward and led to this observation.
       RSA: reward, state, action: the reward came with this observation, in which the action was
@@ -152,17 +151,17 @@ class AlignmentType(enum.Enum):
 
 
 def add_alignment_to_step(step: rlds_types.Step, alignment: AlignmentType) -> rlds_types.Step:
-    """Writes into a step how its fields are aligned.
+    """Adds the alignment to a step.
 
     Args:
-      step: a single step; it is changed in place. For many steps, pass this to `map_steps`.
-      alignment: the alignment, whose value becomes the field `alignment`.
+      step: a single step, which is modified. For many steps, pass this function to `map_steps`.
+      alignment: the alignment; its value becomes the field `alignment`.
 
     Returns:
       The same step.
 
     Raises:
-      TypeError: if the alignment is something else.
+      TypeError: if the alignment is not an `AlignmentType`.
 
     >>> add_alignment_to_step({"reward": 1.0}, AlignmentType.SAR)
     {'reward': 1.0, 'alignment': 2}

@@ -17,13 +17,13 @@ def batched_map(
     *,
     num_parallel_calls: int | None = None,
 ) -> _layouts.Steps:
-    """Applies a function to windows of steps, and splits its results into steps again.
+    """Applies a function to windows of steps, and splits the results into steps.
 
     Args:
       steps: the steps of one episode, in either layout.
       map_fn: takes a window of steps, a structure of tensors with a leading time axis, and
-        returns another one, which may be of another length.
-      size: number of steps in a window, see `batch`; the last ones may be shorter.
+        returns another structure, which may have another length.
+      size: number of steps in a window, see `batch`; the last windows may be shorter.
       shift: distance between the starts of two windows; None and 0 mean `size`.
       stride: distance between two steps of a window.
       num_parallel_calls: the number of windows to process at the same time, in their order;
@@ -44,9 +44,9 @@ def batched_map(
     """
     if _layouts.is_nested(steps):
         windows = flexible_batch.batch(steps, size, shift, stride)
-        return _layouts.unbatched(windows.map(map_fn, num_parallel_calls=num_parallel_calls))
+        return _layouts.unbatch(windows.map(map_fn, num_parallel_calls=num_parallel_calls))
     batch = _layouts.as_batch(steps, "batched_map")
     windows = flexible_batch.windows_of_batch(batch, size, shift, stride)
     results = windows.map(map_fn, num_parallel_calls=num_parallel_calls)
     step_spec = _layouts.spec_without_time(results.element_spec)
-    return _layouts.joined(results.rebatch(_layouts.ALL_STEPS), step_spec)
+    return _layouts.join_batches(results.rebatch(_layouts.ALL_STEPS), step_spec)

@@ -1,4 +1,4 @@
-"""Appends steps to steps."""
+"""Concatenation of the steps of episodes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,17 +14,17 @@ __all__ = ["concat_if_terminal", "concatenate"]
 def concatenate(steps1: _layouts.Steps, steps2: _layouts.Steps) -> _layouts.Steps:
     """Appends the steps of one sequence to another.
 
-    Fields that only one of the two has, at any level, are added to the other: as zeros (False,
-    empty strings) of the same shape. Flags such as `is_first` and `is_last` stay what they are.
+    A field that only one sequence has, at any level, is added to the other sequence: as zeros
+    (False, empty strings) of the same shape. Flags such as `is_first` and `is_last` are unchanged.
 
     Args:
       steps1: the steps that come first, in either layout.
       steps2: the steps that follow, in the same layout.
 
     Returns:
-      All steps, in the layout they have. Their number is known if both numbers were. In the
-      nested layout fields may differ in shape, and then their dimensions are unknown; a field that
-      is added has length 0 in the dimensions that the other one does not know.
+      All steps, in their layout, with a cardinality if both inputs have one. In the nested layout
+      fields may differ in shape, and then their dimensions are unknown; an added field has length 0
+      in dimensions that are unknown in the other sequence.
 
     Raises:
       TypeError: if the layouts differ, or a field differs in dtype or in structure.
@@ -74,7 +74,7 @@ def _check_compatible(spec1: Any, spec2: Any, path: tuple[str, ...]) -> None:
 
 
 def _lacks(spec: Any, other: Any) -> bool:
-    """Whether the other spec has a field that this one lacks."""
+    """Returns True if the other spec has a field that this spec lacks."""
     if isinstance(other, Mapping):
         return any(name not in spec or _lacks(spec[name], other[name]) for name in other)
     if isinstance(other, tuple):
@@ -82,17 +82,17 @@ def _lacks(spec: Any, other: Any) -> bool:
     return False
 
 
-def _filled(value: Any, other: Any, make: Callable[[Any], Any]) -> Any:
-    """The value with the fields that only the other value has, each made by `make`."""
+def _add_fields(value: Any, other: Any, create: Callable[[Any], Any]) -> Any:
+    """Returns the value with the fields that only the other value has, created by `create`."""
     if isinstance(other, Mapping):
-        added = {name: make(other[name]) for name in other if name not in value}
+        added = {name: create(other[name]) for name in other if name not in value}
         filled = {
-            name: _filled(field, other[name], make) if name in other else field
+            name: _add_fields(field, other[name], create) if name in other else field
             for name, field in value.items()
         }
         return {**filled, **added}
     if isinstance(other, tuple):
-        members = [_filled(*pair, make) for pair in zip(value, other)]
+        members = [_add_fields(*pair, create) for pair in zip(value, other)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     return value
 
@@ -103,12 +103,12 @@ def _fill_dataset(steps: tf.data.Dataset, other_spec: Any) -> tf.data.Dataset:
     other_spec = tf.nest.map_structure(_without_unknown_dims, other_spec)
     if not _layouts.is_static(steps.element_spec) or not _layouts.is_static(other_spec):
         return _layouts.map_elements(
-            steps, lambda step: _filled(step, other_spec, shape_ops.zeros_from_spec)
+            steps, lambda step: _add_fields(step, other_spec, shape_ops.zeros_from_spec)
         )
     nothing = _layouts.no_steps(other_spec)
-    batches = _layouts.batched(steps, flexible_batch.get_batch_size(steps))
+    batches = _layouts.batch_elements(steps, flexible_batch.get_batch_size(steps))
     filled = _layouts.map_elements(batches, lambda batch: _fill_batch(batch, nothing))
-    return _layouts.with_cardinality(_layouts.unbatched(filled), steps.cardinality())
+    return _layouts.with_cardinality(_layouts.unbatch(filled), steps.cardinality())
 
 
 def _without_unknown_dims(spec: Any) -> Any:
@@ -118,14 +118,14 @@ def _without_unknown_dims(spec: Any) -> Any:
 
 
 def _fill_batch(batch: Any, other: Any) -> Any:
-    """Adds to batched steps the fields that only the other steps have, as zeros."""
+    """Adds the fields that only the other batch has, as zeros."""
     length = _layouts.num_steps(batch)
 
     def zeros_like(leaf: tf.Tensor) -> tf.Tensor:
         dims = tf.concat([[length], tf.shape(leaf, out_type=tf.int64)[1:]], 0)
         return tf.ensure_shape(tf.zeros(dims, leaf.dtype), [None, *leaf.shape[1:]])
 
-    return _filled(batch, other, lambda field: tf.nest.map_structure(zeros_like, field))
+    return _add_fields(batch, other, lambda field: tf.nest.map_structure(zeros_like, field))
 
 
 def _concatenate_batches(steps1: Any, steps2: Any) -> Any:
@@ -141,7 +141,7 @@ def _concatenate_batches(steps1: Any, steps2: Any) -> Any:
                 f"{one.shape[1:]} in the first steps, {other.shape[1:]} in the second. Only the "
                 "nested layout (to_nested) can hold both."
             )
-    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), steps1, steps2)
+    return tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), steps1, steps2)
 
 
 def concat_if_terminal(
@@ -150,19 +150,19 @@ def concat_if_terminal(
     """Appends extra steps, such as absorbing states, if the last step is terminal.
 
     Args:
-      steps: the steps of one episode, at least one, with a field `is_terminal`. If the length of
-        a dataset is not known, it is read to the end to find the last step.
+      steps: the steps of one episode, at least one, with a field `is_terminal`. A dataset of
+        unknown length is read to the end to find the last step.
       make_extra_steps: takes the last step and returns the steps to append, in the layout of the
         steps. It is called for each episode; if the episode is not terminal, its result only
-        says which fields to add.
+        determines which fields to add.
 
     Returns:
-      The steps and those appended, joined as by `concatenate`. So all episodes have the same
+      The steps with the appended steps, joined as by `concatenate`. So all episodes have the same
       fields, whether terminal or not.
 
     Raises:
       KeyError: if the steps have no field `is_terminal`.
-      TypeError: if the extra steps are not in the layout of the steps, or do not fit them.
+      TypeError: if the extra steps differ in layout, or in the type of a field.
       tf.errors.InvalidArgumentError: if there are no steps. In a graph it is raised when the
         graph runs.
 
@@ -186,7 +186,7 @@ def concat_if_terminal(
         layout = "nested" if _layouts.is_nested(steps) else "batched"
         raise TypeError(
             f"{caller}: the steps are {layout}, but make_extra_steps returned a "
-            f"{type(extra).__name__}. Let it return to_{layout}(...) of that."
+            f"{type(extra).__name__}. Return to_{layout}(...) of the extra steps."
         )
     if _layouts.is_nested(steps):
         return concatenate(steps, extra.take(tf.where(is_terminal, tf.constant(-1, tf.int64), 0)))

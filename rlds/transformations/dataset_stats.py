@@ -18,17 +18,17 @@ __all__ = ["mean_and_std", "sar_fields_mask"]
 def sar_fields_mask(step: rlds_types.Step) -> tuple[dict[str, Any], dict[str, Any]]:
     """Selects observation, action and reward of a step in SAR alignment, the order of RLDS.
 
-    Made to be passed to `mean_and_std`, for steps where these fields are numeric.
+    This is an argument for `mean_and_std`, if these fields are numeric.
 
     Args:
       step: a step, or a batch of steps.
 
     Returns:
-      The fields (those of the three that the step has), and for each whether it is valid: the
-      action and the reward of the last step are not.
+      The fields that the step has, and a mask for each field: the action and the reward of the
+      last step are invalid.
 
     Raises:
-      KeyError: if the step has none of the three, or an action or a reward but no `is_last`.
+      KeyError: if the step has none of these fields, or an action or a reward but no `is_last`.
 
     >>> data, mask = sar_fields_mask({"observation": 0.5, "action": 1, "is_last": True})
     >>> sorted(data), bool(mask["observation"]), bool(mask["action"])
@@ -57,22 +57,21 @@ def mean_and_std(
     """Calculates mean and standard deviation of fields over all steps of all episodes.
 
     The data is read once, and the result does not depend on the batch size beyond the rounding
-    of float64. Values where the mask is False count as absent. A NaN or an infinity that is not
-    masked makes the result of its own element NaN (or infinite), with a warning.
+    of float64. Values with a False mask are ignored. A NaN or an infinity with a True mask makes
+    the result of its element NaN (or infinite), with a warning.
 
     Args:
       episodes_dataset: episodes with steps in either layout.
       get_step_fields: takes a step and returns the data, any structure of numeric or boolean
-        tensors, and the mask. The mask has one boolean per top-level field of the data, or goes
-        deeper: down to the leaves, where it may be a tensor that broadcasts to the value.
+        tensors, and the mask. The mask has one boolean per top-level field of the data, or is
+        nested down to the leaves, where it may be a tensor that broadcasts to the value.
       optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
       The mean and the standard deviation with divisor n - 1, both NumPy float64 arrays (inside a
-      graph, tensors) in the structure and shape of the data. The arrays also answer to `numpy()`,
-      so that code written for tensors works. Where there are no valid values the mean is NaN;
-      where there are fewer than two the standard deviation is NaN. Both come with a
-      `RuntimeWarning`, outside of graphs.
+      graph, tensors) in the structure and shape of the data. The arrays have the method `numpy()`,
+      for code written for tensors. Without valid values the mean is NaN; with fewer than two the
+      standard deviation is NaN. Outside of graphs, both cases emit a `RuntimeWarning`.
 
     Raises:
       KeyError: if the elements of the dataset have no steps.
@@ -97,7 +96,7 @@ def mean_and_std(
 
     moments = _layouts.map_elements(
         _layouts.batches_of_steps(episodes_dataset, max(1, size), caller),
-        lambda batch: _moments(*function.over(batch)),
+        lambda batch: _moments(*function.apply(batch)),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     total = moments.reduce(
@@ -112,18 +111,18 @@ def mean_and_std(
 
 
 class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
-    """An array that answers to `numpy()`, as a tensor does, and to `round()`, as a scalar does.
+    """An array with `numpy()`, as of a tensor, and `round()`, as of a scalar.
 
-    Code for the published package calls it on the mean, which is a tensor there. An array can do
-    more: it works with arrays, and with tensors of any dtype, such as steps in float32.
+    Code for the published package calls `numpy()` on the mean, which is a tensor there. An array is
+    more flexible: it works with arrays, and with tensors of any dtype, such as float32.
     """
 
     def numpy(self) -> Any:
-        """The same values as a plain array, or as a scalar if there is only one."""
+        """Returns the values as a plain array, or a single value as a scalar."""
         return np.asarray(self)[()]
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        """Rounds the value of a scalar field, as NumPy does if it is no array."""
+        """Rounds the value of a scalar field."""
         return round(self.numpy(), ndigits)
 
 
@@ -163,7 +162,7 @@ def check_fields(spec: Any, caller: str) -> None:
 
 
 def spread_mask(mask: Any, data: Any) -> Any:
-    """Gives each leaf of the data its mask."""
+    """Expands the mask to the structure of the data."""
     return tree.map_structure_up_to(
         mask, lambda valid, field: tree.map_structure(lambda _: valid, field), mask, data
     )
@@ -177,10 +176,10 @@ def _broadcasts(mask: tf.TensorShape, value: tf.TensorShape) -> bool:
 
 
 class _Moments(NamedTuple):
-    """Running moments of the values read so far, each nested like the data and in float64.
+    """Running moments of the values so far, each nested like the data and in float64.
 
-    Unlike plain sums they lose no digits if the mean is far from zero, and the moments of two parts
-    of the data can be merged.
+    Unlike plain sums, they keep their precision if the mean is far from zero, and the moments of
+    two subsets of the data can be merged.
     """
 
     count: Any  # number of valid values
@@ -189,7 +188,7 @@ class _Moments(NamedTuple):
 
 
 def _moments(data: Any, mask: Any) -> _Moments:
-    """The moments over a batch."""
+    """Returns the moments over a batch."""
     values = tree.map_structure(lambda field: tf.cast(field, tf.float64), data)
     valid = tree.map_structure(_broadcast_mask, spread_mask(mask, data), values)
     count = tree.map_structure(lambda v: tf.reduce_sum(tf.cast(v, tf.float64), 0), valid)
@@ -213,7 +212,7 @@ def _broadcast_mask(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def _merge(one: _Moments, other: _Moments) -> _Moments:
-    """The moments of two parts of the data together."""
+    """Merges the moments of two subsets of the data."""
     count = tree.map_structure(tf.add, one.count, other.count)
     weight = tree.map_structure(tf.math.divide_no_nan, other.count, count)
     delta = tree.map_structure(tf.subtract, other.mean, one.mean)
@@ -241,7 +240,7 @@ def _std(count: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
 
 
 def _warn_of_undefined(total: _Moments) -> None:
-    """Warns of fields whose result is not a number, with the reason."""
+    """Warns of fields with NaN or infinite results, with the reason."""
     reasons = []
     for (name, count), mean in zip(_layouts.named_leaves(total.count), tree.flatten(total.mean)):
         problems = {
@@ -249,7 +248,8 @@ def _warn_of_undefined(total: _Moments) -> None:
             "a single valid value": count == 1,
             "NaN or infinite values that are not masked": (count > 0) & ~np.isfinite(mean),
         }
-        faults = [f"{problem} in {np.sum(at)}" for problem, at in problems.items() if np.any(at)]
+        counts = {problem: np.sum(mask) for problem, mask in problems.items()}
+        faults = [f"{problem} in {n}" for problem, n in counts.items() if n]
         if faults:
             reasons.append(f"{name or 'data'}: {', '.join(faults)} of its {count.size} elements")
     if reasons:

@@ -1,4 +1,4 @@
-"""Cuts episodes off where a condition holds."""
+"""Truncation of episodes by a condition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,18 +18,18 @@ def truncate_after_condition(
     *,
     set_is_last: bool = False,
 ) -> _layouts.Steps:
-    """Keeps the steps up to and including the first that satisfies a condition.
+    """Keeps the steps up to and including the first step that satisfies a condition.
 
     Args:
       steps_dataset: the steps of one episode, in either layout.
       truncate_condition: takes a step and returns one boolean. It may use Python control flow,
-        and may be evaluated on some of the steps after the cut too (which are read in chunks).
-      set_is_last: whether `is_last` becomes True in the step at which the steps are cut. By
-        default all steps stay as they are, so the last one may not be marked as such.
+        and may be evaluated on later steps too, which are read in chunks.
+      set_is_last: whether to set `is_last` to True in the step that satisfies the condition. By
+        default steps are unchanged, so `is_last` of the last step may be False.
 
     Returns:
-      The steps that are kept, in the layout they have: all of them, unchanged, if none satisfies
-      the condition. How many there are is not known beforehand.
+      The kept steps, in their layout: all steps, unchanged, if no step satisfies the condition.
+      Their cardinality is unknown.
 
     Raises:
       KeyError: if `is_last` is to be set but the steps have no such field.
@@ -59,18 +59,18 @@ def truncate_after_condition(
 
     def advance_one(is_over: tf.Tensor, step: Any) -> tuple[tf.Tensor, Any]:
         is_met = tf.reshape(condition(step), [])
-        return is_over | is_met, (is_over, _marked(step, is_met) if set_is_last else step)
+        return is_over | is_met, (is_over, _mark_last(step, is_met) if set_is_last else step)
 
     if not _layouts.is_static(steps_dataset.element_spec):
         return _until_over(steps_dataset, advance_one)
-    chunks = _layouts.batched(steps_dataset, flexible_batch.get_batch_size(steps_dataset))
-    return _layouts.unbatched(_until_over(chunks, advance))
+    chunks = _layouts.batch_elements(steps_dataset, flexible_batch.get_batch_size(steps_dataset))
+    return _layouts.unbatch(_until_over(chunks, advance))
 
 
 def _until_over(
     elements: tf.data.Dataset, advance: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
 ) -> tf.data.Dataset:
-    """Takes elements up to and including the one that `advance` ends at; reading stops there."""
+    """Takes elements until `advance` sets its state to True; reading stops there."""
     flagged = elements.scan(tf.constant(False), _layouts.in_graph(advance))
     flagged = flagged.take_while(lambda was_over, _: tf.logical_not(was_over))
     return flagged.map(lambda _, element: element)
@@ -86,19 +86,19 @@ def _check_condition(spec: Any) -> None:
 
 
 def _cut(steps: Any, condition: StepFunction, set_is_last: bool) -> tuple[Any, tf.Tensor]:
-    """Returns the batched steps up to the cut, and whether the condition was met."""
+    """Returns the batched steps up to the cut, and a flag that the condition is met."""
     length = _layouts.num_steps(steps)
-    is_met = tf.reshape(condition.over(steps), [length])
+    is_met = tf.reshape(condition.apply(steps), [length])
     first = tf.reduce_min(tf.where(is_met, tf.range(length), length))
     count = tf.minimum(first, length - 1) + 1
     remaining = tf.nest.map_structure(lambda leaf: leaf[:count], steps)
     if set_is_last:
-        remaining = _marked(remaining, is_met[:count])
+        remaining = _mark_last(remaining, is_met[:count])
     return remaining, first < length
 
 
-def _marked(step: Any, is_met: tf.Tensor) -> Any:
-    """Sets `is_last` where the condition is met, in one step or several."""
+def _mark_last(step: Any, is_met: tf.Tensor) -> Any:
+    """Sets `is_last` in a step, or in batched steps, that meet the condition."""
     is_last = step[rlds_types.IS_LAST]
     is_met = tf.reshape(is_met, tf.shape(is_last))
     marked = tf.where(is_met, tf.cast(True, is_last.dtype), is_last)

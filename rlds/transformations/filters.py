@@ -1,6 +1,6 @@
 """Filters of episodes and of their steps.
 
-The functions for episodes make predicates: pass what they return to `Dataset.filter`.
+The functions for episodes create predicates, for `Dataset.filter`.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ EpisodePredicate: TypeAlias = Callable[[rlds_types.Episode], tf.Tensor]
 
 
 def has_length(minimum: int = 1, maximum: int | None = None) -> EpisodePredicate:
-    """Makes a predicate: the episode has this many steps.
+    """Creates a predicate: the number of steps of the episode is in a range.
 
     Args:
-      minimum: the least number of steps.
-      maximum: the largest number of steps, if there is one.
+      minimum: the minimum number of steps.
+      maximum: the maximum number of steps; unlimited if None.
 
     Raises:
-      ValueError: if no length can be in the range.
+      ValueError: if the range is empty.
 
     >>> steps = [{"reward": [0.0] * n} for n in (1, 2, 3)]
     >>> spec = {"steps": {"reward": tf.TensorSpec([None])}}
@@ -48,15 +48,15 @@ def has_length(minimum: int = 1, maximum: int | None = None) -> EpisodePredicate
 def has_return(
     minimum: float | None = None, maximum: float | None = None, *, gamma: float = 1.0
 ) -> EpisodePredicate:
-    """Makes a predicate: the sum of the rewards of the episode is in this range.
+    """Creates a predicate: the sum of the rewards of the episode is in a range.
 
     Args:
-      minimum: the least return, if there is one.
-      maximum: the largest return, if there is one.
+      minimum: the minimum return; unlimited if None.
+      maximum: the maximum return; unlimited if None.
       gamma: see `episode_return`.
 
     Raises:
-      ValueError: if no return can be in the range.
+      ValueError: if the range is empty.
 
     >>> episodes = tf.data.Dataset.from_tensor_slices(
     ...     {"steps": {"reward": [[0.0, 0.0], [1.0, 0.0]]}, "id": [1, 2]})
@@ -72,7 +72,7 @@ def has_return(
         if tf.nest.is_nested(total) or total.shape.rank:
             raise TypeError(
                 f"has_return: field 'reward' must be a number, got several in a step: {total}. "
-                "Filter by one of those that `episode_return` returns."
+                "Filter by one of the values that `episode_return` returns."
             )
         return _is_in_range(total, minimum, maximum)
 
@@ -80,11 +80,11 @@ def has_return(
 
 
 def is_successful(field: str = "success") -> EpisodePredicate:
-    """Makes a predicate of success: of the episode, or of any of its steps.
+    """Creates a predicate: the episode, or any of its steps, is successful.
 
     Args:
-      field: a field of the episode or, if it has none of that name, of its steps. It holds
-        booleans, or numbers of which those above 0 mean success.
+      field: a field of the episode or, if there is no such field, of its steps: booleans, or
+        numbers, which mean success above 0.
 
     >>> episodes = tf.data.Dataset.from_tensor_slices(
     ...     {"steps": {"reward": [[0.0], [1.0]]}, "success": [True, False]})
@@ -139,23 +139,23 @@ def drop_idle_steps(
     field: str = rlds_types.ACTION,
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Leaves out steps in which the agent did nothing.
+    """Drops steps in which the agent did nothing.
 
     A step is idle if all elements of its action are within `tolerance` of zero, or, for actions
-    that are positions, of the action before. The first and the last step of an episode stay, so
-    its flags stay right. What idle steps were rewarded with is lost.
+    that are positions, of the previous action. The first and the last step of an episode are kept,
+    so its flags are correct. The rewards of idle steps are lost.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes.
-      tolerance: the largest absolute value that counts as nothing.
-      min_run: the least number of consecutive idle steps to leave out.
-      unchanged: whether to compare with the action before instead of with zero.
+      tolerance: the maximum absolute value of an idle action.
+      min_run: the minimum number of consecutive idle steps to drop.
+      unchanged: whether to compare with the previous action instead of with zero.
       field: the action, a tensor of numbers or a nest of these.
       final_observation_known: whether the action of the last step is a placeholder, which
-        does not count. The field of that name decides where an episode has it.
+        does not count. An episode's field of this name has precedence.
 
     Returns:
-      The other steps, in their layout.
+      The remaining steps, in their layout.
 
     Raises:
       KeyError: if there is no such field.
@@ -172,7 +172,7 @@ def drop_idle_steps(
         raise ValueError(f"{caller}: tolerance must not be negative, got {tolerance}.")
     _episodes.check_numeric(_episodes.spec_of_step(data, caller), field, caller)
 
-    def of_section(section: _sections.Section, is_final_known: Any) -> Any:
+    def transform_section(section: _sections.Section, is_final_known: Any) -> Any:
         actions = tf.nest.flatten(section.steps[field])
         is_idle = tf.reduce_all([_is_idle(each, tolerance, unchanged) for each in actions], 0)
         step_indices = tf.range(section.num_steps, dtype=tf.int64)
@@ -182,42 +182,42 @@ def drop_idle_steps(
         if unchanged:
             is_idle &= ~is_first
         is_kept = is_first | is_last | ~_is_in_run(is_idle, min_run)
-        chosen = tf.boolean_mask(section.indices, is_kept[section.start : section.stop])
-        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, chosen), section.steps)
+        kept = tf.boolean_mask(section.indices, is_kept[section.start : section.stop])
+        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept), section.steps)
 
-    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+    def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
         return _sections.map_sections(
             steps,
-            lambda section: of_section(section, is_final_known),
+            lambda section: transform_section(section, is_final_known),
             before=min_run,
             after=min_run,
             caller=caller,
         )
 
-    return _episodes.over_steps(data, of_steps, final_observation_known)
+    return _episodes.over_steps(data, transform_steps, final_observation_known)
 
 
 def subsample(
     data: _episodes.EpisodesOrSteps, *, stride: int = 1, limit: int | None = None, seed: Any = None
 ) -> _episodes.EpisodesOrSteps:
-    """Leaves out steps of each episode: all but every `stride`-th, and those beyond a limit.
+    """Keeps every `stride`-th step of each episode, up to a limit.
 
-    What remains are single steps, in their order. The flags stay what they are, so there may be
-    no step left that is the last.
+    The kept steps stay in their order. The flags are unchanged, so `is_last` may be false in all
+    kept steps.
 
     Args:
       data: steps in either layout, or a dataset of episodes.
-      stride: distance between two steps that stay; the first one stays.
-      limit: the largest number of steps of an episode that stay.
-      seed: None to let the first `limit` steps stay. An integer to let random ones stay, each
-        as likely as the others. Which ones depends on the seed and the place of the episode in
-        the dataset; a nested episode is held in memory as a whole.
+      stride: distance between two kept steps; the first step is kept.
+      limit: the maximum number of kept steps of an episode.
+      seed: None keeps the first `limit` steps. An integer keeps random steps, all equally likely,
+        by the seed and the index of the episode in the dataset; a nested episode is held in memory
+        as a whole.
 
     Returns:
-      The steps that stay, in their layout.
+      The kept steps, in their layout.
 
     Raises:
-      ValueError: if a number is out of range, or there is a seed but no limit.
+      ValueError: if an argument is out of range, or there is a seed but no limit.
 
     >>> subsample({"reward": [0, 1, 2, 3, 4]}, stride=2)["reward"].numpy().tolist()
     [0, 2, 4]
@@ -229,7 +229,7 @@ def subsample(
     if limit is not None and limit < 0:
         raise ValueError(f"{caller}: limit must not be negative, got {limit}.")
     if seed is not None and limit is None:
-        raise ValueError(f"{caller}: a seed chooses which steps stay, but there is no limit.")
+        raise ValueError(f"{caller}: a seed draws the kept steps up to a limit; pass a limit.")
     _episodes.spec_of_step(data, caller)
 
     def choose(batch: Any, index: Any) -> Any:
@@ -242,10 +242,10 @@ def subsample(
                 _layouts.num_steps(strided)[tf.newaxis], stateless_seed, dtype=tf.float64
             )
         )
-        chosen = tf.sort(order[:limit])
-        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, chosen), strided)
+        kept = tf.sort(order[:limit])
+        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept), strided)
 
-    def of_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
+    def transform_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
         if _layouts.is_nested(steps) and seed is None:
             strided = steps if stride == 1 else steps.shard(stride, 0)
             return strided if limit is None else strided.take(limit)
@@ -253,20 +253,18 @@ def subsample(
             steps, lambda batch: choose(batch, index), caller, keeps_length=False
         )
 
-    return _episodes.over_steps_by_index(data, of_steps)
+    return _episodes.over_steps_by_index(data, transform_steps)
 
 
 def _check_range(caller: str, minimum: float | None, maximum: float | None) -> None:
     if minimum is not None and maximum is not None and minimum > maximum:
-        raise ValueError(f"{caller}: nothing is at least {minimum} and at most {maximum}.")
+        raise ValueError(f"{caller}: the range from {minimum} to {maximum} is empty.")
 
 
 def _check_episode(caller: str, episode: Any) -> None:
     if not _episodes.is_episode(episode):
         got = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
-        raise KeyError(
-            f"{caller}: an episode needs the field {rlds_types.STEPS!r}, this has {got}."
-        )
+        raise KeyError(f"{caller}: an episode needs the field {rlds_types.STEPS!r}, got {got}.")
 
 
 def _is_in_range(value: tf.Tensor, minimum: float | None, maximum: float | None) -> tf.Tensor:
@@ -286,26 +284,25 @@ def _as_bool(value: Any, field: str) -> tf.Tensor:
 
 
 def _is_idle(actions: tf.Tensor, tolerance: float, unchanged: bool) -> tf.Tensor:
-    """Whether each action is (or changes by) less than the tolerance."""
+    """Returns a mask of the actions that are within the tolerance, or change by less."""
     values = tf.cast(actions, tf.float64)
     if unchanged:
-        before = tf.concat([values[:1], values[:-1]], 0)
-        values -= before
+        values -= tf.concat([values[:1], values[:-1]], 0)
     is_small = tf.abs(values) <= tolerance
     return tf.reduce_all(is_small, axis=list(range(1, is_small.shape.rank)))
 
 
 def _is_in_run(is_idle: tf.Tensor, min_run: int) -> tf.Tensor:
-    """Whether each step is in a run of at least `min_run` idle steps."""
+    """Returns a mask of the steps in runs of at least `min_run` idle steps."""
     if min_run == 1:
         return is_idle
 
-    def sums(counts: tf.Tensor) -> tf.Tensor:
-        """The sums of all `min_run` neighbours."""
+    def window_sums(counts: tf.Tensor) -> tf.Tensor:
+        """Returns the sums of all windows of `min_run` neighbours."""
         total = tf.pad(tf.cumsum(counts), [[1, 0]])
         return total[min_run:] - total[:-min_run]
 
-    # A step is in a run if one of the windows that cover it has only idle steps.
+    # A step is in a run if a window that covers the step has only idle steps.
     counts = tf.pad(tf.cast(is_idle, tf.int64), [[min_run - 1, min_run - 1]])
-    is_full = tf.equal(sums(counts), min_run)
-    return sums(tf.cast(is_full, tf.int64)) > 0
+    is_full = tf.equal(window_sums(counts), min_run)
+    return window_sums(tf.cast(is_full, tf.int64)) > 0

@@ -1,4 +1,4 @@
-"""Windows over steps, and how many steps to process at once."""
+"""Windows over steps, and the number of steps to process at once."""
 
 import dataclasses
 import operator
@@ -12,7 +12,7 @@ from rlds.transformations import _layouts, shape_ops
 __all__ = ["BATCH_AUTO_TUNE", "DEFAULT_BATCH_SIZE_IN_BYTES", "batch", "get_batch_size"]
 
 BATCH_AUTO_TUNE: Final = -1
-"""Asks for a batch size that is chosen from the size of a step."""
+"""Requests a batch size that depends on the size of a step."""
 
 DEFAULT_BATCH_SIZE_IN_BYTES: Final = 200_000
 """The target size of an automatic batch, in bytes of steps."""
@@ -23,15 +23,15 @@ _CHUNK_SIZE_IN_BYTES = 1_000_000
 
 
 def get_batch_size(dataset: Any, optimization_batch_size: int = BATCH_AUTO_TUNE) -> int:
-    """Returns how many steps to process at once.
+    """Returns the number of steps to process at once.
 
     Args:
       dataset: a dataset of episodes or of any elements, or batched steps.
-      optimization_batch_size: returned as it is, unless it is `BATCH_AUTO_TUNE`.
+      optimization_batch_size: the batch size, or `BATCH_AUTO_TUNE`.
 
     Returns:
-      The given number, or as many steps as fit into `DEFAULT_BATCH_SIZE_IN_BYTES`: at least one,
-      and one if the size of a step is not known.
+      `optimization_batch_size`; for `BATCH_AUTO_TUNE`, the number of steps that fit into
+      `DEFAULT_BATCH_SIZE_IN_BYTES`: at least one, and one if the size of a step is unknown.
 
     Raises:
       ValueError: if `optimization_batch_size` is negative and not `BATCH_AUTO_TUNE`.
@@ -46,7 +46,7 @@ def get_batch_size(dataset: Any, optimization_batch_size: int = BATCH_AUTO_TUNE)
     if optimization_batch_size < 0:
         raise ValueError(
             f"The batch size must not be negative, got {optimization_batch_size}; "
-            f"BATCH_AUTO_TUNE ({BATCH_AUTO_TUNE}) selects one."
+            f"BATCH_AUTO_TUNE ({BATCH_AUTO_TUNE}) selects a batch size."
         )
     return optimization_batch_size
 
@@ -66,23 +66,23 @@ def batch(
     stride: int = 1,
     drop_remainder: bool = False,
 ) -> Any:
-    """Makes windows of `size` elements, whose starts are `shift` elements apart.
+    """Builds windows of `size` elements, whose starts are `shift` elements apart.
 
-    Windows start at elements 0, `shift`, 2 * `shift` and so on, as long as there is an element to
-    start at, and take every `stride`-th element from there. So the last windows may be shorter
-    than `size`; `drop_remainder` leaves those out.
+    Windows start at elements 0, `shift`, 2 * `shift` and so on, up to the last element, and take
+    every `stride`-th element from there. So the last windows may be shorter than `size`;
+    `drop_remainder` drops them.
 
     Args:
       dataset: a `tf.data.Dataset` of any elements, or batched steps.
       size: number of elements in a window; the default selects it from the size of an element.
       shift: distance between the starts of two windows; None and 0 mean `size`.
       stride: distance between two elements of a window.
-      drop_remainder: whether to leave out the windows that are shorter than `size`.
+      drop_remainder: whether to drop the windows that are shorter than `size`.
 
     Returns:
       A dataset of windows: each is an element with a new leading axis, of static length `size` if
-      `drop_remainder`. Its cardinality is exact if that of the input is known. For batched steps,
-      tensors of shape `[number of windows, size, ...]`.
+      `drop_remainder`. Its cardinality is exact if the input has one. For batched steps, tensors of
+      shape `[number of windows, size, ...]`.
 
     Raises:
       ValueError: if size, shift or stride are out of range, or if the steps are batched and a
@@ -108,7 +108,7 @@ def batch(
     if not _layouts.is_nested(dataset):
         return _windows_of_batch(_layouts.as_batch(dataset, "batch"), window, drop_remainder)
     if window.shift == size and window.stride == 1:
-        return _layouts.batched(dataset, size, drop_remainder)
+        return _layouts.batch_elements(dataset, size, drop_remainder)
     if _layouts.is_static(dataset.element_spec):
         windows = _windows_from_chunks(dataset, window, drop_remainder)
     else:
@@ -124,8 +124,8 @@ def windows_of_batch(
     window = _Window(size=size, shift=operator.index(shift or size), stride=operator.index(stride))
 
     def window_from(start: tf.Tensor) -> Any:
-        picked = slice(start, start + window.span, window.stride)
-        return tf.nest.map_structure(lambda leaf: leaf[picked], steps)
+        rows = slice(start, start + window.span, window.stride)
+        return tf.nest.map_structure(lambda leaf: leaf[rows], steps)
 
     return tf.data.Dataset.range(0, _layouts.num_steps(steps), window.shift).map(window_from)
 
@@ -148,8 +148,8 @@ class _Window:
 
     def count(self, num_elements: tf.Tensor, drop_remainder: bool) -> tf.Tensor:
         """Returns the number of windows of a sequence of `num_elements` elements."""
-        needed = self.span if drop_remainder else 1
-        count = tf.maximum(num_elements + (self.shift - needed), 0)
+        length = self.span if drop_remainder else 1
+        count = tf.maximum(num_elements + (self.shift - length), 0)
         return count if self.shift == 1 else count // self.shift
 
     def cardinality(self, dataset: tf.data.Dataset, drop_remainder: bool) -> tf.Tensor:
@@ -162,20 +162,20 @@ class _Window:
         return count if self.shift == 1 else count * self.shift
 
     def gather(self, elements: Any, first: tf.Tensor | int, end: tf.Tensor) -> Any:
-        """Stacks the full windows that start at element `first` or after it, before `end`."""
+        """Stacks the full windows that start at or after element `first` and before `end`."""
         starts = tf.range(first, end, self.shift, dtype=tf.int64)
         rows = tf.expand_dims(starts, 1) + self.stride * np.arange(self.size)
         return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), elements)
 
 
 def _windows_of_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
-    """The full windows of batched steps, gathered at once."""
+    """Returns the full windows of batched steps, gathered at once."""
     num_steps = _layouts.num_steps(steps)
     count = window.count(num_steps, drop_remainder=True)
     if drop_remainder:
         return window.gather(steps, 0, window.distance(count))
     message = (
-        "batch: the last windows would be shorter than the others, which a tensor cannot hold "
+        "batch: the last windows would be shorter, which a tensor cannot hold "
         f"({window}). Pass drop_remainder=True, or use the nested layout: a tf.data.Dataset of "
         "steps."
     )
@@ -194,15 +194,15 @@ def _windows_from_chunks(
 ) -> tf.data.Dataset:
     """Reads elements in chunks and gathers all windows of a chunk at once.
 
-    The elements that later windows need too are carried over from chunk to chunk.
+    The elements that later windows need are carried over from chunk to chunk.
     """
     overlap = -(-window.size // window.shift)
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
-    chunks = _layouts.batched(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
+    chunks = _layouts.batch_elements(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
     nothing = _layouts.no_steps(dataset.element_spec)
-    # The steps carried over, and the distance to the start of the next window.
+    # The carried-over elements, and the distance to the start of the next window.
     begin = (nothing, tf.constant(0, tf.int64))
-    has_gaps = window.shift > window.span  # otherwise the next window never starts after it
+    has_gaps = window.shift > window.span  # The next window may start after the chunk.
 
     def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
         """Returns the state after the chunk and the full windows that end in it.
@@ -210,23 +210,23 @@ def _windows_from_chunks(
         Each operation here takes about 0.5 ms at the start of each iterator.
         """
         carried, first = state
-        elements = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), carried, chunk)
+        elements = tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), carried, chunk)
         num_elements = _layouts.num_steps(elements)
         if not has_gaps:
             end = window.distance(window.count(num_elements, drop_remainder=True))
-            windows, after, carry_start = window.gather(elements, 0, end), first, end
+            windows, next_first, carry_start = window.gather(elements, 0, end), first, end
         else:
             count = window.count(num_elements - first, drop_remainder=True)
             end = first + window.distance(count)
             windows = window.gather(elements, first, end)
-            after = tf.maximum(end - num_elements, 0)
+            next_first = tf.maximum(end - num_elements, 0)
             carry_start = tf.minimum(end, num_elements)
         carried_rows = tf.range(carry_start, num_elements)
         next_carried = tf.nest.map_structure(lambda leaf: tf.gather(leaf, carried_rows), elements)
-        return (next_carried, after), windows
+        return (next_carried, next_first), windows
 
     if drop_remainder:
-        return _layouts.unbatched(chunks.scan(begin, _layouts.in_graph(advance)))
+        return _layouts.unbatch(chunks.scan(begin, _layouts.in_graph(advance)))
 
     # An empty chunk marks the end of the input. The elements carried over to this chunk start with
     # the first short window.
@@ -255,7 +255,7 @@ def _windows_from_chunks(
 def _windows_one_by_one(
     dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
 ) -> tf.data.Dataset:
-    """Builds windows one by one, which is slow but supports any elements.
+    """Builds windows one by one, which is slow, but supports any elements.
 
     Elements may differ in shape from window to window, or be datasets themselves.
     """

@@ -1,4 +1,4 @@
-"""Hindsight goals: each step gets a later observation of its episode as its goal."""
+"""Hindsight relabelling: each step gets a later observation of its episode as its goal."""
 
 import math
 from collections.abc import Callable
@@ -28,12 +28,12 @@ def relabel_goals(
     get_goal: Callable[[Any], Any] | None = None,
     reward_fn: Callable[[rlds_types.Step], Any] | None = None,
 ) -> _episodes.EpisodesOrSteps:
-    """Gives each step an observation that the episode reached later as its goal.
+    """Relabels the goal of each step with a later observation of its episode.
 
     With L - i steps from step i to the last one, the goal of step i is the observation of step
     i + d, where the distance d is
 
-    * "uniform": one of 1, ..., L - i, each as likely as the others;
+    * "uniform": one of 1, ..., L - i, all equally likely;
     * "last": L - i, which is the final observation;
     * "geometric": one of 1, ..., L - i with a probability proportional to `gamma` ** d.
 
@@ -47,20 +47,20 @@ def relabel_goals(
       data: steps in either layout, or a dataset of episodes.
       seed: an integer, which may be a tensor.
       strategy: "uniform", "last" or "geometric".
-      max_distance: the largest distance of a goal; also the last observation may be no further.
+      max_distance: the maximum distance of a goal, also for the strategy "last".
       gamma: the parameter of the geometric distribution.
       get_goal: takes the batched observations of an episode and returns the goals with the same
         time axis. The default goal is the whole observation.
-      reward_fn: takes a step that has its goal and returns its new reward.
+      reward_fn: takes a step with its goal and returns the new reward.
 
     Returns:
       The steps, in their layout, with the new fields `goal` and `goal_distance` (int64), and
       with a new `reward` if there is a `reward_fn`. A nested episode is held in memory as a
-      whole, because a goal may lie anywhere in it.
+      whole, because its goals may be at any step.
 
     Raises:
       KeyError: if there is no observation.
-      ValueError: if the strategy is unknown, or a number is out of range.
+      ValueError: if the strategy is unknown, or an argument is out of range.
 
     >>> steps = {"observation": [0, 1, 2, 3], "action": [5, 6, 7, 0]}
     >>> def is_reached(step):
@@ -95,19 +95,19 @@ def relabel_goals(
         result[_GOAL_DISTANCE] = distance
         if reward_fn is not None:
             function = StepFunction(reward_fn, _layouts.spec_of_steps(result))
-            result[rlds_types.REWARD] = function.over(result)
+            result[rlds_types.REWARD] = function.apply(result)
         return result
 
-    def of_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
+    def transform_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
         return _episodes.map_as_one_batch(
             steps, lambda batch: relabel(batch, index), _CALLER, keeps_length=True
         )
 
-    return _episodes.over_steps_by_index(data, of_steps)
+    return _episodes.over_steps_by_index(data, transform_steps)
 
 
 def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor) -> tf.Tensor:
-    """Draws a distance from 1 to the farthest (0 if that is 0) for each step."""
+    """Draws a distance from 1 to the maximum for each step; 0 if the maximum is 0."""
     if strategy == "last":
         return farthest
     uniform = tf.random.stateless_uniform(tf.shape(farthest), seed, dtype=tf.float64)
@@ -115,7 +115,7 @@ def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor
     if strategy == "uniform":
         drawn = uniform * limit
     else:
-        # The inverse of the distribution function, (1 - gamma^d) / (1 - gamma^limit).
+        # The inverse of the distribution function (1 - gamma^d) / (1 - gamma^limit).
         drawn = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
-    # Rounding may exceed the limit, which would be beyond the last step.
+    # Rounding may exceed the limit, the last step.
     return tf.minimum(1 + tf.cast(tf.floor(drawn), tf.int64), farthest)

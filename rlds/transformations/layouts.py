@@ -14,18 +14,18 @@ def to_batched(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None
 
     Args:
       dataset: the steps of an episode, in either layout, or a dataset of episodes (anything with
-        a field `steps`). Steps that are batched already are only checked.
-      num_parallel_calls: for a dataset of episodes: how many to convert at the same time, in
+        a field `steps`). Batched steps are only checked.
+      num_parallel_calls: for a dataset of episodes: the number to convert at the same time, in
         their order; `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
-      For steps: tensors with a leading time axis. They are read to the end, and held in memory.
+      For steps: tensors with a leading time axis. Steps are read to the end, and held in memory.
       For episodes: the same episodes with batched steps, read one by one.
 
     Raises:
-      TypeError: if a field is not a dense tensor, so that it cannot be batched.
-      tf.errors.InvalidArgumentError: if a field differs in shape from step to step, or there is
-        no end of steps. In a graph it is raised when the graph runs.
+      TypeError: if a field is not a dense tensor, so it cannot be batched.
+      tf.errors.InvalidArgumentError: if a field differs in shape from step to step, or the steps
+        are infinite. In a graph it is raised when the graph runs.
 
     >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
     >>> to_batched(steps)["reward"].numpy().tolist()
@@ -37,22 +37,22 @@ def to_batched(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None
     if not _layouts.is_nested(dataset):
         return _layouts.as_batch(dataset, "to_batched")
     if not _layouts.are_episodes(dataset):
-        return _stacked(dataset)
+        return _stack(dataset)
     if not _layouts.have_nested_steps(dataset, "to_batched"):
         return dataset
-    return _layouts.map_steps(dataset, _stacked, num_parallel_calls)
+    return _layouts.map_steps(dataset, _stack, num_parallel_calls)
 
 
-def _stacked(steps: tf.data.Dataset) -> Any:
+def _stack(steps: tf.data.Dataset) -> Any:
     for name, leaf in _layouts.named_leaves(steps.element_spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise TypeError(
                 f"to_batched: field {name!r} of the steps is a {type(leaf).__name__}, but only "
-                "dense tensors can be batched. Map it to a dense tensor first, or stay with the "
+                "dense tensors can be batched. Map the field to a dense tensor first, or keep the "
                 "nested layout."
             )
     with tf.control_dependencies([_layouts.assert_finite(steps.cardinality(), "to_batched")]):
-        return _layouts.joined(_layouts.as_one_batch(steps), steps.element_spec)
+        return _layouts.join_batches(_layouts.as_one_batch(steps), steps.element_spec)
 
 
 def to_nested(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None) -> Any:
@@ -60,13 +60,13 @@ def to_nested(dataset: _layouts.Steps, *, num_parallel_calls: int | None = None)
 
     Args:
       dataset: the steps of an episode, in either layout, or a dataset of episodes (anything with
-        a field `steps`). Steps that are nested already stay as they are.
-      num_parallel_calls: for a dataset of episodes: how many to convert at the same time, in
+        a field `steps`). Nested steps are unchanged.
+      num_parallel_calls: for a dataset of episodes: the number to convert at the same time, in
         their order; `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
-      For steps: a `tf.data.Dataset` of them, whose cardinality is known. For episodes: the same
-      episodes with nested steps.
+      For steps: a `tf.data.Dataset` of steps, with a cardinality. For episodes: the same episodes
+      with nested steps.
 
     Raises:
       TypeError: if a field of batched steps is not a dense tensor.

@@ -19,32 +19,31 @@ def mix(
     stop: str = "never",
     rerandomize_each_iteration: bool = False,
 ) -> tf.data.Dataset:
-    """Draws elements from several datasets: episodes, steps or batches, each in its order.
+    """Draws elements from several datasets: episodes, steps or batches, in their order.
 
     The dataset of each element is drawn independently, with a probability proportional to its
-    weight. So the proportions hold on average, and not within every batch. A weight counts
-    elements: a dataset of episodes with longer episodes contributes more steps.
+    weight. So the proportions hold on average, not within every batch. A weight counts elements: of
+    two datasets of episodes, the one with longer episodes contributes more steps.
 
     Args:
       datasets: datasets of the same structure, shapes and dtypes.
-      weights: a weight for each, all the same if not given. A dataset of weight 0 is left out.
-      seed: makes the mixture the same each time; otherwise it differs.
-      sizes: the size of each dataset, in any unit (`Statistics.num_transitions`): the weights are
-        multiplied with them. Without weights, every step is then as likely as any other.
-      stop: when the mixture ends. "first": when a drawn dataset has no more elements, so nothing
-        is repeated and the proportions hold to the end. "all": when all elements of all datasets
-        have been drawn once; the weights then only affect the order. "never": each dataset is
-        repeated for ever.
-      rerandomize_each_iteration: whether each pass over the result has another order, with a
-        seed too.
+      weights: the weight of each dataset; all equal by default. A dataset of weight 0 is not used.
+      seed: the seed of a reproducible mixture; if None, each mixture is different.
+      sizes: the size of each dataset, in any unit (`Statistics.num_transitions`): factors of the
+        weights. Without weights, all steps are then equally likely.
+      stop: the end of the mixture. "first": when a drawn dataset has no more elements, so no
+        element is repeated and the proportions hold to the end. "all": when all elements of all
+        datasets have been drawn once; the weights then only affect the order. "never": each dataset
+        repeats endlessly.
+      rerandomize_each_iteration: whether each pass over the result has another order, also with a
+        seed.
 
     Returns:
-      The mixture. It has the cardinality that follows from `stop`, if that is known; it is not
-      for "first".
+      The mixture. Its cardinality is unknown for "first".
 
     Raises:
       TypeError: if the datasets differ in structure.
-      ValueError: if numbers do not fit, or a dataset is known to be empty.
+      ValueError: if weights or sizes are invalid, or a dataset is empty.
 
     >>> ones, twos = (tf.data.Dataset.from_tensors(i).repeat(300) for i in (1, 2))
     >>> drawn = [int(i) for i in mix([ones, twos], [3.0, 1.0], seed=0).take(400)]
@@ -58,7 +57,7 @@ def mix(
         raise ValueError(f"{_CALLER}: stop must be one of {_STOPS}, got {stop!r}.")
     if not datasets:
         raise ValueError(f"{_CALLER}: there are no datasets.")
-    numbers = [1.0] * len(datasets)
+    factors = [1.0] * len(datasets)
     for name, values in (("weights", weights), ("sizes", sizes)):
         if values is None:
             continue
@@ -68,12 +67,12 @@ def mix(
             )
         if any(not 0.0 <= weight < float("inf") for weight in values):
             raise ValueError(f"{_CALLER}: {name} must be finite and not negative, got {values}.")
-        numbers = [one * float(other) for one, other in zip(numbers, values)]
+        factors = [factor * float(value) for factor, value in zip(factors, values)]
     _check_elements(datasets)
-    drawn = [(dataset, weight) for dataset, weight in zip(datasets, numbers) if weight > 0]
-    if not drawn:
+    weighted = [(dataset, weight) for dataset, weight in zip(datasets, factors) if weight > 0]
+    if not weighted:
         raise ValueError(f"{_CALLER}: all weights are 0.")
-    datasets = [dataset for dataset, _ in drawn]
+    datasets = [dataset for dataset, _ in weighted]
     cardinalities = [int(dataset.cardinality()) for dataset in datasets]
     if stop == "never":
         empty = [i for i, cardinality in enumerate(cardinalities) if cardinality == 0]
@@ -82,7 +81,7 @@ def mix(
         datasets = [dataset.repeat() for dataset in datasets]
     mixture = tf.data.Dataset.sample_from_datasets(
         datasets,
-        weights=[weight for _, weight in drawn],
+        weights=[weight for _, weight in weighted],
         seed=seed,
         stop_on_empty_dataset=stop == "first",
         rerandomize_each_iteration=rerandomize_each_iteration,
@@ -103,9 +102,9 @@ def _check_elements(datasets: Sequence[tf.data.Dataset]) -> None:
                 f"{_CALLER}: dataset {i} has elements {spec}, but dataset 0 has {first}. Map them "
                 "to the same fields first."
             ) from error
-        for one, other in zip(tf.nest.flatten(first), tf.nest.flatten(spec)):
-            if isinstance(one, tf.TensorSpec) and one.dtype != other.dtype:
+        for first_leaf, leaf in zip(tf.nest.flatten(first), tf.nest.flatten(spec)):
+            if isinstance(first_leaf, tf.TensorSpec) and first_leaf.dtype != leaf.dtype:
                 raise TypeError(
-                    f"{_CALLER}: dataset {i} has {other}, but dataset 0 has {one}. Cast one of "
-                    "them first."
+                    f"{_CALLER}: dataset {i} has {leaf}, but dataset 0 has {first_leaf}. Cast one "
+                    "of them first."
                 )

@@ -1,4 +1,4 @@
-"""Maps, sums and lengths over the steps of episodes."""
+"""Maps over the steps of episodes, sums of fields, and episode lengths."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,24 +28,24 @@ def map_steps(
 ) -> _layouts.Steps:
     """Applies a function to each step.
 
-    The function is written for a single step, may use Python control flow on its values and may
-    edit it in place. It runs vectorized over many steps at once where that is possible, and step
-    by step where shapes depend on the data (`tf.boolean_mask`). Vectorized floating point
-    operations, matrix products above all, may differ from single ones in the last digits.
+    The function takes a single step, may use Python control flow on its values and may modify the
+    step. It runs vectorized over many steps at once if possible, and step by step if shapes depend
+    on the data (`tf.boolean_mask`). Vectorized floating point operations, in particular matrix
+    products, may differ from single ones in the last digits.
 
     Args:
       steps_dataset: the steps, in either layout.
       transform_step: takes a step and returns any structure of tensors. If the steps are tuples
         it takes their members, as in `Dataset.map`.
       optimization_batch_size: the number of steps to process at once in the nested layout; 0 and 1
-        call the function for each step on its own, in both layouts.
-      num_parallel_calls: the number of batches (or steps on their own) to process at the same time,
-        in their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after
-        the other.
+        call the function for single steps, in both layouts.
+      num_parallel_calls: the number of batches (or single steps) to process at the same time, in
+        their order, in the nested layout; `tf.data.AUTOTUNE` selects it, None means one after the
+        other.
 
     Returns:
-      The results in the layout of the steps, as many as there are steps. In the batched layout
-      the results of all steps must have the same shape.
+      The results of all steps, in the layout of the steps. In the batched layout the results of all
+      steps must have the same shape.
 
     Raises:
       ValueError: if the batch size is negative, or batched steps differ in length.
@@ -60,18 +60,16 @@ def map_steps(
     if not _layouts.is_nested(steps_dataset):
         batch = _layouts.as_batch(steps_dataset, "map_steps")
         spec = _layouts.spec_of_steps(batch)
-        return step_function(transform_step, spec, vectorize=size > 1).over(batch)
+        return step_function(transform_step, spec, vectorize=size > 1).apply(batch)
     if size > 1 and _layouts.is_static(steps_dataset.element_spec):
         function = step_function(transform_step, steps_dataset.element_spec)
         if function.is_vectorized:
             batches = _layouts.map_elements(
-                _layouts.batched(steps_dataset, size),
-                function.over,
+                _layouts.batch_elements(steps_dataset, size),
+                function.apply,
                 num_parallel_calls=num_parallel_calls,
             )
-            return _layouts.with_cardinality(
-                _layouts.unbatched(batches), steps_dataset.cardinality()
-            )
+            return _layouts.with_cardinality(_layouts.unbatch(batches), steps_dataset.cardinality())
     return steps_dataset.map(transform_step, num_parallel_calls=num_parallel_calls)
 
 
@@ -92,7 +90,7 @@ def map_nested_steps(
         `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
-      The episodes with the results for their steps; their other fields stay as they are.
+      The episodes with the results as `steps`; other fields are unchanged.
 
     Raises:
       KeyError: if the elements of the dataset have no steps.
@@ -120,14 +118,13 @@ def apply_nested_steps(
 
     Args:
       episodes_dataset: episodes with steps in either layout.
-      transform_step_dataset: takes the steps in the layout they have: a `tf.data.Dataset` for
-        which it returns another one, or one structure of tensors with a leading time axis for
-        which it returns another such structure.
+      transform_step_dataset: takes the steps in their layout and returns steps in this layout: a
+        `tf.data.Dataset`, or a structure of tensors with a leading time axis.
       num_parallel_calls: the number of episodes to process at the same time, in their order;
         `tf.data.AUTOTUNE` selects it, None means one after the other.
 
     Returns:
-      The episodes with the results in place of their steps; their other fields stay as they are.
+      The episodes with the results as `steps`; other fields are unchanged.
 
     Raises:
       KeyError: if the elements of the dataset have no steps.
@@ -142,7 +139,7 @@ def apply_nested_steps(
     are_nested = _layouts.have_nested_steps(episodes_dataset, "apply_nested_steps")
 
     def transform(steps: _layouts.Steps) -> _layouts.Steps:
-        # `apply` checks that it is a dataset again.
+        # `apply` checks that the result is a dataset.
         return steps.apply(transform_step_dataset) if are_nested else transform_step_dataset(steps)
 
     return _layouts.map_steps(episodes_dataset, transform, num_parallel_calls)
@@ -164,9 +161,9 @@ def sum_dataset(
       optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
-      The structure of sums. Integers and booleans (a count) become int64 and uint64 stays;
-      float16 and bfloat16 become float32; float32, float64 and complex numbers stay. For a
-      dataset without steps: zeros, with 1 in place of unknown dimensions.
+      The structure of sums. Integers and booleans (a count) become int64; float16 and bfloat16
+      become float32; uint64, float32, float64 and complex numbers keep their dtype. For a dataset
+      without steps: zeros, where unknown dimensions have length 1.
 
     Raises:
       TypeError: if a value is not numeric.
@@ -182,9 +179,9 @@ def sum_dataset(
         batch = _layouts.as_batch(steps_dataset, "sum_dataset")
         function = step_function(data_to_sum, _layouts.spec_of_steps(batch), vectorize=size > 1)
         _check_summable(function.output_spec, "sum_dataset")
-        return _rounded(_sum_of_batch(function.over(batch)), function.output_spec)
+        return _cast_sums(_sum_of_batch(function.apply(batch)), function.output_spec)
     function = step_function(data_to_sum, steps_dataset.element_spec, vectorize=size > 1)
-    batches = _layouts.batched(steps_dataset, _stackable_size(size, function))
+    batches = _layouts.batch_elements(steps_dataset, _stackable_size(size, function))
     return _sum_of_batches(batches, function, "sum_dataset")
 
 
@@ -222,7 +219,7 @@ def sum_nested_steps(
 
 
 def _stackable_size(size: int, function: StepFunction) -> int:
-    """The batch size, or 1 if the results of several steps might not fit into one tensor."""
+    """Returns the batch size, or 1 if the results of steps may differ in shape."""
     return max(1, size) if _layouts.is_static(function.output_spec) else 1
 
 
@@ -232,11 +229,11 @@ def _sum_of_batches(batches: tf.data.Dataset, function: StepFunction, caller: st
     is_eager = tf.executing_eagerly()
     sums = _layouts.map_elements(
         batches,
-        lambda batch: _sum_of_batch(function.over(batch)),
+        lambda batch: _sum_of_batch(function.apply(batch)),
         num_parallel_calls=tf.data.AUTOTUNE if is_eager else None,
     )
     total = _sum_of_few(sums) if not is_eager and _layouts.is_static(spec) else _sum_of_many(sums)
-    return _rounded(total, spec)
+    return _cast_sums(total, spec)
 
 
 def _sum_of_many(values: tf.data.Dataset) -> Any:
@@ -247,16 +244,16 @@ def _sum_of_many(values: tf.data.Dataset) -> Any:
 
 
 def _sum_of_few(values: tf.data.Dataset) -> Any:
-    """Like `_sum_of_many`, but keeps one in 256 in memory.
+    """Like `_sum_of_many`, but keeps one partial sum per 256 values in memory.
 
-    In a graph, `Dataset.reduce` instantiates its function in each call, which takes longer (10 ms)
+    In a graph, each call of `Dataset.reduce` instantiates its function, which takes longer (10 ms)
     than the sum over the steps of an episode.
     """
     sums = _layouts.map_elements(
-        _layouts.batched(values, 256),
+        _layouts.batch_elements(values, 256),
         lambda batch: tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, 0, True), batch),
     )
-    batch = _layouts.joined(sums.rebatch(_layouts.ALL_STEPS), values.element_spec)
+    batch = _layouts.join_batches(sums.rebatch(_layouts.ALL_STEPS), values.element_spec)
     return tf.nest.map_structure(lambda leaf: tf.reduce_sum(leaf, 0), batch)
 
 
@@ -270,15 +267,15 @@ def _check_summable(spec: Any, caller: str) -> None:
     for name, leaf in _layouts.named_leaves(spec):
         dtype = getattr(leaf, "dtype", None)
         if not isinstance(leaf, tf.TensorSpec) or _accumulator(dtype) is None:
-            where = f"field {name!r} of the values to sum" if name else "the value to sum"
+            location = f"field {name!r} of the values to sum" if name else "the value to sum"
             raise TypeError(
-                f"{caller}: {where} must be a numeric tensor, got {dtype or leaf!r}. "
+                f"{caller}: {location} must be a numeric tensor, got {dtype or leaf!r}. "
                 "Let data_to_sum return only the fields that can be added."
             )
 
 
 def _accumulator(dtype: tf.DType) -> tf.DType | None:
-    """The dtype to add in: exact for integers, far more precise than the data for floats."""
+    """Returns the dtype of sums: exact for integers, more precise than the data for floats."""
     if dtype == tf.uint64:
         return tf.uint64
     if dtype.is_integer or dtype.is_bool:
@@ -288,7 +285,7 @@ def _accumulator(dtype: tf.DType) -> tf.DType | None:
     return tf.complex128 if dtype.is_complex else None
 
 
-def _rounded(total: Any, spec: Any) -> Any:
+def _cast_sums(total: Any, spec: Any) -> Any:
     """Casts the sums to the dtype of the result."""
 
     def cast(value: tf.Tensor, leaf: tf.TensorSpec) -> tf.Tensor:
@@ -305,15 +302,14 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
     """Returns the last step.
 
     Args:
-      steps_dataset: the steps, in either layout. If the length of a dataset is not known, it is
-        read to the end.
+      steps_dataset: the steps, in either layout. A dataset of unknown length is read to the end.
 
     Returns:
       The last step.
 
     Raises:
-      tf.errors.InvalidArgumentError: if there are no steps, or no end of them. In a graph it is
-        raised when the graph runs.
+      tf.errors.InvalidArgumentError: if there are no steps, or the steps are infinite. In a graph
+        it is raised when the graph runs.
 
     >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
     >>> float(final_step(steps)["reward"])
@@ -334,8 +330,8 @@ def final_step(steps_dataset: _layouts.Steps) -> Any:
 
 
 def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
-    """The number of steps that were read, and the last step, or zeros if there is none."""
-    # All steps are read if the cardinality is not known (a negative number).
+    """Returns the number of steps that were read, and the last step (zeros without steps)."""
+    # If the cardinality is unknown (a negative number), all steps are read.
     last_steps = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
     if not _layouts.is_static(steps.element_spec):
         count, last = last_steps.reduce(
@@ -343,12 +339,12 @@ def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
             _layouts.in_graph(lambda state, step: (state[0] + 1, step)),
         )
         return count, last
-    # Without a `reduce`, for the reason given above.
+    # Without `reduce`, which is slow in a graph: see `_sum_of_few`.
     lasts = _layouts.map_elements(
-        _layouts.batched(last_steps, 256),
+        _layouts.batch_elements(last_steps, 256),
         lambda batch: tf.nest.map_structure(lambda leaf: leaf[-1:], batch),
     )
-    batch = _layouts.joined(lasts.rebatch(_layouts.ALL_STEPS), steps.element_spec)
+    batch = _layouts.join_batches(lasts.rebatch(_layouts.ALL_STEPS), steps.element_spec)
 
     def last_or_zeros(leaf: tf.Tensor) -> tf.Tensor:
         return tf.concat([tf.zeros([1, *leaf.shape[1:]], leaf.dtype), leaf], 0)[-1]
@@ -362,16 +358,15 @@ def episode_length(
     """Counts the steps.
 
     Args:
-      steps_dataset: the steps, in either layout. A dataset is only read if it does not know how
-        many elements it has.
+      steps_dataset: the steps, in either layout. A dataset is read if its cardinality is unknown.
       optimization_batch_size: the number of steps to count at once.
 
     Returns:
       The number of steps, an int32 scalar tensor.
 
     Raises:
-      tf.errors.InvalidArgumentError: if there is no end of steps. In a graph it is raised when
-        the graph runs.
+      tf.errors.InvalidArgumentError: if the steps are infinite. In a graph it is raised when the
+        graph runs.
       ValueError: if the batch size is negative, or batched steps differ in length.
 
     >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, -2.0, 3.0]})

@@ -1,4 +1,4 @@
-"""Normalizes fields by the statistics of a dataset, and back."""
+"""Normalization of fields by the statistics of a dataset, and its inverse."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,29 +36,29 @@ def normalize(
     """Normalizes the fields of steps, or the values of one field.
 
     * "normal": (x - mean) / std.
-    * "bounds": the range from the least to the largest value becomes [-1, 1].
+    * "bounds": the range from the minimum to the maximum becomes [-1, 1].
     * "bounds_q99": the range from the quantile 0.01 to the quantile 0.99 becomes [-1, 1].
 
-    Elements whose mask is false stay as they are. Elements that had a single value (or, for
-    "bounds_q99", equal quantiles) become 0. Placeholders in the last step are treated as any value.
+    Elements with a false mask are unchanged. Elements with a single value in the dataset (or, for
+    "bounds_q99", equal quantiles) become 0. Placeholders in the last step are treated as values.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes, with `Statistics`. An
         array or a tensor that ends with the axes of a field, with its `FieldStatistics`.
-      statistics: of the dataset, or of one field.
+      statistics: the statistics of the dataset, or of one field.
       kind: "normal", "bounds" or "bounds_q99".
-      fields: paths of the fields to normalize; all that there are statistics of but the reward,
-        if not given.
-      clip: whether values outside of the range become -1 or 1; not of kind "normal".
-      floor: the least standard deviation, and half of the least range, to divide by.
+      fields: paths of the fields to normalize; by default, all with statistics except for the
+        reward.
+      clip: whether to clip values to -1 and 1; not for "normal".
+      floor: the minimum of the divisors: standard deviations, or half the ranges.
 
     Returns:
-      The data with normalized values. Floating point values keep their dtype, others become
+      The data with normalized values. Floating point values keep their dtype; other values become
       float32.
 
     Raises:
-      KeyError: if there is no such field, or there are no statistics of it.
-      TypeError: if a field is not numeric, or the statistics do not go with the data.
+      KeyError: if a field or its statistics are missing.
+      TypeError: if a field is not numeric, or the statistics are not of this data.
       ValueError: if the kind is unknown, the quantiles are missing, or a shape does not fit.
 
     >>> values = np.array([[0.0], [2.0]])
@@ -72,8 +72,8 @@ def normalize(
     >>> unnormalize(np.array([0.5]), statistics["action"], kind="bounds").tolist()
     [1.5]
     """
-    of_field = normalizer(kind, clip, floor, _apply)
-    return _over_fields(data, statistics, of_field, fields, "normalize")
+    normalize_field = normalizer(kind, clip, floor, _apply)
+    return _convert_fields(data, statistics, normalize_field, fields, "normalize")
 
 
 def unnormalize(
@@ -84,9 +84,9 @@ def unnormalize(
     fields: Sequence[str] | None = None,
     floor: float = 1e-8,
 ) -> Any:
-    """The inverse of `normalize` with the same arguments, up to what was clipped.
+    """Inverts `normalize` with the same arguments, except for clipped values.
 
-    An element that had a single value becomes that value.
+    An element with a single value in the dataset becomes this value.
 
     Args:
       data: see `normalize`.
@@ -99,10 +99,10 @@ def unnormalize(
       The data with values on their original scale.
 
     Raises:
-      KeyError: see `normalize`; likewise the others.
+      KeyError: see `normalize`, also for further errors.
     """
-    of_field = unnormalizer(kind, floor, _apply)
-    return _over_fields(data, statistics, of_field, fields, "unnormalize")
+    normalize_field = unnormalizer(kind, floor, _apply)
+    return _convert_fields(data, statistics, normalize_field, fields, "unnormalize")
 
 
 def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) -> Any:
@@ -114,15 +114,15 @@ def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) ->
     return apply_to_array(formula, values, mask)
 
 
-def _over_fields(
+def _convert_fields(
     data: Any,
     statistics: Statistics | FieldStatistics,
-    of_field: OfField,
+    normalize_field: OfField,
     fields: Sequence[str] | None,
     caller: str,
 ) -> Any:
     if isinstance(statistics, FieldStatistics):
-        return of_one_field(data, statistics, of_field, caller)
+        return of_one_field(data, statistics, normalize_field, caller)
     if not isinstance(data, Mapping | tf.data.Dataset):
         raise steps_expected(data, caller)
     names = names_of(fields, statistics)
@@ -132,15 +132,17 @@ def _over_fields(
             raise KeyError(f"{caller}: there is no field {name!r}. The fields are {sorted(spec)}.")
         shape = getattr(spec[name], "shape", None)
         check_field(type_of(spec[name]), shape, statistics[name], name, caller)
-        of_field(np.zeros(statistics[name].mean.shape), statistics[name], name)
+        normalize_field(np.zeros(statistics[name].mean.shape), statistics[name], name)
 
-    def of_leaf(path: tuple[Any, ...], leaf: Any) -> Any:
+    def convert_leaf(path: tuple[Any, ...], leaf: Any) -> Any:
         name = "/".join(map(str, path))
-        return of_field(leaf, statistics[name], name) if name in names else leaf
+        return normalize_field(leaf, statistics[name], name) if name in names else leaf
 
-    def of_steps(steps: _layouts.Steps, _: Any) -> _layouts.Steps:
+    def transform_steps(steps: _layouts.Steps, _: Any) -> _layouts.Steps:
         if _layouts.is_nested(steps):
-            return nested_ops.map_steps(steps, lambda s: tree.map_structure_with_path(of_leaf, s))
-        return tree.map_structure_with_path(of_leaf, _layouts.as_batch(steps, caller))
+            return nested_ops.map_steps(
+                steps, lambda s: tree.map_structure_with_path(convert_leaf, s)
+            )
+        return tree.map_structure_with_path(convert_leaf, _layouts.as_batch(steps, caller))
 
-    return _episodes.over_steps(data, of_steps)
+    return _episodes.over_steps(data, transform_steps)

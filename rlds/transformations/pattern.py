@@ -36,32 +36,32 @@ def pattern_map(
     end_at_episode_boundary: bool = False,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
-    """Makes outputs from the steps of episodes, as the configs describe them.
+    """Applies patterns to the steps of episodes.
 
-    At each step, the configs make an output in the order of the list: each that has all the steps
-    it refers to and whose conditions hold. The others have a second chance if the step ends its
-    episode. So there are no outputs with steps from before the first one.
+    At each step, a config has an output if all its referenced steps exist and its conditions hold;
+    outputs are in the order of the configs. At the end of an episode, the remaining configs are
+    applied again, with `Condition.is_end_episode`.
 
     Args:
       episodes_dataset: a dataset of episodes, whose steps are in either layout. They must have the
-        field 'is_last', which says where an episode ends.
+        field 'is_last', which marks the ends of episodes.
       configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
-      end_at_episode_boundary: whether each element of the dataset ends an episode, even if its last
-        step does not say so.
-      batch_size: if not None, the outputs come in batches of this size, the last of which may be
-        smaller. This is faster than to batch them later, most of all for batched steps.
+      end_at_episode_boundary: whether each element of the dataset ends an episode, even if
+        `is_last` of its last step is false.
+      batch_size: the number of outputs in a batch, the last of which may be smaller; None for
+        single outputs. This is faster than batching the outputs, in particular for batched steps.
 
     Returns:
-      A dataset of outputs, for steps in either layout. Its spec is that of
+      A dataset of outputs, for steps in either layout. Its spec is the result of
       `structured_writer.infer_signature`, where lists become tuples. Other fields of the episodes
       are dropped.
 
     Raises:
       KeyError: if there are no steps, or they have no field 'is_last'.
-      TypeError: if a field that is referred to is not a dense tensor.
-      ValueError: if the configs do not fit together or do not fit the steps, if a condition looks
-        at a field that is not one number, or if 'is_last' is not one bool.
+      TypeError: if a referenced field is not a dense tensor.
+      ValueError: if the configs do not match each other or the steps, if the field of a condition
+        is not one number, or if 'is_last' is not one bool.
 
     >>> steps = {"x": [1, 2, 3, 4], "is_last": [False, False, False, True]}
     >>> episodes = tf.data.Dataset.from_tensors({"steps": steps})
@@ -76,8 +76,8 @@ def pattern_map(
     if not isinstance(spec, Mapping) or rlds_types.IS_LAST not in spec:
         names = sorted(map(str, spec)) if isinstance(spec, Mapping) else spec
         raise KeyError(
-            f"pattern_map: the steps have no field {rlds_types.IS_LAST!r}, which says where an "
-            f"episode ends. They have {names}."
+            f"pattern_map: the steps have no field {rlds_types.IS_LAST!r}, which marks the ends of "
+            f"episodes. They have {names}."
         )
     if not is_one_bool(spec[rlds_types.IS_LAST]):
         raise ValueError(
@@ -101,13 +101,13 @@ def pattern_map_from_transform(
     end_at_episode_boundary: bool = False,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
-    """Makes outputs from the steps of episodes, as one function describes them.
+    """Applies the pattern of a function to the steps of episodes.
 
     Args:
       episodes_dataset: as in `pattern_map`.
-      transform_fn: takes a reference step, each field of which is to be indexed like the sequence
-        of its values up to now (`[-1]`, `[-3:]`), and returns any structure of these.
-      conditions: all of these must hold; none means always.
+      transform_fn: takes a reference step and returns any structure of references. Each field of
+        the step is indexed like the sequence of its values so far (`[-1]`, `[-3:]`).
+      conditions: the conditions of an output, which must all hold.
       respect_episode_boundaries: as in `pattern_map`.
       end_at_episode_boundary: as in `pattern_map`.
       batch_size: as in `pattern_map`.

@@ -1,7 +1,7 @@
 """Training examples by patterns, as in Reverb's `PatternDataset`, from a `tf.data` stream of steps.
 
 Steps are processed in chunks: the conditions are evaluated for all steps of a chunk at once, and
-one `tf.gather` makes all the outputs. The steps that later outputs refer to are carried over from
+one `tf.gather` builds all outputs. The steps that later outputs refer to are carried over from
 chunk to chunk.
 """
 
@@ -29,21 +29,21 @@ from rlds.transformations.structured_writer import (
 
 __all__ = ["PatternDataset"]
 
-# Limits of a chunk, in bytes of steps and outputs and in steps: large enough to amortize the cost
+# Limits of a chunk, in bytes of steps and outputs, and in steps: large enough to amortize the cost
 # of graph calls (about 0.5 ms per chunk).
 _CHUNK_SIZE_IN_BYTES = 4_000_000
 _MAX_STEPS_IN_CHUNK = 1024
-# The limit of a chunk of batched steps, which need not be read one by one before the first output.
+# The limit of a chunk of batched steps, which are not read one by one.
 _MAX_BATCHED_STEPS_IN_CHUNK = 4096
 
-# The number of steps in a block of `_spaced`, whose cost grows with the square.
+# The number of steps in a block of `_choose_spaced`, whose cost grows with the square.
 _BLOCK_SIZE = 128
 
-# The fields that are referred to, with a leading time axis, and whether each step ends an episode.
+# The referenced fields, with a leading time axis, and a mask of the last steps of episodes.
 Chunk: TypeAlias = tuple[tuple[tf.Tensor, ...], tf.Tensor]
 
 
-def PatternDataset(  # noqa: N802 (this is what reverb calls it)
+def PatternDataset(  # noqa: N802 (the name in reverb)
     input_dataset: Any,
     configs: Sequence[Config],
     respect_episode_boundaries: bool,
@@ -51,29 +51,29 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
     *,
     chunk_size: int | None = None,
 ) -> Any:
-    """Applies patterns to steps, as a stream without regard to where it comes from.
+    """Applies patterns to a stream of steps.
 
-    At each step, the configs make an output in the order of the list: each that has all the steps
-    it refers to and whose conditions hold. If the step ends an episode, those that made none have a
-    second chance, in which `Condition.is_end_episode` holds.
+    At each step, a config has an output if all its referenced steps exist and its conditions hold;
+    outputs are in the order of the configs. At the end of an episode, the remaining configs are
+    applied again, with `Condition.is_end_episode`.
 
     Args:
       input_dataset: a dataset of steps, or batched steps.
       configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
-      is_end_of_episode: takes a step and says whether it is the last of its episode, as a bool.
-      chunk_size: the number of steps of a dataset to read before their outputs are made; up to 1024
-        if not given. 1 is right, and slow, for steps that come from an agent while it plays.
+      is_end_of_episode: takes a step and returns one bool, true for the last step of an episode.
+      chunk_size: the number of steps of a dataset to read before outputs are built; up to 1024 by
+        default. Online training, with steps of a running agent, needs 1, which is slow.
 
     Returns:
       A dataset of outputs with the spec `structured_writer.infer_signature`, where lists become
       tuples. For batched steps, the outputs with a leading axis.
 
     Raises:
-      TypeError: if a field that is referred to is not a dense tensor.
-      ValueError: if the configs do not fit together or do not fit the steps, if a condition looks
-        at a field that is not one number, if `is_end_of_episode` does not return one bool, or if
-        `chunk_size` is not positive.
+      TypeError: if a referenced field is not a dense tensor.
+      ValueError: if the configs do not match each other or the steps, if the field of a condition
+        is not one number, if `is_end_of_episode` does not return one bool, or if `chunk_size` is
+        not positive.
 
     >>> from rlds.transformations import structured_writer
     >>> steps = {"x": [1, 2, 3, 4], "is_last": [False, False, True, True]}
@@ -97,17 +97,17 @@ def PatternDataset(  # noqa: N802 (this is what reverb calls it)
     _layouts.check_positive("PatternDataset", chunk_size=chunk_size)
     patterns = Patterns(configs, spec, respect_episode_boundaries, chunk_size)
     if not are_nested:
-        return patterns.outputs_of_batch(steps, function.over(steps))
+        return patterns.outputs_of_batch(steps, function.apply(steps))
     traced = tf.function(is_end_of_episode)
 
     def is_end_of_step(step: Any) -> tf.Tensor:
         return tf.convert_to_tensor(traced(*step) if type(step) is tuple else traced(step))
 
-    return patterns.outputs(patterns.chunks_of_steps(steps, is_end_of_step, function.over))
+    return patterns.outputs(patterns.chunks_of_steps(steps, is_end_of_step, function.apply))
 
 
 def is_one_bool(spec: Any) -> bool:
-    """Whether a value of the spec can be one bool."""
+    """Returns whether a value of the spec can be one bool."""
     return isinstance(spec, tf.TensorSpec) and tf.TensorSpec([], tf.bool).is_compatible_with(spec)
 
 
@@ -118,11 +118,12 @@ class Patterns:
       configs: the configs of the outputs.
       step_spec: the spec of a step.
       respect_episode_boundaries: whether an output has steps of one episode only.
-      chunk_size: the number of nested steps to process at once; chosen if None.
+      chunk_size: the number of nested steps to process at once; depends on their size if None.
 
     Attributes:
-      are_dense: whether all fields that are referred to have a fully known shape. The others are
-        packed: each value travels as a string, because chunks can hold those of any shape.
+      are_dense: whether all referenced fields have a fully known shape. Other fields are packed:
+        each value is serialized to a string, because chunks can hold strings of values of any
+        shape.
     """
 
     def __init__(
@@ -153,10 +154,10 @@ class Patterns:
         ]
         self._rules = [_Rule(config, list(reaches)) for config in configs]
         self.are_dense = not any(column.is_packed for column in self._columns)
-        self._num_steps_that_fit = self._choose_num_steps(step_spec)
-        self._chunk_size = chunk_size or min(self._num_steps_that_fit, _MAX_STEPS_IN_CHUNK)
+        self._max_steps = self._choose_max_steps(step_spec)
+        self._chunk_size = chunk_size or min(self._max_steps, _MAX_STEPS_IN_CHUNK)
 
-    def _choose_num_steps(self, step_spec: Any) -> int:
+    def _choose_max_steps(self, step_spec: Any) -> int:
         sizes = [shape_ops.size_from_spec(column.spec) for column in self._columns]
         copies = [
             sizes[leaf.column] * len(leaf.positions) for r in self._rules for leaf in r.leaves
@@ -176,13 +177,13 @@ class Patterns:
 
         Args:
           steps: a dataset of steps.
-          is_end_of_step: says whether a step ends an episode.
-          are_ends_of_batch: the same for each step of a batch.
+          is_end_of_step: takes a step and returns True if the step ends an episode.
+          are_ends_of_batch: takes a batch and returns the same for each step.
         """
         if _layouts.is_static(steps.element_spec):
-            # All fields, because batching them costs less than a map call for each step.
+            # Batches all fields, which takes less time than a map call for each step.
             return _layouts.map_elements(
-                _layouts.batched(steps, self._chunk_size),
+                _layouts.batch_elements(steps, self._chunk_size),
                 lambda batch: (self._columns_of(batch), are_ends_of_batch(batch)),
             )
 
@@ -190,7 +191,7 @@ class Patterns:
             values = zip(self._columns, self._columns_of(step))
             return tuple(column.pack(value) for column, value in values), is_end_of_step(step)
 
-        return _layouts.batched(_layouts.map_elements(steps, read), self._chunk_size)
+        return _layouts.batch_elements(_layouts.map_elements(steps, read), self._chunk_size)
 
     def chunks_of_episodes(
         self, episodes: tf.data.Dataset, end_field: str, end_at_episode_boundary: bool
@@ -199,8 +200,8 @@ class Patterns:
 
         Args:
           episodes: a dataset of episodes.
-          end_field: the field that says whether a step ends an episode.
-          end_at_episode_boundary: whether the last step of each element does so too.
+          end_field: the field that is true for the last step of an episode.
+          end_at_episode_boundary: whether the last step of each element also ends an episode.
         """
         get_end = operator.itemgetter(end_field)
         if not _layouts.have_nested_steps(episodes, "pattern_map"):
@@ -213,7 +214,7 @@ class Patterns:
                         _end_last(ends) if end_at_episode_boundary else ends
                     )
 
-                size = min(self._num_steps_that_fit, _MAX_BATCHED_STEPS_IN_CHUNK)
+                size = min(self._max_steps, _MAX_BATCHED_STEPS_IN_CHUNK)
                 return _layouts.map_elements(episodes, read).rebatch(size)
             episodes = _layouts.map_elements(
                 episodes,
@@ -237,31 +238,31 @@ class Patterns:
         return tuple(leaves[column.field_index] for column in self._columns)
 
     def _end_with_the_last(self, chunks: tf.data.Dataset) -> tf.data.Dataset:
-        """Makes the last step of a dataset the end of an episode.
+        """Marks the last step of a dataset as the end of an episode.
 
-        Each chunk is held back until the next one, or the end of the input, has been read.
+        Each chunk is held back until the next chunk, or the end of the input, has been read.
         """
         nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
 
-        def hold_back(held: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
-            chunk, is_mark = element
-            columns, ends = held
-            return chunk, (columns, tf.where(is_mark, _end_last(ends), ends))
+        def hold_back(waiting: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
+            chunk, is_end = element
+            columns, ends = waiting
+            return chunk, (columns, tf.where(is_end, _end_last(ends), ends))
 
         return _scan(_layouts.with_end(chunks, nothing), nothing, hold_back)
 
     # Outputs.
 
     def outputs(self, chunks: tf.data.Dataset, batch_size: int | None = None) -> tf.data.Dataset:
-        """Makes the outputs, one by one or in batches."""
+        """Returns the outputs, one by one or in batches."""
         zero = tf.constant(0, tf.int64)
         carried = tuple(column.zeros(column.num_carried) for column in self._columns)
         begin = (carried, zero, zero, tuple(zero for _ in self._rules))
         if self._are_alike and self.are_dense:
             batches = _scan(chunks, begin, self._advance_all)
             if batch_size is None:
-                return _layouts.unbatched(batches)
-            # The next chunk is made while the outputs of this one are used.
+                return _layouts.unbatch(batches)
+            # The next chunk is computed while the outputs of this chunk are in use.
             return batches.prefetch(1).rebatch(batch_size)
         if batch_size is not None and not self._are_alike:
             raise ValueError(
@@ -272,7 +273,7 @@ class Patterns:
         return outputs if batch_size is None else outputs.batch(batch_size)
 
     def outputs_of_batch(self, batch: Any, ends: tf.Tensor) -> Any:
-        """Makes the outputs of batched steps, given which steps end an episode."""
+        """Returns the outputs of batched steps, given a mask of the ends of episodes."""
         if not self._are_alike:
             raise ValueError(
                 "The configs differ in the first dimension of their outputs, which one batch "
@@ -290,11 +291,11 @@ class Patterns:
 
     def _advance_all(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
         """Returns the state after the chunk, and the outputs of all configs stacked."""
-        state, (order, parts) = self._advance(state, chunk)
-        if len(parts) == 1:
-            leaves = parts[0]
+        state, (order, outputs) = self._advance(state, chunk)
+        if len(outputs) == 1:
+            leaves = outputs[0]
         else:
-            leaves = [tf.gather(tf.concat(leaf, 0), order) for leaf in zip(*parts)]
+            leaves = [tf.gather(tf.concat(leaf, 0), order) for leaf in zip(*outputs)]
         return state, self._pack(leaves)
 
     def _advance(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
@@ -312,7 +313,7 @@ class Patterns:
             available = num_available + tf.range(tf.size(index, tf.int64))
         steps = _Steps(columns, ends, index, available)
         history = tuple(tf.concat(both, 0) for both in zip(carried, columns))
-        keys, parts, applied = [], [], []
+        keys, outputs, applied = [], [], []
         for rule_index, (rule, counter) in enumerate(zip(self._rules, last_applied)):
             at_step, at_end, counter = rule.apply(steps, counter)
             applied.append(counter)
@@ -320,47 +321,40 @@ class Patterns:
             # The outputs of a step come before the outputs that the end of the episode adds.
             phase = 2 * times + tf.cast(tf.gather(at_end, times), tf.int64)
             keys.append(phase * len(self._rules) + rule_index)
-            parts.append(
-                tuple(
-                    leaf.gather(
-                        history[leaf.column], times + self._columns[leaf.column].num_carried
-                    )
-                    for leaf in rule.leaves
-                )
+            leaves = [(leaf, self._columns[leaf.column].num_carried) for leaf in rule.leaves]
+            outputs.append(
+                tuple(leaf.gather(history[leaf.column], times + n) for leaf, n in leaves)
             )
         num_steps = tf.shape(ends)[0]
-        carried_on = tuple(values[num_steps:] for values in history)
-        for column, values in zip(self._columns, carried_on):
+        carried = tuple(values[num_steps:] for values in history)
+        for column, values in zip(self._columns, carried):
             values.set_shape([column.num_carried, *values.shape[1:]])
-        state = (carried_on, steps.index[-1], steps.available[-1], tuple(applied))
-        return state, (tf.argsort(tf.concat(keys, 0)), tuple(parts))
+        state = (carried, steps.index[-1], steps.available[-1], tuple(applied))
+        return state, (tf.argsort(tf.concat(keys, 0)), tuple(outputs))
 
-    def _one_by_one(self, order: tf.Tensor, parts: Any) -> tf.data.Dataset:
-        """The outputs of a chunk, which may differ in shape."""
-        counts = [tf.shape(leaves[0])[0] for leaves in parts]
-        configs = tf.repeat(tf.range(len(parts)), tf.stack(counts))
+    def _one_by_one(self, order: tf.Tensor, outputs: Any) -> tf.data.Dataset:
+        """Returns the outputs of a chunk, which may differ in shape."""
+        counts = [tf.shape(leaves[0])[0] for leaves in outputs]
+        configs = tf.repeat(tf.range(len(outputs)), tf.stack(counts))
         rows = tf.concat([tf.range(count) for count in counts], 0)
-        of_configs = [
+        unpackers = [
             [self._columns[leaf.column].unpacker(leaf) for leaf in rule.leaves]
             for rule in self._rules
         ]
 
-        def output(config: tf.Tensor, row: tf.Tensor) -> Any:
-            def of_config(n: int) -> list[tf.Tensor]:
-                return [
-                    unpack(tf.gather(values, row))
-                    for unpack, values in zip(of_configs[n], parts[n])
-                ]
+        def build(config: tf.Tensor, row: tf.Tensor) -> Any:
+            def unpack_all(n: int) -> list[tf.Tensor]:
+                pairs = zip(unpackers[n], outputs[n])
+                return [unpack(tf.gather(values, row)) for unpack, values in pairs]
 
-            leaves = tf.switch_case(
-                config, [functools.partial(of_config, n) for n in range(len(parts))]
-            )
+            branches = [functools.partial(unpack_all, n) for n in range(len(outputs))]
+            leaves = tf.switch_case(config, branches)
             for leaf, spec in zip(leaves, tree.flatten(self._signature)):
                 leaf.set_shape(spec.shape)
             return self._pack(leaves)
 
         sequence = (tf.gather(configs, order), tf.gather(rows, order))
-        return tf.data.Dataset.from_tensor_slices(sequence).map(_layouts.in_graph(output))
+        return tf.data.Dataset.from_tensor_slices(sequence).map(_layouts.in_graph(build))
 
     def _pack(self, leaves: Sequence[tf.Tensor]) -> Any:
         """Returns the structure of an output, with tuples for lists, which tf.data cannot hold."""
@@ -372,7 +366,7 @@ class _Column:
     """A field that patterns or conditions refer to.
 
     Attributes:
-      field_index: the index of the field among all fields.
+      field_index: the index of the field in the step.
       field_spec: the spec of the field.
       num_carried: the number of old values that are carried over from chunk to chunk.
     """
@@ -397,7 +391,7 @@ class _Column:
         return tf.io.serialize_tensor(value) if self.is_packed else value
 
     def unpacker(self, leaf: "_Leaf") -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the function that makes the leaf of an output from values of the chunk."""
+        """Returns a function that converts values of the chunk to the leaf of an output."""
         if not self.is_packed:
             return lambda values: values
 
@@ -413,14 +407,14 @@ class _Column:
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
-    """A leaf of a pattern: a column, and steps counted back from -1."""
+    """A leaf of a pattern: a column, and steps counted back from the newest, -1."""
 
     column: int
     positions: range
     is_window: bool
 
     def gather(self, history: tf.Tensor, newest: tf.Tensor) -> tf.Tensor:
-        """Gathers the values for outputs with newest steps at the rows `newest` of the history."""
+        """Gathers the values of outputs; `newest` has the row of the newest step of each output."""
         if not self.is_window:
             return tf.gather(history, newest + (self.positions[0] + 1))
         offsets = tf.constant([position + 1 for position in self.positions], tf.int64)
@@ -429,12 +423,12 @@ class _Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """A chunk of steps, with the quantities for conditions.
+    """A chunk of steps, with the quantities of conditions.
 
     Attributes:
       values: the columns.
-      ends: whether each step ends an episode.
-      index: the index of each step in its episode, and that of the step after the chunk.
+      ends: a mask of the steps that end an episode.
+      index: the index of each step in its episode, also of the step after the chunk.
       available: the number of earlier steps that an output at each of these steps may refer to.
     """
 
@@ -465,7 +459,7 @@ class _Rule:
     def apply(
         self, steps: _Steps, last_applied: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the steps with an output, and those with an output due to the episode's end.
+        """Returns masks of the steps with an output, and with an output due to the episode's end.
 
         Args:
           steps: the chunk.
@@ -485,7 +479,7 @@ class _Rule:
 
         spacing = self._conditions["steps_since_applied"]
         if spacing:
-            applied = _spaced(at_step | at_end, last_applied, spacing)
+            applied = _choose_spaced(at_step | at_end, last_applied, spacing)
             at_step &= applied
             at_end &= applied
             last_applied = _since_last(applied, last_applied)
@@ -499,7 +493,7 @@ class _Rule:
 
 
 def _check_condition(condition: Condition, step_spec: Any) -> None:
-    """Checks that the condition can be evaluated on such steps."""
+    """Checks that the condition can be evaluated on steps of a spec."""
     dtype = tf.int64
     if condition.quantity == "data":
         spec = source_spec(condition, step_spec)
@@ -516,15 +510,15 @@ def _check_condition(condition: Condition, step_spec: Any) -> None:
     if dtype.is_floating:
         if condition.is_from_reverb:
             raise ValueError(
-                f"'{condition}' was made by reverb, which knows whole numbers only, but the field "
-                f"is {dtype.name}. Make it with rlds.transformations.structured_writer.Condition."
+                f"'{condition}' is from reverb, which supports whole numbers only; the field is "
+                f"{dtype.name}. Use rlds.transformations.structured_writer.Condition."
             )
     elif isinstance(condition.value, float):
         raise ValueError(f"'{condition}' compares whole numbers ({dtype.name}) with a float.")
 
 
 def _holds(condition: Condition, values: tf.Tensor) -> tf.Tensor:
-    """Whether the condition holds for each of the values."""
+    """Returns a mask of the values for which the condition holds."""
     compare = OPERATORS[condition.comparison]
     if values.dtype == tf.uint64:
         if condition.value < 0:
@@ -546,10 +540,10 @@ def _end_last(ends: tf.Tensor) -> tf.Tensor:
 
 
 def _count_from_end(ends: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Counts the steps from 0 after each end, starting with a first number.
+    """Counts the steps from 0 after each end, and from `first` at the beginning.
 
     Returns:
-      The number of each step, and of the one that would come next.
+      The count of each step, and of the step after the last one.
     """
     num_steps = tf.shape(ends, out_type=tf.int64)[0]
     after_ends = tf.where(ends)[:, 0] + 1
@@ -559,19 +553,21 @@ def _count_from_end(ends: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 
 def _since_last(applied: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Returns the number of steps after the last marked one; `before` counts earlier steps."""
+    """Returns the number of steps after the last marked step; `before` counts earlier steps."""
     num_steps = tf.shape(applied, out_type=tf.int64)[0]
     last = tf.reduce_max(tf.where(applied, tf.range(num_steps), -1 - before))
     return num_steps - 1 - last
 
 
-def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]) -> tf.Tensor:
-    """Chooses steps in their order, so that the distances of chosen steps meet the conditions.
+def _choose_spaced(
+    possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]
+) -> tf.Tensor:
+    """Chooses steps in their order, by conditions on the distances of chosen steps.
 
     Args:
       possible: a mask of the steps to choose from.
-      before: the number of steps since the last choice before these.
-      conditions: on the number of steps since the last choice.
+      before: the number of steps between the previous choice and these steps.
+      conditions: conditions on the number of steps since the last choice.
 
     Returns:
       A mask of the chosen steps.
@@ -582,7 +578,7 @@ def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Conditi
 
     def choose(state: Any, block: tf.Tensor) -> Any:
         before, _ = state
-        chosen = _spaced_in_block(block, before, conditions)
+        chosen = _choose_in_block(block, before, conditions)
         return _since_last(chosen, before), chosen
 
     begin = (before, tf.zeros([_BLOCK_SIZE], tf.bool))
@@ -590,14 +586,14 @@ def _spaced(possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Conditi
     return tf.reshape(chosen, [-1])[:num_steps]
 
 
-def _spaced_in_block(
+def _choose_in_block(
     possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]
 ) -> tf.Tensor:
-    """Like `_spaced`, for one block.
+    """Like `_choose_spaced`, for one block.
 
-    Each choice determines the next one. So the choices are a path through a graph, whose nodes are
-    the steps (from 1), the last choice before the block (0), and the end. The nodes at most n jumps
-    away, and the node n jumps away from each node, determine both for 2n jumps.
+    Each choice determines the next choice. So the choices are a path through a graph, whose nodes
+    are the steps (from 1), the last choice before the block (0), and the end. The nodes within n
+    jumps, and the node after n jumps from each node, determine both for 2n jumps.
     """
     nothing = _BLOCK_SIZE + 1
     step = tf.range(1, nothing, dtype=tf.int64)
@@ -623,7 +619,7 @@ def _scan(
 
 
 def _without_lists(structure: Any) -> Any:
-    """Makes tuples of the lists."""
+    """Converts lists to tuples."""
     if isinstance(structure, Mapping):
         return {key: _without_lists(value) for key, value in structure.items()}
     if isinstance(structure, list):

@@ -1,4 +1,4 @@
-"""Sums of rewards: over an episode, and from each step to its end."""
+"""Returns: sums of rewards over an episode, and from each step to the end of the episode."""
 
 from typing import Any
 
@@ -19,20 +19,19 @@ def episode_return(
 ) -> Any:
     """Sums the rewards of an episode.
 
-    The reward of the last step is a placeholder and not counted, unless the final observation is
-    not known: then it is the reward of the last transition.
+    The reward of the last step is a placeholder and not counted. Without a final observation, it is
+    the reward of the last transition, and counted.
 
     Args:
       data: an episode, or its steps, in either layout.
       gamma: the discount of every step, 1 for a plain sum.
       stored_discounts: whether to multiply with the field `discount` too.
       final_observation_known: whether the last step is the observation after the last
-        transition. The field of that name decides where the episode has it.
+        transition. An episode's field of this name has precedence.
 
     Returns:
-      The sum, of the dtype of the reward if that is floating, otherwise float32. It is added
-      in float64. 0 if there are no steps. If rewards are nested, one for each agent or objective,
-      the sums are nested likewise.
+      The sum, computed in float64, in the dtype of the reward if it is floating, otherwise float32.
+      0 without steps. If rewards are nested, by agent or objective, the sums have the same nesting.
 
     Raises:
       KeyError: if a field is missing.
@@ -49,7 +48,7 @@ def episode_return(
     caller = "episode_return"
     if _layouts.are_episodes(data):
         raise TypeError(
-            f"{caller}: expected one episode, got a dataset of them. Map it: "
+            f"{caller}: expected one episode, got a dataset of episodes. Map it: "
             "`episodes.map(episode_return)`."
         )
     _check(data, gamma, stored_discounts, caller)
@@ -60,7 +59,7 @@ def episode_return(
     columns = _columns(steps, stored_discounts, caller)
 
     if _layouts.is_nested(columns):
-        columns = _layouts.joined(_layouts.as_one_batch(columns), columns.element_spec)
+        columns = _layouts.join_batches(_layouts.as_one_batch(columns), columns.element_spec)
     to_go = _to_go(columns, gamma, final_observation_known)
     # Without steps the sum is zero, in the shape of the reward.
     return tf.nest.map_structure(lambda sums: tf.reduce_sum(sums[:1], 0), to_go)
@@ -74,15 +73,15 @@ def returns_to_go(
     field: str = "return_to_go",
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Adds to each step the sum of the rewards from there to the end of the episode.
+    """Adds to each step the sum of the rewards up to the end of the episode.
 
-    The sum of a step is its reward plus `gamma` times the sum of the next step. That of the last
-    step is 0, because its reward is a placeholder, unless the final observation is not known.
-    Nothing is added for what would have followed an episode that was cut.
+    The sum of a step is its reward plus `gamma` times the sum of the next step. The sum of the last
+    step is 0, because its reward is a placeholder, or its reward if there is no final observation.
+    Rewards after the end of a truncated episode count as 0.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. Nested steps are read
-        twice: their rewards first.
+        twice, first for their rewards.
       gamma: the discount of every step.
       stored_discounts: whether to multiply with the field `discount` too.
       field: the name of the new field.
@@ -105,7 +104,7 @@ def returns_to_go(
     spec = _check(data, gamma, stored_discounts, caller)
     _layouts.check_new_fields(spec, [field], caller)
 
-    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+    def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
         columns = _columns(steps, stored_discounts, caller)
         if not _layouts.is_nested(steps):
             batch = _layouts.as_batch(steps, caller)
@@ -115,7 +114,7 @@ def returns_to_go(
         )
         return tf.data.Dataset.zip((steps, to_go)).map(lambda step, value: {**step, field: value})
 
-    return _episodes.over_steps(data, of_steps, final_observation_known)
+    return _episodes.over_steps(data, transform_steps, final_observation_known)
 
 
 def _check(data: Any, gamma: float, stored_discounts: bool, caller: str) -> Any:
@@ -130,7 +129,7 @@ def _check(data: Any, gamma: float, stored_discounts: bool, caller: str) -> Any:
 
 
 def _columns(steps: _layouts.Steps, stored_discounts: bool, caller: str) -> _layouts.Steps:
-    """The rewards and discounts, which fit into memory for episodes of any length."""
+    """Returns the rewards and discounts, which fit into memory for episodes of any length."""
     names = [rlds_types.REWARD, *([rlds_types.DISCOUNT] if stored_discounts else [])]
     if _layouts.is_nested(steps):
         return steps.map(lambda step: {name: step[name] for name in names})
@@ -138,7 +137,7 @@ def _columns(steps: _layouts.Steps, stored_discounts: bool, caller: str) -> _lay
 
 
 def _to_go(columns: Any, gamma: float, is_final_known: Any) -> Any:
-    """The discounted sums of the rewards from each step on, nested as the rewards are."""
+    """Returns the discounted sums of the rewards from each step on, nested as the rewards are."""
     discounts = _episodes.leaves_of(columns, rlds_types.DISCOUNT)
     discount_of = _episodes.discounts_of(columns, "returns")
     sums = [

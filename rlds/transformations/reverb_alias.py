@@ -1,7 +1,7 @@
-"""Lets code with `import reverb` use the patterns of this package.
+"""An alias of this package's patterns for code with `import reverb`.
 
-The notebooks and programs written for the published package take `structured_writer` and
-`PatternDataset` from reverb. Everything else in reverb needs its server, and is not here.
+Code for the published package imports `structured_writer` and `PatternDataset` from reverb. All
+other functions of reverb need its server, and are not available.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ _NAME: Final = "reverb"
 
 
 def install_reverb_alias(*, replace: bool = False) -> contextlib.ExitStack:
-    """Makes `import reverb` give a module with the patterns of this package.
+    """Installs a module for `import reverb` with the patterns of this package.
 
-    It has `reverb.structured_writer`, `reverb.pattern_dataset` and `reverb.PatternDataset`. If the
-    alias is installed already, nothing happens.
+    The module has `reverb.structured_writer`, `reverb.pattern_dataset` and `reverb.PatternDataset`.
+    If the alias is already installed, nothing happens.
 
     Args:
-      replace: whether to hide a reverb that is installed.
+      replace: whether to hide an installed reverb.
 
     Returns:
-      A context manager that undoes this at its end, or when its `close` is called. To keep the
-      module in place, ignore it.
+      A context manager that removes the module at its end, or when its `close` is called. To keep
+      the module, ignore it.
 
     Raises:
       RuntimeError: if reverb itself is installed, and `replace` is false.
@@ -44,8 +44,8 @@ def install_reverb_alias(*, replace: bool = False) -> contextlib.ExitStack:
         return undo
     if not replace and importlib.util.find_spec(_NAME) is not None:
         raise RuntimeError(
-            "install_reverb_alias: reverb is installed. Its patterns work here as they are. To use "
-            "those of this package in its place, pass replace=True."
+            "install_reverb_alias: reverb is installed. Its patterns work here unchanged. To use "
+            "the patterns of this package instead, pass replace=True."
         )
     before = _loaded_modules()
     undo.callback(_restore, before)
@@ -70,8 +70,8 @@ class _Alias(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"the module {_NAME!r} has no {name!r}: rlds.transformations.install_reverb_alias put "
-            "it in place, with patterns only. For all of reverb, install dm-reverb."
+            f"the module {_NAME!r} has no {name!r}: rlds.transformations.install_reverb_alias "
+            "installed it with patterns only. For all of reverb, install dm-reverb."
         )
 
 
@@ -84,7 +84,7 @@ def _loaded_modules() -> dict[str, types.ModuleType]:
 
 
 def _restore(modules: dict[str, types.ModuleType]) -> None:
-    """Replaces all loaded modules of reverb by the given ones."""
+    """Replaces all loaded modules of reverb."""
     for name in _loaded_modules():
         del sys.modules[name]
     sys.modules.update(modules)

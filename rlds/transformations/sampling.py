@@ -1,4 +1,4 @@
-"""Shuffles steps of a dataset with bounded memory, and deals episodes to hosts."""
+"""Shuffling of steps with bounded memory, and sharding of episodes over hosts."""
 
 from typing import Any
 
@@ -23,25 +23,25 @@ def shuffle_steps(
     drop_remainder: bool = False,
     reshuffle_each_iteration: bool = True,
 ) -> tf.data.Dataset:
-    """Mixes the steps (or transitions, windows) of many episodes.
+    """Shuffles the steps (or transitions, windows) of many episodes.
 
-    The episodes are shuffled as `Dataset.shuffle(episode_buffer)` does. Their steps, one episode
-    after the other, make blocks of `step_buffer` steps, each of which is permuted. So the steps in
-    a block come from `step_buffer` / (length of an episode) episodes that were drawn at random: if
-    that is large against the batch size, so is the mixture. Every step is there once.
+    The episodes are shuffled by `Dataset.shuffle(episode_buffer)`. Their steps, one episode after
+    the other, form blocks of `step_buffer` steps, each of which is permuted. So the steps in a
+    block come from `step_buffer` / (length of an episode) random episodes; this number should be
+    large compared to the batch size. Every step occurs once.
 
-    In memory are the episodes in the first buffer (nested ones cost little: they have not been
-    read), and about three blocks.
+    The memory holds the episodes in the first buffer (nested episodes are small, because their
+    steps are not read yet), and about three blocks.
 
     Args:
-      episodes: episodes with steps in either layout. Batched ones are many times faster. The
-        fields of a step must have the same shape in all of them.
-      seed: makes the order the same in each run; otherwise it differs.
+      episodes: episodes with steps in either layout. Batched steps are many times faster. The
+        fields of a step must have the same shape in all episodes.
+      seed: the seed of a reproducible order; if None, each run has another order.
       batch_size: the number of steps in a batch; None for single steps, which is slow.
-      episode_buffer: the number of episodes to draw from; 0 and 1 leave them in their order.
-      step_buffer: the number of steps to permute; 0 and 1 leave them in their order. The default is
-        50,000, or less for large steps: what fits into 200 MB.
-      drop_remainder: whether to leave out a last batch that is shorter.
+      episode_buffer: the number of episodes to draw from; 0 and 1 keep the order of the episodes.
+      step_buffer: the number of steps to permute; 0 and 1 keep the order of the steps. The default
+        is 50,000, or the number of large steps that fit into 200 MB.
+      drop_remainder: whether to drop a shorter last batch.
       reshuffle_each_iteration: whether each pass has another order of episodes.
 
     Returns:
@@ -49,7 +49,7 @@ def shuffle_steps(
 
     Raises:
       KeyError: if the elements of the dataset have no steps.
-      ValueError: if a number is out of range.
+      ValueError: if an argument is out of range.
 
     >>> steps = {"observation": tf.reshape(tf.range(12), [3, 4])}
     >>> episodes = tf.data.Dataset.from_tensor_slices({"steps": steps})
@@ -73,13 +73,13 @@ def shuffle_steps(
         )
     if step_buffer > 1:
         blocks = _layouts.batches_of_steps(episodes, step_buffer, caller)
-        blocks = blocks.enumerate().map(lambda index, block: _permuted(index, block, seed))
-        # The next block is made while the batches of this one are used.
+        blocks = blocks.enumerate().map(lambda index, block: _permute(index, block, seed))
+        # The next block is computed while the batches of this block are in use.
         blocks = blocks.prefetch(1)
     else:
         blocks = _layouts.batches_of_steps(episodes, batch_size or 1024, caller)
     if batch_size is None:
-        return _layouts.unbatched(blocks)
+        return _layouts.unbatch(blocks)
     return blocks.rebatch(batch_size, drop_remainder=drop_remainder).prefetch(tf.data.AUTOTUNE)
 
 
@@ -90,7 +90,7 @@ def _default_step_buffer(step_spec: Any) -> int:
 
 
 @_layouts.in_graph
-def _permuted(index: tf.Tensor, block: Any, seed: int) -> Any:
+def _permute(index: tf.Tensor, block: Any, seed: int) -> Any:
     order = tf.random.experimental.stateless_shuffle(
         tf.range(_layouts.num_steps(block)), tf.stack([tf.constant(seed, tf.int64), index])
     )
@@ -100,22 +100,22 @@ def _permuted(index: tf.Tensor, block: Any, seed: int) -> Any:
 def shard_episodes(
     episodes: tf.data.Dataset, num_shards: int, index: int, *, drop_remainder: bool = True
 ) -> tf.data.Dataset:
-    """Shards the episodes over hosts: each episode to one host, and equally many to each.
+    """Shards the episodes over hosts; all hosts get the same number of episodes.
 
-    The first host gets the episodes 0, n, 2 n and so on. What cannot be dealt to all is left out.
-    All hosts must see the episodes in the same order: shuffle afterwards, or with the same seed.
+    The first host gets the episodes 0, n, 2 n and so on. An incomplete last round is dropped. All
+    hosts must see the episodes in the same order: shuffle afterwards, or with the same seed.
 
     Args:
       episodes: a dataset of any elements.
       num_shards: the number of hosts, n.
-      index: the number of this host, from 0 on.
-      drop_remainder: False to deal out the last episodes too, so that some hosts get one more.
+      index: the index of this host, from 0 on.
+      drop_remainder: False to keep the last episodes, so that some hosts get one more.
 
     Returns:
-      The episodes of the host. Its cardinality is exact if that of the input is known.
+      The episodes of the host, with an exact cardinality if the input has one.
 
     Raises:
-      ValueError: if there is no such host.
+      ValueError: if the index is out of range.
 
     >>> hosts = [shard_episodes(tf.data.Dataset.range(7), 3, i) for i in range(3)]
     >>> [[int(episode) for episode in host] for host in hosts]
@@ -132,9 +132,11 @@ def shard_episodes(
         return episodes.take(cardinality // num_shards * num_shards).shard(num_shards, index)
     if cardinality == tf.data.experimental.INFINITE_CARDINALITY:
         return episodes.shard(num_shards, index)
-    # The last episode of a round shows that there is one for each host.
+    # A full round has an episode for each host.
     rounds = episodes.window(num_shards, drop_remainder=True)
     is_tuple = type(episodes.element_spec) is tuple
     return rounds.flat_map(
-        lambda *parts: tf.data.Dataset.zip(parts if is_tuple else parts[0]).skip(index).take(1)
+        lambda *members: (
+            tf.data.Dataset.zip(members if is_tuple else members[0]).skip(index).take(1)
+        )
     )

@@ -1,4 +1,4 @@
-"""Sizes of steps, and steps of zeros."""
+"""Sizes of steps, and steps of zeros or random values, from specs."""
 
 import sys
 from typing import Any
@@ -10,8 +10,8 @@ from rlds.transformations import _layouts
 
 __all__ = ["size_from_spec", "uniform_from_spec", "zero_dataset_like", "zeros_from_spec"]
 
-# Assumed size of a string: its real size is not in the spec. Encoded images are larger and
-# instructions smaller; counting nothing would put thousands of images in one internal batch.
+# The assumed size of a string, as specs have no sizes. Encoded images are larger, and instructions
+# smaller; a size of 0 would put thousands of images in one internal batch.
 _STRING_SIZE_IN_BYTES = 1024
 
 
@@ -48,7 +48,7 @@ def zeros_from_spec(spec: Any) -> Any:
         becomes 1 and an unknown rank 0. A nested dataset becomes a dataset of one such element.
 
     Returns:
-      The same structure with tensors (and datasets) in place of the specs.
+      The same structure with tensors (and datasets) for the specs.
 
     >>> zeros = zeros_from_spec({"reward": tf.TensorSpec([], tf.float32),
     ...                          "action": tf.TensorSpec([None, 2], tf.int32)})
@@ -65,14 +65,14 @@ def _zeros_of_leaf(spec: Any) -> Any:
 
 
 def zero_dataset_like(ds: _layouts.Steps) -> _layouts.Steps:
-    """Builds steps of length one, all zeros, with the structure of the given ones.
+    """Builds steps of length one, all zeros, with the structure of other steps.
 
     Args:
       ds: a `tf.data.Dataset` of any elements, its `DatasetSpec`, or batched steps.
 
     Returns:
       A dataset of one element, with the same `element_spec`; for batched steps, tensors with a
-      time axis of length 1. Where the spec does not know a dimension, the element has length 1.
+      time axis of length 1. Unknown dimensions of the spec have length 1.
 
     >>> steps = tf.data.Dataset.from_tensor_slices({"reward": [1.0, 2.0]})
     >>> [float(step["reward"]) for step in zero_dataset_like(steps)]
@@ -88,7 +88,7 @@ def zero_dataset_like(ds: _layouts.Steps) -> _layouts.Steps:
 
 
 def _zero_dataset(spec: Any) -> tf.data.Dataset:
-    """A dataset of one element of zeros that has the given spec."""
+    """Returns a dataset of one element of zeros with a spec."""
     zeros = zeros_from_spec(spec)
     if _layouts.is_static(spec):
         return tf.data.Dataset.from_tensors(zeros)
@@ -111,16 +111,16 @@ def uniform_from_spec(spec: Any, minval: Any, maxval: Any, seed: int | None) -> 
       spec: any structure of specs, for instance `Dataset.element_spec`. An unknown dimension
         becomes 1 and an unknown rank 0. A nested dataset becomes a dataset of one such element.
       minval: the smallest value. Booleans ignore `minval` and `maxval`.
-      maxval: the end of the range: the values are smaller.
+      maxval: the exclusive upper bound.
       seed: a seed of `tf.random`, or None. Each field draws from its own stream of this seed.
 
     Returns:
-      The same structure with tensors (and datasets) in place of the specs. Values of floating
+      The same structure with tensors (and datasets) for the specs. Values of floating
       point and integer dtypes are uniform in [`minval`, `maxval`), booleans True half the time.
 
     Raises:
-      ValueError: if a field has a dtype without uniform values, such as strings, or one that
-        cannot hold the range, or if there is no value in the range.
+      ValueError: if the dtype of a field has no uniform values, such as strings, or cannot hold
+        the range, or if the range is empty.
 
     >>> spec = {"image": tf.TensorSpec([2, 2], tf.uint8), "done": tf.TensorSpec([], tf.bool)}
     >>> step = uniform_from_spec(spec, 3, 5, seed=0)
@@ -140,18 +140,18 @@ def _uniform_of_leaf(name: str, spec: Any, minval: Any, maxval: Any, seed: int |
     if isinstance(spec, tf.data.DatasetSpec):
         step = uniform_from_spec(spec.element_spec, minval, maxval, seed)
         return tf.data.Dataset.from_tensors(step)
-    where = f"uniform_from_spec: field {name!r}" if name else "uniform_from_spec: the value"
+    location = f"uniform_from_spec: field {name!r}" if name else "uniform_from_spec: the value"
     shape = _layouts.known_dims(spec.shape, unknown=1)
     if spec.dtype.is_bool:
         return tf.cast(tf.random.uniform(shape, 0, 2, tf.int32, seed), tf.bool)
     if not (spec.dtype.is_floating or spec.dtype.is_integer):
-        raise ValueError(f"{where} has dtype {spec.dtype.name}, which has no uniform values.")
+        raise ValueError(f"{location} has dtype {spec.dtype.name}, which has no uniform values.")
     largest = maxval - 1 if spec.dtype.is_integer else maxval
     if not minval < maxval:
-        raise ValueError(f"{where}: there is no value in [{minval}, {maxval}).")
+        raise ValueError(f"{location}: the range [{minval}, {maxval}) is empty.")
     if minval < spec.dtype.min or largest > spec.dtype.max:
         raise ValueError(
-            f"{where} has dtype {spec.dtype.name}, which cannot hold [{minval}, {maxval})."
+            f"{location} has dtype {spec.dtype.name}, which cannot hold [{minval}, {maxval})."
         )
     if spec.dtype.is_floating:
         return tf.random.uniform(shape, minval, maxval, spec.dtype, seed)

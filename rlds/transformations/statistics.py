@@ -36,41 +36,40 @@ def compute_statistics(
     include_last_action: bool | None = None,
     optimization_batch_size: int = flexible_batch.BATCH_AUTO_TUNE,
 ) -> Statistics:
-    """Describes the fields of a dataset, which is read once, in memory that does not grow.
+    """Computes statistics of the fields of a dataset, in one pass and in constant memory.
 
-    Everything but the quantiles is float64 and does not depend on the batch size. Quantiles are
-    exact up to 8191 values; of n values the quantile q is the exact one of some q' that is less
-    than log2(n / 8192) / 16384 + 0.0002 from it: 0.1 % for n = 10^7. They take about half
-    as long as all the rest, and per element of the fields 8192 + 4096 * log2(n / 8192) values of
-    memory; pass `quantiles=()` to do without.
+    All statistics except for quantiles are float64 and do not depend on the batch size. Quantiles
+    are exact up to 8191 values. For n values, the result for a quantile q is an exact quantile q',
+    and |q - q'| < log2(n / 8192) / 16384 + 0.0002: 0.1 % for n = 10^7. Quantiles take 1/3 of the
+    time, and 8192 + 4096 * log2(n / 8192) values of memory per element of the fields;
+    `quantiles=()` disables them.
 
     Args:
       episodes: episodes with steps in either layout. The steps need `is_first` and `is_last`.
-      fields: the fields to describe. Names ("action", "observation/state"; a name stands for
-        all that is nested in it), of which action, reward and discount do not count in the last
-        step, where they are placeholders (unless the episode says that its final observation is
-        not known). Or a function like that of `mean_and_std`, such as `sar_fields_mask`; in an
-        episode whose final observation is not known it gets `is_last` as False. Or None:
-        observation, action and reward, as far as the steps have them, without texts and images.
-      quantiles: the quantiles to compute, as numbers from 0 to 1.
+      fields: names of fields ("action", "observation/state"), with all nested fields. Action,
+        reward and discount do not count in a final observation, where they are placeholders. Or a
+        function as in `mean_and_std`, such as `sar_fields_mask`, which gets `is_last` as False in
+        an episode without a final observation. If None, observation, action and reward, without
+        texts and images.
+      quantiles: the quantiles to compute, from 0 to 1.
       ddof: the divisor of the variance is n - ddof. 0 as in Octo and OpenVLA; `mean_and_std`
         has 1.
       masks: masks of the elements to normalize, by field; all by default.
-      include_last_action: whether action, reward and discount of the last step count too, in all
-        episodes. Octo and OpenVLA count so, and so `num_transitions` is the number of steps, which
-        their `balance_weights` needs. If None, they count where `final_observation_known` says
-        that they are real; episodes without this field whose last action is not zero, as in data
-        that was recorded without a final observation, are reported by a `UserWarning`.
+      include_last_action: whether action, reward and discount of the last step count in all
+        episodes, as in Octo and OpenVLA. Then `num_transitions` is the number of steps, which their
+        `balance_weights` needs. If None, they count if `final_observation_known` is false; a
+        `UserWarning` reports episodes without this field whose last action is not zero, as in data
+        without final observations.
       optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:
-      The statistics. Values that are NaN are reported by a `RuntimeWarning` and make the
-      statistics of their element NaN.
+      The statistics. NaN values emit a `RuntimeWarning`, and the statistics of their element are
+      NaN.
 
     Raises:
       KeyError: if a field is missing.
       TypeError: if a field is not numeric.
-      ValueError: if a quantile or a mask does not fit.
+      ValueError: if a quantile or a mask is invalid.
 
     >>> steps = {"action": [[1.0, 3.0, 0.0]], "is_first": [[True, False, False]],
     ...          "is_last": [[False, False, True]]}
@@ -87,7 +86,7 @@ def compute_statistics(
     _layouts.check_fields(step_spec, flags, _CALLER)
     size = flexible_batch.get_batch_size(episodes, optimization_batch_size)
     if optimization_batch_size == flexible_batch.BATCH_AUTO_TUNE:
-        # NumPy has less to do for each call than TensorFlow, but more for each batch.
+        # The cost per batch is larger in NumPy than in TensorFlow.
         size *= 4
     select = _selection(fields, step_spec, size)
 
@@ -97,47 +96,46 @@ def compute_statistics(
         return data, valid, batch[rlds_types.IS_FIRST], batch[rlds_types.IS_LAST]
 
     are_marked = callable(fields) or rlds_types.FINAL_OBSERVATION_KNOWN in episodes.element_spec
-    read = _with_real_last(episodes, in_all=bool(include_last_action))
+    marked = _clear_is_last(episodes, in_all=bool(include_last_action))
     if callable(fields) or _layouts.have_nested_steps(episodes, _CALLER):
-        batches = _layouts.batches_of_steps(read, max(1, size), _CALLER)
+        batches = _layouts.batches_of_steps(marked, max(1, size), _CALLER)
         batches = batches.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     else:
-        # Other fields need not be copied into batches.
-        chosen = read.map(
+        # Without copying the other fields into batches.
+        prepared = marked.map(
             _layouts.in_graph(lambda episode: prepare(episode[rlds_types.STEPS])),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-        batches = chosen.rebatch(max(1, size))
+        batches = prepared.rebatch(max(1, size))
     batches = batches.prefetch(2)
-    described = StatisticsPass(
-        _shapes(batches.element_spec[0]), quantiles=quantiles, ddof=ddof, masks=masks
-    )
+    shapes = _shapes(batches.element_spec[0])
+    statistics_pass = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
     for data, valid, is_first, is_last in batches.as_numpy_iterator():
         is_unmarked = is_last & (not are_marked)
-        described.add(data, valid, is_last, is_unmarked, int(np.count_nonzero(is_first)))
-    statistics = described.result()
+        statistics_pass.add(data, valid, is_last, is_unmarked, int(np.count_nonzero(is_first)))
+    statistics = statistics_pass.result()
     if include_last_action is None:
         warn_of_last_actions(statistics)
     return statistics
 
 
-def _with_real_last(episodes: tf.data.Dataset, *, in_all: bool) -> tf.data.Dataset:
+def _clear_is_last(episodes: tf.data.Dataset, *, in_all: bool) -> tf.data.Dataset:
     """Clears `is_last` where the last step has a real action, or in all episodes."""
     if not in_all and rlds_types.FINAL_OBSERVATION_KNOWN not in episodes.element_spec:
         return episodes
 
     def clear(steps: _layouts.Steps, is_known: tf.Tensor) -> _layouts.Steps:
-        def of_step(step: rlds_types.Step) -> rlds_types.Step:
+        def clear_step(step: rlds_types.Step) -> rlds_types.Step:
             is_placeholder = is_known & (not in_all)
             return {**step, rlds_types.IS_LAST: step[rlds_types.IS_LAST] & is_placeholder}
 
-        return steps.map(of_step) if _layouts.is_nested(steps) else of_step(steps)
+        return steps.map(clear_step) if _layouts.is_nested(steps) else clear_step(steps)
 
     return _episodes.over_steps(episodes, clear)
 
 
 def _selection(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Makes the function that returns values and masks of validity of a batch, by path.
+    """Returns a function of a batch that returns its values and validity masks, by path.
 
     Values without a mask are valid.
     """
@@ -145,20 +143,20 @@ def _selection(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, 
         function = StepFunction(fields, spec, vectorize=size > 1)
         check_fields(function.output_spec, _CALLER)
 
-        def call(batch: Any) -> tuple[Any, Any]:
-            data, mask = function.over(batch)
+        def apply(batch: Any) -> tuple[Any, Any]:
+            data, mask = function.apply(batch)
             masks = tree.flatten(spread_mask(mask, data))
             named = {name or "data": leaf for name, leaf in _layouts.named_leaves(data)}
             return named, dict(zip(named, masks))
 
-        return call
+        return apply
 
     types = {name: type_of(leaf) for name, leaf in _layouts.named_leaves(spec)}
-    chosen = choose_fields(fields, types)
+    names = choose_fields(fields, types)
 
     def choose(batch: Any) -> tuple[Any, Any]:
         leaves = dict(_layouts.named_leaves(batch))
-        return {name: leaves[name] for name in chosen}, are_valid(chosen, batch[rlds_types.IS_LAST])
+        return {name: leaves[name] for name in names}, are_valid(names, batch[rlds_types.IS_LAST])
 
     return choose
 
@@ -172,12 +170,12 @@ def type_of(leaf: Any) -> FieldType:
 
 
 def _shapes(spec: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the fields, from the spec of batches."""
+    """Returns the shapes of the fields, from the spec of batches."""
     shapes = {name: leaf.shape[1:] for name, leaf in spec.items()}
     for name, shape in shapes.items():
         if not shape.is_fully_defined():
             raise ValueError(
-                f"{_CALLER}: field {name!r} has the shape {shape}, which must be known. "
-                "Leave it out, or give it a shape."
+                f"{_CALLER}: field {name!r} has the shape {shape}, expected a fully defined shape. "
+                "Omit the field, or give it a shape."
             )
     return {name: tuple(shape) for name, shape in shapes.items()}

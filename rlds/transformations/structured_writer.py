@@ -1,13 +1,13 @@
-"""Patterns: the steps that make an output, and the conditions under which there is one.
+"""Patterns: the steps of a training example, and the conditions of its output.
 
-The names are those of `reverb.structured_writer`, so patterns written for it work here; reverb is
-not needed. A *reference step* has the structure of a step; indexing its fields makes references:
-`step["action"][-1]` is the action of the newest step and `step["action"][-3:]` are the last three,
-oldest first. A *pattern* is any structure of such references, a *config* is a pattern with the
-conditions under which it makes an output.
+The names are those of `reverb.structured_writer`, so patterns for reverb work here, without reverb.
+A *reference step* has the structure of a step; indexing its fields gives references:
+`step["action"][-1]` is the action of the newest step, and `step["action"][-3:]` are the last three
+actions, oldest first. A *pattern* is any structure of references; a *config* is a pattern with the
+conditions of an output.
 
-Where reverb is installed, its own references, conditions and configs are accepted too. They are
-recognized by their fields.
+References, conditions and configs of reverb itself are accepted too, and recognized by their
+fields.
 """
 
 import collections
@@ -58,13 +58,13 @@ class PatternNode:
     """A reference to one value of a field, or to a window of its values.
 
     Attributes:
-      flat_source_index: the number of the field, in the order of `tree.flatten` of a step.
+      flat_source_index: the index of the field, in the order of `tree.flatten` of a step.
       start: first step of the window, counted back from the newest, which is -1; None for a
         single value.
-      stop: the step after the window, None or 0 if it ends with the newest; for a single value,
-        its step.
+      stop: the step after the window; None or 0 if the window ends with the newest step; for a
+        single value, its step.
       step: distance between two steps of the window; None means 1.
-      field: path of the field, such as 'observation/image'; empty where it is not known.
+      field: path of the field, such as 'observation/image'; empty if unknown.
 
     Raises:
       ValueError: if the reference contains no step, or future steps.
@@ -122,30 +122,30 @@ class _Reference:
             if key.start is None:
                 raise ValueError(
                     f"Bad reference {self.field}[:{'' if key.stop is None else key.stop}]: there "
-                    "are no windows from the start of an episode, whose length would vary. Say "
-                    "how many steps there are, as in [-3:] or [-3:-1]."
+                    "are no windows from the start of an episode, whose length would vary. Pass "
+                    "the first step, as in [-3:] or [-3:-1]."
                 )
             start, stop, step = key.start, key.stop, key.step
         else:
             start, stop, step = None, key, None
         try:
             start, stop, step = (
-                part if part is None else operator.index(part) for part in (start, stop, step)
+                bound if bound is None else operator.index(bound) for bound in (start, stop, step)
             )
         except TypeError as error:
             raise ValueError(
                 f"Bad reference {self.field}[{key!r}]: the index of a step is an int or a slice of "
-                "ints. (Is this field not as nested as the pattern takes it to be?)"
+                "ints. (Does the pattern expect a nested field?)"
             ) from error
         return PatternNode(self.flat_source_index, start, stop, step, self.field)
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """A condition on the newest step, under which a config makes an output.
+    """A condition on the newest step for the output of a config.
 
-    The functions below give quantities of the newest step. Comparing one with a number makes a
-    condition, and so does comparing its remainder, which has the sign of the quantity, as in C.
+    The static methods return quantities of the newest step. Comparing a quantity, or its remainder,
+    with a number gives a condition. The remainder has the sign of the quantity, as in C.
 
     >>> Condition.step_index() >= 2
     Condition(step_index >= 2)
@@ -156,15 +156,15 @@ class Condition:
       quantity: compared value: 'step_index', 'steps_since_applied', 'is_end_episode' or 'data'.
       comparison: one of `== != < <= > >=`.
       value: the value to compare with.
-      modulo: if not None, the remainder of the division by this is compared.
-      flat_source_index: of 'data', the number of the field.
-      field: of 'data', the path of the field; empty where it is not known.
-      is_from_reverb: whether reverb made this. It keeps `x > 1` as `x >= 2`, which is the same for
-        whole numbers only.
+      modulo: the divisor, if the remainder is compared; None otherwise.
+      flat_source_index: of 'data', the index of the field.
+      field: of 'data', the path of the field; empty if unknown.
+      is_from_reverb: whether the condition is from reverb, which stores `x > 1` as `x >= 2`: equal
+        for whole numbers only.
 
     Raises:
       ValueError: if a remainder is compared by `==` or `!=` with an impossible negative number.
-        Comparisons with other impossible remainders, such as `% 3 == 3`, are a warning.
+        Comparisons with other impossible remainders, such as `% 3 == 3`, emit a warning.
     """
 
     quantity: str
@@ -194,12 +194,12 @@ class Condition:
 
     @staticmethod
     def step_index() -> "_Quantity":
-        """The index of the newest step in its episode, from 0."""
+        """Returns the index of the newest step in its episode, from 0."""
         return _Quantity("step_index")
 
     @staticmethod
     def steps_since_applied() -> "_Quantity":
-        """The number of steps since this config last made an output.
+        """Returns the number of steps since the last output of the config.
 
         Before the first output, the number of all steps. The end of an episode does not reset it.
         """
@@ -207,12 +207,12 @@ class Condition:
 
     @staticmethod
     def is_end_episode() -> "Condition":
-        """A condition that holds at the last step of each episode."""
+        """Returns a condition that holds at the last step of each episode."""
         return Condition("is_end_episode", "==", 1)
 
     @staticmethod
     def data(step_structure: Any) -> Any:
-        """The value that a field has in the newest step.
+        """Returns quantities for the values of fields in the newest step.
 
         Args:
           step_structure: the structure of a step, for instance its spec.
@@ -227,7 +227,7 @@ class Condition:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"'{self}' is neither true nor false before there are steps. To combine conditions, "
+            f"'{self}' has no truth value without steps. To combine conditions, "
             "pass a list: all of them must hold."
         )
 
@@ -292,14 +292,14 @@ class _Quantity:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A pattern and the conditions under which it makes an output.
+    """A pattern, and the conditions of its output.
 
     Attributes:
       flat: the references of the pattern, in the order of `tree.flatten`.
       pattern_structure: the structure of the pattern, with None at the leaves.
-      table: a name, the same for all configs that are used together. It is not used here.
-      conditions: all of these must hold.
-      priority: anything. It is not used here.
+      table: a name, equal in all configs that are used together; otherwise ignored.
+      conditions: the conditions of an output, which must all hold.
+      priority: ignored.
     """
 
     flat: tuple[PatternNode, ...]
@@ -310,7 +310,7 @@ class Config:
 
 
 def create_reference_step(step_structure: Any) -> ReferenceStep:
-    """Returns a reference step: the structure of a step, with a reference to index at each leaf.
+    """Returns a reference step: the structure of a step, with leaves to index.
 
     Args:
       step_structure: the structure of a step, for instance its spec.
@@ -327,7 +327,7 @@ def create_reference_step(step_structure: Any) -> ReferenceStep:
 def pattern_from_transform(
     step_structure: Any, transform: Callable[[ReferenceStep], Pattern]
 ) -> Pattern:
-    """Calls the function with a reference step, and returns the pattern it makes.
+    """Calls a function with a reference step, and returns its pattern.
 
     Args:
       step_structure: the structure of a step, for instance its spec.
@@ -339,17 +339,17 @@ def pattern_from_transform(
 def create_config(
     pattern: Pattern, table: str, conditions: Sequence[Condition] = (), priority: Any = None
 ) -> Config:
-    """Joins a pattern and the conditions under which it makes an output.
+    """Creates a config from a pattern and the conditions of its output.
 
     Args:
       pattern: any structure of references.
-      table: a name, the same for all configs that are used together.
-      conditions: all of these must hold; none means always.
-      priority: is kept, and not used.
+      table: a name, equal in all configs that are used together.
+      conditions: the conditions of an output, which must all hold.
+      priority: stored, but ignored.
 
     Raises:
-      TypeError: if a leaf of the pattern is not a reference (a field that was not indexed, for
-        instance), or a condition is not one (a quantity that was not compared).
+      TypeError: if a leaf of the pattern is not a reference (such as a field without an index), or
+        a condition is not a `Condition` (such as a quantity without a comparison).
       ValueError: if the pattern has no references.
     """
     nodes = [_as_node(leaf, name) for name, leaf in _layouts.named_leaves(pattern)]
@@ -380,11 +380,11 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
 
     Returns:
       The structure of the patterns, with a `tf.TensorSpec` at each leaf. Its first dimension is
-      None where the configs differ in it.
+      None if the configs differ in it.
 
     Raises:
-      TypeError: if a field that is referred to is not a dense tensor.
-      ValueError: if there are no configs, if they were made for other steps, or if they differ in
+      TypeError: if a referenced field is not a dense tensor.
+      ValueError: if there are no configs, if they do not match the steps, or if they differ in
         structure, table, dtypes, ranks, or in dimensions other than the first.
 
     >>> spec = {"action": tf.TensorSpec([2], tf.float32)}
@@ -410,7 +410,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
 
 
 def source_spec(source: PatternNode | Condition, step_spec: Any) -> tf.TensorSpec:
-    """Returns the spec of the field of a reference or condition, after a check of its name.
+    """Returns the spec of the field of a reference or condition; checks its name.
 
     Raises:
       TypeError: if the field is not a dense tensor.
@@ -420,8 +420,8 @@ def source_spec(source: PatternNode | Condition, step_spec: Any) -> tf.TensorSpe
     name, spec = fields.get(source.flat_source_index, ("", None))
     if spec is None or source.field not in ("", name):
         raise ValueError(
-            f"'{source}' was made for other steps: there, it was number "
-            f"{source.flat_source_index} of the fields. These steps have the fields "
+            f"'{source}' is for other steps, where it has the field index "
+            f"{source.flat_source_index}. These steps have the fields "
             f"{[name for name, _ in fields.values()]}."
         )
     if not isinstance(spec, tf.TensorSpec):
@@ -437,7 +437,7 @@ def _spec_of_node(node: PatternNode, step_spec: Any) -> tf.TensorSpec:
 
 
 def _common_spec(name: str, specs: Sequence[tf.TensorSpec]) -> tf.TensorSpec:
-    """The common spec of the outputs of all configs at one leaf."""
+    """Returns the common spec of the outputs of all configs at one leaf."""
     dtypes = [spec.dtype for spec in specs]
     if len(set(dtypes)) > 1:
         raise ValueError(f"The configs differ in the dtype of {name!r}: {dtypes}.")
@@ -468,11 +468,11 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
     if not all(hasattr(leaf, field) for field in ("flat_source_index", "HasField")):
         item = f"field {leaf.field!r} without an index" if isinstance(leaf, _Reference) else leaf
         raise TypeError(
-            f"create_config: a pattern is made of references such as step['action'][-1], but at "
-            f"{name!r} there is {item}."
+            f"create_config: a pattern consists of references such as step['action'][-1], but "
+            f"{name!r} is {item}."
         )
     start, stop, step = (
-        getattr(leaf, part) if leaf.HasField(part) else None for part in ("start", "stop", "step")
+        getattr(leaf, name) if leaf.HasField(name) else None for name in ("start", "stop", "step")
     )
     return PatternNode(leaf.flat_source_index, start, stop, step)
 
@@ -480,15 +480,15 @@ def _as_node(leaf: Any, name: str) -> PatternNode:
 def _as_condition(condition: Any) -> Condition | None:
     """Converts a condition of reverb; returns None for a condition on the length of the buffer.
 
-    Reverb adds such conditions to all configs. Here a config waits until the steps of its
-    references exist.
+    Reverb adds conditions on the length to all configs. Here a config has no output before the
+    steps of its references exist.
     """
     if isinstance(condition, Condition):
         return condition
     if isinstance(condition, _Quantity) or not hasattr(condition, "WhichOneof"):
         raise TypeError(
-            "create_config: a condition is made by comparing, as in Condition.step_index() >= 2, "
-            f"but there is {condition!r}."
+            "create_config: a condition is a comparison such as Condition.step_index() >= 2, "
+            f"got {condition!r}."
         )
     quantity, comparison = condition.WhichOneof("left"), condition.WhichOneof("cmp")
     if quantity == "buffer_length":
@@ -514,7 +514,7 @@ def _as_condition(condition: Any) -> Condition | None:
 
 
 def _decode_structure(proto: Any) -> Any:
-    """Decodes the structure of a pattern, which reverb keeps as a `tensorflow.StructuredValue`."""
+    """Decodes the structure of a pattern, which reverb stores as a `tensorflow.StructuredValue`."""
     kind = proto.WhichOneof("kind")
     if kind == "none_value":
         return None

@@ -1,6 +1,6 @@
 """A test case that compares steps and datasets."""
 
-# ruff: noqa: PT009 - this is a unittest-style test case, for those who write such tests.
+# ruff: noqa: PT009 - this is a unittest-style test case.
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ class TransformationsTest(parameterized.TestCase):
         """Asserts that a step has the expected fields, in shape and in value.
 
         Args:
-          step: a step; fields that are not expected are ignored.
+          step: a step; unexpected fields are ignored.
           expected_step: the expected fields; they may be nested, and datasets.
         """
         for name, expected in expected_step.items():

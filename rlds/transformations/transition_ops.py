@@ -24,42 +24,42 @@ def transitions(
     gamma: float = 1.0,
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Makes the transitions of each episode, of one step (SARS) or of up to `n` steps.
+    """Builds the transitions of each episode, of one step (SARS) or of up to `n` steps.
 
-    A transition starts at a step and goes `n` steps ahead. Near the end of the episode it goes to
-    the final observation, in fewer steps. It has all fields of its step, with these changes:
+    A transition spans `n` steps from its step, or fewer steps up to the final observation. It has
+    all fields of its step, with these changes:
 
-    * `reward` is the sum of the rewards on the way, each multiplied by `gamma` and the stored
-      discount once for every step before it.
+    * `reward` is the sum of the rewards of these steps, each multiplied by `gamma` and the stored
+      discount of every preceding step.
     * `discount` is the factor of the value of `next_observation`: the product of `gamma` and the
-      stored discount over all steps on the way. It is 0 if this observation is terminal, and not
-      because the episode was truncated.
-    * `next_observation` is the observation that the transition leads to.
-    * `next_is_terminal` says whether this is a terminal state, and `next_is_last` whether it is the
-      last observation of the episode. They replace `is_last` and `is_terminal`.
+      stored discount over all steps of the transition. It is 0 if this observation is terminal, and
+      not because the episode was truncated.
+    * `next_observation` is the observation at the end of the transition.
+    * `next_is_terminal` is true for a terminal state, and `next_is_last` for the last observation
+      of the episode. They replace `is_last` and `is_terminal`.
 
-    Rewards and discounts may be nested, or arrays: one for each agent or objective. Then this holds
-    for each of them. A discount counts for the reward at the same place and for all below it, so a
-    single one counts for all. If there are others, `n` must be 1.
+    Rewards and discounts may be nested or arrays, by agent or objective. Then this holds for each
+    of them. A discount applies to the reward with the same path and to all nested rewards, so a
+    single discount applies to all rewards. For other discounts, `n` must be 1.
 
     So an episode of T + 1 steps has T transitions; the last step, whose action is a placeholder,
-    starts none. Where the final observation is not known, the last step has a valid action and
-    reward, but nothing to bootstrap from. Its transition is kept if the step is terminal: then
-    nothing depends on `next_observation`, which is zeros. Otherwise it is left out, and the other
-    transitions go no further than to the observation of the last step.
+    has none. Without a final observation, the last step has a valid action and reward, but no next
+    observation for bootstrapping. Its transition is kept if the step is terminal: its discount is
+    0, and `next_observation` is zeros. Otherwise it is dropped, and the preceding transitions end
+    at the observation of the last step.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. Steps need the field
         `observation`, and `is_terminal` or `discount`; `reward` and `action` are optional, a
         missing `discount` counts as 1.
       n: the number of steps to look ahead.
-      gamma: the discount of every step, beside those that are stored.
+      gamma: the discount of every step, in addition to stored discounts.
       final_observation_known: whether the last step is the observation after the last
-        transition. The field of that name decides where an episode has it.
+        transition. An episode's field of this name has precedence.
 
     Returns:
-      The transitions in place of the steps. Floating point rewards and discounts keep their
-      dtype, others become float32.
+      The data with transitions instead of steps. Floating point rewards and discounts keep their
+      dtype; other dtypes become float32.
 
     Raises:
       KeyError: if a field is missing.
@@ -84,12 +84,12 @@ def transitions(
     # The reward of a single step is not discounted.
     discount_of = _episodes.discounts_of(spec, _CALLER) if n > 1 else {}
 
-    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # Two more steps than the transition covers, so that a section knows whether one of them is
-        # the last step of the episode.
+    def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        # Two steps more than the transition spans, so a section includes the last step of the
+        # episode if a transition of the section ends there.
         result = _sections.map_sections(
             steps,
-            lambda section: _of_section(section, n, gamma, is_final_known, discount_of),
+            lambda section: _transform_section(section, n, gamma, is_final_known, discount_of),
             before=0,
             after=n + 1,
             caller=_CALLER,
@@ -101,7 +101,7 @@ def transitions(
         unknown = tf.constant(tf.data.experimental.UNKNOWN_CARDINALITY, tf.int64)
         return _layouts.with_cardinality(result, tf.where(is_final_known, shorter, unknown))
 
-    return _episodes.over_steps(data, of_steps, final_observation_known)
+    return _episodes.over_steps(data, transform_steps, final_observation_known)
 
 
 def _check(spec: Any) -> None:
@@ -118,34 +118,34 @@ def _check(spec: Any) -> None:
         _episodes.check_numeric(spec, name, _CALLER)
 
 
-def _of_section(
+def _transform_section(
     section: _sections.Section,
     n: int,
     gamma: float,
     is_final_known: Any,
     discount_of: Mapping[str, str],
 ) -> Any:
-    section = _with_terminal_observation(section, is_final_known)
+    section = _append_terminal_observation(section, is_final_known)
     steps, num_steps, start = section.steps, section.num_steps, section.start
-    # The last step is the final observation, which starts no transition.
+    # The last step is the final observation, which has no transition.
     if section.is_end is True and isinstance(num_steps, int):
         stop = max(num_steps - 1, 0)
     else:
         stop = tf.where(section.is_end, tf.maximum(num_steps - 1, start), section.stop)
     next_indices = tf.minimum(tf.range(start, stop, dtype=tf.int64) + n, num_steps - 1)
 
-    def at_start(leaf: tf.Tensor) -> tf.Tensor:
+    def take_current(leaf: tf.Tensor) -> tf.Tensor:
         return leaf[start:stop]
 
-    def following(leaf: tf.Tensor) -> tf.Tensor:
+    def take_next(leaf: tf.Tensor) -> tf.Tensor:
         return leaf[start + 1 : stop + 1] if n == 1 else tf.gather(leaf, next_indices)
 
-    next_is_terminal = following(_is_terminal(steps))
-    left_out = (rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
-    result = {name: field for name, field in steps.items() if name not in left_out}
-    result = tf.nest.map_structure(at_start, result)
+    next_is_terminal = take_next(_is_terminal(steps))
+    replaced = (rlds_types.IS_LAST, rlds_types.IS_TERMINAL)
+    result = {name: field for name, field in steps.items() if name not in replaced}
+    result = tf.nest.map_structure(take_current, result)
 
-    rewards, discounts = _continued(steps, n, gamma)
+    rewards, discounts = _padded_columns(steps, n, gamma)
     totals = {path: column[start:stop] for path, column in rewards.items()}
     products = {path: column[start:stop] for path, column in discounts.items()}
     for ahead in range(1, n):
@@ -165,18 +165,18 @@ def _of_section(
             leaves = zip(columns.values(), tf.nest.flatten(result[name]))
             floats = [tf.cast(values, _episodes.float_dtype(stored)) for values, stored in leaves]
             result[name] = tf.nest.pack_sequence_as(result[name], floats)
-    result[_NEXT_OBSERVATION] = tf.nest.map_structure(following, steps[rlds_types.OBSERVATION])
+    result[_NEXT_OBSERVATION] = tf.nest.map_structure(take_next, steps[rlds_types.OBSERVATION])
     result[_NEXT_IS_LAST] = tf.equal(next_indices, num_steps - 1) & section.is_end
     result[_NEXT_IS_TERMINAL] = next_is_terminal
     return result
 
 
-def _continued(
+def _padded_columns(
     steps: Any, n: int, gamma: float
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Rewards and discounts in float64 by their paths, continued after the last transition.
+    """Returns rewards and discounts in float64 by path, padded after the last transition.
 
-    After it, rewards are 0 and discounts are 1, which changes no sum and no product.
+    Padding of rewards is 0 and of discounts 1, which changes no sum and no product.
     """
 
     def column(values: tf.Tensor, filler: float) -> tf.Tensor:
@@ -194,23 +194,23 @@ def _continued(
 
 
 def _is_terminal(steps: Any) -> tf.Tensor:
-    """Whether each observation is terminal: by its flag, or by the discount that led to it."""
+    """Returns a mask of terminal observations: by their flag, or by the preceding discount."""
     if rlds_types.IS_TERMINAL in steps:
         return steps[rlds_types.IS_TERMINAL]
-    of_step = _are_zero(steps)
-    return tf.concat([tf.zeros_like(of_step[:1]), of_step[:-1]], 0)
+    is_zero = _are_zero(steps)
+    return tf.concat([tf.zeros_like(is_zero[:1]), is_zero[:-1]], 0)
 
 
 def _are_zero(steps: Any) -> tf.Tensor:
-    """Whether all discounts of each step are zero."""
+    """Returns a mask of the steps whose discounts are all zero."""
     are_zero = [tf.equal(leaf, 0) for leaf in tf.nest.flatten(steps[rlds_types.DISCOUNT])]
     return tf.reduce_all(
         [tf.reduce_all(is_zero, axis=list(range(1, is_zero.shape.rank))) for is_zero in are_zero], 0
     )
 
 
-def _with_terminal_observation(section: _sections.Section, is_final_known: Any) -> Any:
-    """Appends the terminal observation, as zeros, to an episode that ends without it."""
+def _append_terminal_observation(section: _sections.Section, is_final_known: Any) -> Any:
+    """Appends zeros as terminal observation to an episode without a final observation."""
     if tf.get_static_value(is_final_known) is not None and is_final_known:
         return section
     steps = section.steps

@@ -26,31 +26,31 @@ def windows(
     padding: str = "edge",
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Gives each step its past observations and its future actions (an action chunk).
+    """Adds past observations and future actions (an action chunk) to each step.
 
-    The history of a step are the values of the last `history` steps up to its own, the horizon
-    those of the next `horizon` steps from its own on. Both are padded where the episode has no
-    such steps, so there are as many windows as steps. Two masks are true where a value is real:
+    The history of a step has the values of the last `history` steps, the horizon has the values of
+    the next `horizon` steps, both with the step itself. Both are padded beyond the episode, so each
+    step has a window. Two masks are false for padding:
 
     * `timestep_pad_mask`, of shape [history], for the fields in `history_fields`;
     * `action_pad_mask`, of shape [horizon], for the fields in `horizon_fields`. The placeholder
-      in the last step counts as padding. So an episode whose final observation is known ends with
-      a window without any real action: `action_pad_mask[0]` says whether there is one.
+      of a final observation counts as padding. So the window of a final observation has no real
+      action, and `action_pad_mask[0]` is false.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. In all steps of an
         episode the fields must have the same shape.
-      history: the number of past steps, including the present one.
-      horizon: the number of future steps, including the present one.
+      history: the number of past steps, including the current step.
+      horizon: the number of future steps, including the current step.
       history_fields: the fields that get a history, as a new leading axis, oldest first.
       horizon_fields: the fields that get a horizon, as a new leading axis.
-      padding: "edge" repeats the first real value (history) or the last one (horizon), "zeros"
-        takes zeros.
+      padding: "edge" repeats the first value of the episode (history) or the last real action
+        (horizon), "zeros" takes zeros.
       final_observation_known: whether the last step is only an observation, and its action a
-        placeholder. The field of that name decides where an episode has it.
+        placeholder. An episode's field of this name has precedence.
 
     Returns:
-      The windows in place of the steps, with all their fields.
+      The data with windows instead of steps, and with all fields of the steps.
 
     Raises:
       KeyError: if a field is missing.
@@ -75,7 +75,7 @@ def windows(
     _layouts.check_fields(spec, [*history_fields, *horizon_fields], _CALLER)
     _layouts.check_new_fields(spec, [_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK], _CALLER)
 
-    def of_section(section: _sections.Section, is_final_known: Any) -> Any:
+    def transform_section(section: _sections.Section, is_final_known: Any) -> Any:
         steps = section.steps
         result = {
             name: tf.nest.map_structure(lambda leaf: leaf[section.start : section.stop], field)
@@ -98,13 +98,12 @@ def windows(
                 result[name] = _gather(steps[name], tf.minimum(future, last_real), mask, padding)
         return result
 
-    def of_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # One more step than the horizon, so that a section knows whether the horizon includes the
-        # last step of the episode, a placeholder. And the step before, because the last step
-        # repeats the action of that step.
+    def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
+        # One step more than the horizon, which may include the placeholder of the last step. And
+        # the previous step, because the last step repeats its action.
         result = _sections.map_sections(
             steps,
-            lambda section: of_section(section, is_final_known),
+            lambda section: transform_section(section, is_final_known),
             before=max(history - 1, 1),
             after=horizon,
             caller=_CALLER,
@@ -114,16 +113,16 @@ def windows(
             return result
         return _layouts.with_cardinality(result, steps.cardinality())
 
-    return _episodes.over_steps(data, of_steps, final_observation_known)
+    return _episodes.over_steps(data, transform_steps, final_observation_known)
 
 
 def _gather(field: Any, step_indices: tf.Tensor, mask: tf.Tensor, padding: str) -> Any:
-    """The values of a field at step indices, which have one row per step."""
+    """Gathers the values of a field at step indices, with one row per step."""
 
-    def of_leaf(leaf: tf.Tensor) -> tf.Tensor:
+    def gather(leaf: tf.Tensor) -> tf.Tensor:
         values = tf.gather(leaf, step_indices)
         if padding == "edge":
             return values
         return tf.where(_episodes.with_rank_of(values, mask), values, tf.zeros_like(values))
 
-    return tf.nest.map_structure(of_leaf, field)
+    return tf.nest.map_structure(gather, field)

@@ -120,7 +120,7 @@ def test_arrays_of_one_element_become_scalars_unless_told_otherwise():
 def test_lists_become_sequences_and_tuples_are_refused():
     assert extract([np.int32(1), np.int32(2)]).feature.np_dtype == np.int32
     assert extract((1.0, 2.0), convert_tuple_to_list=True).feature.np_dtype == np.float64
-    with pytest.raises(ValueError, match="'state/joints' is a tuple, which TFDS does not have"):
+    with pytest.raises(ValueError, match="'state/joints' is a tuple, which TFDS does not support"):
         extract({"state": {"joints": (1.0, 2.0)}})
     with pytest.raises(ValueError, match=r"'x' is a list whose elements differ.*element 1 is"):
         extract({"x": [1.0, 2]})
@@ -133,7 +133,7 @@ def test_lists_become_sequences_and_tuples_are_refused():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, "'a/b' is None, which TFDS does not have; leave the field out"),
+        (None, "'a/b' is None, which TFDS does not support; omit the field"),
         (object(), "'a/b' is a object; expected a number"),
         (np.array([None, 1]), "'a/b': TFDS cannot hold object"),
         (np.zeros(2, "M8[s]"), r"'a/b': TFDS cannot hold datetime64\[s\]"),

@@ -439,7 +439,7 @@ def test_pattern_map_refuses_bad_episodes() -> None:
         pattern.pattern_map(
             tf.data.Dataset.from_tensors({"steps": {"is_last": [1], "x": [1]}}), [SINGLES]
         )
-    with pytest.raises(ValueError, match="was made for other steps"):
+    with pytest.raises(ValueError, match="is for other steps"):
         pattern.pattern_map(
             tf.data.Dataset.from_tensors({"steps": {"is_last": [True], "y": [1]}}), [SINGLES]
         )

@@ -112,5 +112,5 @@ def test_bad_input_is_an_error_at_once() -> None:
         returns_to_go({"reward": [1, 2]}, stored_discounts=True)
     with pytest.raises(TypeError, match="'reward' must be a numeric tensor"):
         episode_return({"reward": ["a", "b"]})
-    with pytest.raises(TypeError, match=r"a dataset of them\. Map it"):
+    with pytest.raises(TypeError, match=r"a dataset of episodes\. Map it"):
         episode_return(in_both_layouts(columns)[0])

@@ -266,13 +266,13 @@ def test_bad_input_is_an_error_at_once(
 
 def test_steps_without_flags_or_static_shapes_are_refused() -> None:
     data = tf.data.Dataset.from_tensors({"steps": {"action": [1.0, 2.0], "is_last": [False, True]}})
-    with pytest.raises(KeyError, match=r"no field 'is_first'.*the flags .* keep it"):
+    with pytest.raises(KeyError, match=r"no field 'is_first'.*This flag .* keep it"):
         compute_statistics(data)
     columns = episode_columns(3)
     spec = tf.nest.map_structure(lambda x: tf.TensorSpec([None] * x.ndim, x.dtype), columns)
     data = tf.data.Dataset.from_generator(lambda: [columns], output_signature=spec)
     data = data.map(lambda steps: {"steps": steps})
-    message = re.escape("field 'action' has the shape (None,), which must be known")
+    message = re.escape("field 'action' has the shape (None,), expected a fully defined shape")
     with pytest.raises(ValueError, match=message):
         compute_statistics(data, ["action"])
 

@@ -126,4 +126,4 @@ def test_a_batch_is_mapped_as_its_single_steps_are(
         traced.output_spec,
         *(function(*step) for step in steps),
     )
-    tf.nest.map_structure(np.testing.assert_array_equal, traced.over(batch), expected)
+    tf.nest.map_structure(np.testing.assert_array_equal, traced.apply(batch), expected)
