@@ -181,14 +181,14 @@ class _RawDecoder(_RowDecoder):
 
     def decode_example(self, serialized_example: Any) -> Any:
         if None not in self.feature.shape:
-            return tf.reshape(self._numbers(serialized_example), self.feature.shape)
+            return tf.reshape(self._decode_raw(serialized_example), self.feature.shape)
         return self.feature.decode_example(serialized_example)
 
     def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
         if None not in self.feature.shape:
             num_rows = tf.shape(serialized_example)[0]
             shape = self.feature.shape
-            values = tf.reshape(self._numbers(serialized_example), [num_rows, *shape])
+            values = tf.reshape(self._decode_raw(serialized_example), [num_rows, *shape])
             return tf.ensure_shape(values, [None, *shape])
         return super().decode_batch_example(serialized_example)
 
