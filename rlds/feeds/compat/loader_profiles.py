@@ -103,8 +103,8 @@ cannot; store it
             yield Demand("dlimp reserves this name: rename the field", name)
     observation = step.get(rlds_types.OBSERVATION)
     if not isinstance(observation, Features):
-        leaf = leaves.get(rlds_types.OBSERVATION)
-        got = "missing" if leaf is None else _describe(leaf)
+        observation_leaf = leaves.get(rlds_types.OBSERVATION)
+        got = "missing" if observation_leaf is None else _describe(observation_leaf)
         yield Demand(
             f"{got}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
         )
