@@ -329,11 +329,7 @@ class Hdf5EpisodesSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         episode = self._episodes[split][index]
         with self._opened(episode) as group:

@@ -185,11 +185,7 @@ class RowsSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         with self._open_rows(split, index) as episode:
             return self._episode(self.key(split, index), episode, fields)

@@ -303,11 +303,7 @@ class BagSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         if self._stored:
             return self._stored.read(

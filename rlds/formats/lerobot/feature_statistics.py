@@ -154,10 +154,7 @@ def sample_frames(num_frames: int) -> list[int]:
     >>> len(sample_frames(50)), len(sample_frames(1000)), sample_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
     """
-    num_sampled = max(
-        min(_MIN_SAMPLES, num_frames),
-        min(int(num_frames**_EXPONENT), _MAX_SAMPLES),
-    )
+    num_sampled = max(min(_MIN_SAMPLES, num_frames), min(int(num_frames**_EXPONENT), _MAX_SAMPLES))
     frames: list[int] = np.round(np.linspace(0, num_frames - 1, num_sampled)).astype(int).tolist()
     return frames
 

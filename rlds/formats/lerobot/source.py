@@ -460,11 +460,7 @@ class LeRobotSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         position = self._splits[split][index]
         row = self._table.row(position)
@@ -532,12 +528,7 @@ class LeRobotSource(Source):
         return is_ordered and is_same and bool(own_schema.equals(schema))
 
     def stored_episode(
-        self,
-        split: str,
-        index: int,
-        schema: Any,
-        *,
-        is_checked: bool = True,
+        self, split: str, index: int, schema: Any, *, is_checked: bool = True
     ) -> NewEpisode | None:
         """Returns a stored episode; None if it cannot be copied.
 

@@ -201,11 +201,7 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
             metadata[11] = (_I64, first.begin)
         columns.append({2: (_I64, 0), 3: (_STRUCT, metadata)})
         total += size
-    return {
-        1: (_LIST, (_STRUCT, columns)),
-        2: (_I64, total),
-        3: (_I64, group.num_rows),
-    }
+    return {1: (_LIST, (_STRUCT, columns)), 2: (_I64, total), 3: (_I64, group.num_rows)}
 
 
 # --- Thrift

@@ -334,11 +334,7 @@ class EnvLoggerSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _locate_errors(log, position):

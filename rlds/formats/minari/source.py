@@ -273,11 +273,7 @@ class MinariSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         step_paths, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         paths = [path for path in self._columns if field_path(path) in step_paths]

@@ -21,12 +21,7 @@ import numpy as np
 
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_arrays import ArrayReader, StoredArray
-from rlds.raw_files.hdf5_values import (
-    SIDECAR_GROUP,
-    encode_value,
-    read_attributes,
-    text_or_bytes,
-)
+from rlds.raw_files.hdf5_values import SIDECAR_GROUP, encode_value, read_attributes, text_or_bytes
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.texts import as_text

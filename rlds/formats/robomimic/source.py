@@ -234,11 +234,7 @@ class RobomimicSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         if index >= len(self._keys):
             raise self._truncated_files[index - len(self._keys)][1]
