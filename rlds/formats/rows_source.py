@@ -236,9 +236,8 @@ class RowsSource(Source):
         if is_sar and episode.final == "row":
             num_transitions -= 1
             transitions = {path: rows[:-1] for path, rows in transitions.items()}
-        main = nest(
-            {p: c for p, c in (observed | transitions).items() if root_of(p) in _ALIGNED_FIELDS}
-        )
+        aligned = {p: c for p, c in columns.items() if root_of(p) in _ALIGNED_FIELDS}
+        main = nest({path: transitions.get(path, rows) for path, rows in aligned.items()})
         alignment_arguments: dict[str, Any] = {
             "observation": main.get(rlds.OBSERVATION, np.empty((episode.num_steps, 0))),
             "action": main.get(rlds.ACTION, np.empty((num_transitions, 0))),

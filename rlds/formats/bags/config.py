@@ -161,9 +161,7 @@ class BagConfig:
             earlier[field.field] = field
         actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
         if len({field.policy == "next_state" for field in actions}) > 1:
-            raise ValueError(
-                "action: expected the policy next_state for all of its fields, or none"
-            )
+            raise ValueError("action: expected the policy next_state for all of its fields or none")
 
     @classmethod
     def load(cls, config: str | os.PathLike[str] | Mapping[str, Any] | BagConfig) -> BagConfig:

@@ -99,9 +99,7 @@ class McapExport(Export):
         topics = {path: f"/{path}" for path in self._types}
         observations = [path for path in topics if root_of(path) == rlds.OBSERVATION]
         self._cameras = [path for path in encoded if path not in topics]
-        clips = {
-            f"{VIDEO}/{path}/{name}": f"/{path}" for path in self._cameras for name in (CLIP, FIRST)
-        }
+        clips = {f"{VIDEO}/{p}/{name}": f"/{p}" for p in self._cameras for name in (CLIP, FIRST)}
         self._sidecar = Sidecar.create(episodes, topics, observations, episode_paths=clips)
         if is_given and "timestamp" not in steps:
             metadata = {**self._sidecar.metadata, "metadata": with_rate(episodes.metadata, rate)}

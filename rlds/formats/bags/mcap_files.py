@@ -124,9 +124,7 @@ def _records_between(
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.damages.append(
-            (0, LAST_TIME, f"records outside chunks are damaged: {words_of(error)}")
-        )
+        flaws.damages.append((0, LAST_TIME, f"damaged records outside chunks: {words_of(error)}"))
 
 
 def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:

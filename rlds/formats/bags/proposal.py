@@ -136,9 +136,7 @@ def infer_reader(
         raise ValueError(f"{reader.field.dtype} cannot be interpolated; set dtype to a float")
     if reader.kind == "video":
         if field.policy not in ("hold", "nearest") or field.missing == "null":
-            raise ValueError(
-                'video needs policy "hold" or "nearest", and missing other than "null"'
-            )
+            raise ValueError('video needs policy "hold" or "nearest"; missing other than "null"')
         is_keyframe(b"", reader.field.doc)  # Raises an error for an unsupported codec.
     if field.policy == "slerp" and reader.field.shape != (4,):
         raise ValueError(f"{reader.field} is not a quaternion of 4 values")

@@ -382,9 +382,7 @@ class BagSource(Source):
         """Returns True if an episode is not truncated, not damaged, and has an end."""
         index = self._index_of(recording_index)
         flaws = index.flaws
-        reasons = [
-            why for begin, end, why in flaws.damages if begin < span.end and end >= span.begin
-        ]
+        reasons = [r for begin, end, r in flaws.damages if begin < span.end and end >= span.begin]
         if reasons and not self._leaves_out:
             fault = f'{reasons[0]}. Pass damaged_chunks="leave_out" to read the rest'
             raise SourceError(fault, file=self._recordings[recording_index].files[0])
@@ -444,9 +442,7 @@ class BagSource(Source):
             packets = self._fetch_columns(steps, {path: np.arange(begin, last + 1)})[path]
             with source_errors(file, field=path):
                 candidates = range(first - begin, -1, -1)
-                keyframe = next(
-                    (index for index in candidates if is_keyframe(packets[index], codec)), None
-                )
+                keyframe = next((i for i in candidates if is_keyframe(packets[i], codec)), None)
                 if keyframe is not None:
                     frames = (rows - (begin + keyframe)).astype(np.int64)
                     clip = clip_of(list(packets[keyframe:]), codec)

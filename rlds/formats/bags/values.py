@@ -137,9 +137,7 @@ def make_reader(config: FieldConfig, channel: Channel, message: Any) -> FieldRea
         field = Field(str, unit=config.unit or None)
         return FieldReader(field, config, lambda message: str(value_at(message, path)), "text")
     if isinstance(value, bytes):
-        return FieldReader(
-            Field(bytes), config, lambda message: bytes(value_at(message, path)), "bytes"
-        )
+        return FieldReader(Field(bytes), config, lambda m: bytes(value_at(m, path)), "bytes")
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         shape = (len(value),)
         return FieldReader(

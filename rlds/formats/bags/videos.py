@@ -43,8 +43,6 @@ def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
     with import_extra("av").open(stream, format=codec) as container:
         num_frames = sum(packet.size > 0 for packet in container.demux(video=0))
     if num_frames != len(packets):
-        raise ValueError(
-            f"{len(packets)} messages hold {num_frames} frames of video, expected one each"
-        )
+        raise ValueError(f"{len(packets)} messages with {num_frames} frames, expected one each")
     is_key = np.array([is_keyframe(packet, codec) for packet in packets])
     return encoding.clip_of(packets, is_key, codec, _FPS).data

@@ -91,9 +91,7 @@ def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Co
 
 
 def _scan_folder(path: str) -> _Content | None:
-    entries = [
-        it for it in stores.list_directory(stores.as_path(path)) if not it.name.startswith(".")
-    ]
+    entries = [e for e in stores.list_directory(stores.as_path(path)) if e.name[:1] != "."]
     files = [it.name for it in entries if not it.is_dir]
     if any(map(is_image, files)):
         return _Content(open_arrays(path))

@@ -323,9 +323,8 @@ class EpisodeMetadata:
         np.minimum.at(firsts, groups, columns[_FROM])
         columns[_FIRST_ROW] = columns[_FROM] - firsts[groups]
         for video in self._info.videos:
-            _, groups = _group_equal_rows(
-                *(columns[name] for name in layout.video_columns(video)[:2])
-            )
+            chunk, file_index = layout.video_columns(video)[:2]
+            _, groups = _group_equal_rows(columns[chunk], columns[file_index])
             columns[_single_episode_column(video)] = np.bincount(groups)[groups] == 1
             begins = columns[layout.video_columns(video)[2]]
             order = np.lexsort((begins, groups))

@@ -141,9 +141,7 @@ def image_statistics(images: Iterable[np.ndarray], values: np.ndarray | None = N
 
 
 def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
-    kinds = column_statistics(
-        np.concatenate([image.reshape(-1, image.shape[-1]) for image in images])
-    )
+    kinds = column_statistics(np.concatenate([it.reshape(-1, it.shape[-1]) for it in images]))
     reshaped = {name: value.reshape(-1, 1, 1) for name, value in kinds.items()}
     return {**reshaped, "count": np.array([len(images)])}
 
@@ -253,9 +251,7 @@ def _kind_arrays(
     if not is_present.all():
         columns = {kind: values.filter(is_present) for kind, values in columns.items()}
     shapes = {kind: np.shape(values[0].as_py()) for kind, values in columns.items()}
-    return is_present, {
-        k: flatten_column(values).reshape(-1, *shapes[k]) for k, values in columns.items()
-    }
+    return is_present, {k: flatten_column(c).reshape(-1, *shapes[k]) for k, c in columns.items()}
 
 
 class Total:

@@ -102,10 +102,8 @@ def decode_texts(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[s
             stored = json.loads(text) or []
             for style in STYLES:
                 begins, texts = _sort_texts(stored, style)
-                text_of_row = (
-                    np.searchsorted(begins, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
-                )
-                texts_by_style[style][rows] = np.array(["", *texts], object)[text_of_row + 1]
+                indices = np.searchsorted(begins, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
+                texts_by_style[style][rows] = np.array(["", *texts], object)[indices + 1]
     if EVENTS in columns:
         texts_by_style |= {style: np.full(len(times), "", object) for style in _EVENT_STYLES}
         for row, text in enumerate(columns[EVENTS]):

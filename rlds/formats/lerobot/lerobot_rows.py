@@ -283,9 +283,7 @@ class LeRobotRows:
         steps = dict(leaves_at(episode.steps, None))
         if self._features.texts:  # Labels are read back as language texts.
             steps.pop(self.paths[PERSISTENT], None)
-            labels = {
-                f"{LANGUAGE}/{s}": path for path, s in self._features.texts.items() if path in steps
-            }
+            labels = {f"{LANGUAGE}/{s}": p for p, s in self._features.texts.items() if p in steps}
             steps |= {path: steps.pop(label) for path, label in labels.items()}
             empty = np.full(episode.num_steps, "", object)
             steps = {**{f"{LANGUAGE}/{style}": empty for style in STYLES}, **steps}
@@ -316,9 +314,7 @@ class LeRobotRows:
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
         statistics = self._stored_statistics(read_statistics(row))
         if not is_stored or not statistics:
-            statistics = self._statistics(
-                steps, clips, like=statistics or self._reference_statistics
-            )
+            statistics = self._statistics(steps, clips, like=statistics or self._first_statistics)
         for column in self._features.added:
             if not column.field.is_text:
                 statistics[column.name] = column_statistics(steps[column.path])
@@ -384,7 +380,7 @@ class LeRobotRows:
         return {names[name]: statistics for name, statistics in stored.items() if name in names}
 
     @functools.cached_property
-    def _reference_statistics(self) -> dict[str, Statistics]:
+    def _first_statistics(self) -> dict[str, Statistics]:
         """The stored statistics of the first episode of a source dataset, or empty."""
         for base in self._bases:
             with contextlib.suppress(SourceError):

@@ -80,9 +80,7 @@ def find_text_tables(
     """
     integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
     try:
-        named = {
-            _source_feature(_ANNOTATION, *entry) for entry in json.loads(text)[_ANNOTATION].items()
-        }
+        named = {_source_feature(_ANNOTATION, *it) for it in json.loads(text)[_ANNOTATION].items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # Without annotations in the file, their names decide.
         named = {name for name in integers if name.startswith(f"{_ANNOTATION}.")}
@@ -140,8 +138,6 @@ def _joint_groups(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
 def _joint_group(name: str) -> str:
     """Returns the joint group of an element, such as `left_gripper`."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    group = next(
-        (group for group, group_words in _GROUP_WORDS.items() if group_words & {*words}), _ARM
-    )
+    group = next((group for group, terms in _GROUP_WORDS.items() if terms & {*words}), _ARM)
     side = next((word for word in words if word in _SIDES), "")
     return f"{side}_{group}" if side else group

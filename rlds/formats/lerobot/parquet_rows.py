@@ -57,9 +57,7 @@ class ParquetRows:
         if (
             declared := sum(group.total_byte_size for group in groups)
         ) > _DECOMPRESSED_ALLOWANCE + 100 * size:
-            raise SourceError(
-                f"{declared:,} bytes are declared, but the file has {size:,}", file=self.path
-            )
+            raise SourceError(f"{declared:,} bytes are declared in {size:,} bytes", file=self.path)
         sizes = [group.num_rows for group in groups]
         if min(sizes, default=0) < 0:
             raise SourceError("a row group has a negative number of rows", file=self.path)

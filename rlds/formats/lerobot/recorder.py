@@ -296,9 +296,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             shutil.rmtree(folder, ignore_errors=True)
             self._adding.result()
             self._remove_added_log()
-            warnings.warn(
-                "an episode without a transition was left out of the dataset", stacklevel=3
-            )
+            warnings.warn("an episode without a transition is not in the dataset", stacklevel=3)
             return
         if not (self._has_ended or self._has_complete_column):
             warnings.warn(

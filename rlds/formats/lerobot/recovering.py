@@ -313,18 +313,16 @@ class _DamagedDataset:
             with self._collect_faults(name, is_loss=True):
                 names = ["episode_index", "frame_index", *self._task_column]
                 table = ParquetRows(rows.path, names).read(0, rows.num_rows)
-                episode_indices, frame_indices, *tasks = (
+                indices, frames, *tasks = (
                     as_numpy(column.combine_chunks()) for column in table.columns
                 )
             if table is None:
                 continue
-            begins = np.flatnonzero(
-                (np.diff(episode_indices, prepend=-1) != 0) | (frame_indices == 0)
-            )
-            for begin, end in zip(begins, [*begins[1:], len(episode_indices)]):
-                index, length = int(episode_indices[begin]), int(end - begin)
+            begins = np.flatnonzero((np.diff(indices, prepend=-1) != 0) | (frames == 0))
+            for begin, end in zip(begins, [*begins[1:], len(indices)]):
+                index, length = int(indices[begin]), int(end - begin)
                 key = episode_key(index)
-                if (frame_indices[begin:end] != np.arange(length)).any() or index in episodes:
+                if (frames[begin:end] != np.arange(length)).any() or index in episodes:
                     self._lost.append(f"{key}: {name} has rows of it out of order")
                     continue
                 entry = self._entries.get(index, {})
@@ -435,9 +433,7 @@ class _DamagedDataset:
                 end += assigned[-1][0].length
             # The remaining episodes have separate video files, or images that are not encoded.
             own = [self._leftover_frames(info, camera, episode) for episode in unlisted]
-            unassigned = [
-                e for e, clip in zip(unlisted, own) if clip is None and e.index < num_claimed
-            ]
+            unassigned = [e for e, it in zip(unlisted, own) if it is None and e.index < num_claimed]
             # There may be frames between episodes, for example of final observations.
             has_gap = end < num_frames and bool(assigned or unlisted)
             if (has_gap or (unassigned and file == files[-1])) and not video.fault:
@@ -506,9 +502,7 @@ class _DamagedDataset:
             self._faults.append(f"{name}: left over from a killed recorder")
             is_running = name.startswith(_IMAGES_FOLDER) and int(name[-6:]) not in indices
             if is_running and (num_images := len([*(self._root / name).iterdir()])):
-                self._lost.append(
-                    f"{name}: {num_images} images without rows, which were only in memory"
-                )
+                self._lost.append(f"{name}: {num_images} images without rows, which are lost")
 
     @contextlib.contextmanager
     def _collect_faults(self, name: str, *, is_loss: bool = False) -> Iterator[None]:
@@ -692,9 +686,7 @@ def _statistics(
 ) -> dict[str, Statistics]:
     """Returns the statistics of an episode without stored statistics."""
     statistics = clip_statistics(clips, info.depths)
-    statistics |= {
-        name: column_statistics_like(column, like.get(name)) for name, column in values.items()
-    }
+    statistics |= {n: column_statistics_like(c, like.get(n)) for n, c in values.items()}
     for name, files in images.items():
         samples = [files[row] for row in sample_frames(len(files))]
         statistics[name] = image_statistics(
@@ -727,9 +719,7 @@ def _rebuild_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
     with source_errors(rows.path):
         entries = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
         last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
-        features = {
-            name: _infer_feature(entries.get(name), last[name]) for name in rows.schema.names
-        }
+        features = {n: _infer_feature(entries.get(n), last[n]) for n in rows.schema.names}
         rate = round(last["frame_index"] / last["timestamp"], 3)
     for file in walk(epath.Path(root / "videos"), ".mp4"):
         name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]

@@ -115,9 +115,7 @@ class RldsRows:
         fields = {path: field for path, field in steps.items() if isinstance(field, Field)}
         fields = {path: field for path, field in fields.items() if path not in rlds.STEP_FLAGS}
         episode_fields = dict(leaves_at(spec, None))
-        cameras = {
-            path.removesuffix(f"/{CLIP}") for path in episode_fields if path.endswith(f"/{CLIP}")
-        }
+        cameras = {p.removesuffix(f"/{CLIP}") for p in episode_fields if p.endswith(f"/{CLIP}")}
         for path in to_sidecar:
             if path not in fields and path not in cameras:
                 field_names = ", ".join([*fields, *cameras])
@@ -162,9 +160,7 @@ class RldsRows:
         }
         note = "frames after the last row are in the sidecar, unless earlier frames depend on them"
         self._reasons |= {f"{path}/{CLIP}": note for path in self._cameras.names}
-        self._reasons |= dict.fromkeys(
-            without_texts, "LeRobot would have indices without their texts"
-        )
+        self._reasons |= dict.fromkeys(without_texts, "LeRobot would lose the texts of the indices")
         features: dict[str, Any] = {column.name: column.feature() for column in self._columns}
         features |= self._cameras.features
         features |= {**dict.fromkeys(self._flags, _FLAG_FEATURE), **DEFAULT_COLUMNS}

@@ -87,9 +87,7 @@ class Videos:
             invalid = np.flatnonzero((nearest != frames) | (nearest >= end) | (distances > half))
             if len(invalid):
                 step = invalid[0]
-                advice = (
-                    "" if self._by_time else ". Pass match='timestamp' to find frames by their time"
-                )
+                advice = "" if self._by_time else ". Pass match='timestamp' to match frames by time"
                 raise SourceError(
                     f"{end - begin} frames for {row.length} rows, and frame {step} is not at "
                     f"{expected_times[step] - span.begin} s, the time of row {step}{advice}",

@@ -235,9 +235,7 @@ class EnvLoggerSource(Source):
             try:
                 return to_json(metadata, f"{log.path}, metadata")
             except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{error}. Pass `metadata` to replace the recorded metadata."
-                ) from error
+                raise ValueError(f"{error}. Pass `metadata` to replace the metadata.") from error
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of steps, from specs."""
@@ -625,9 +623,7 @@ def _files_of(log: Log) -> list[epath.Path]:
     if not isinstance(log.source, str):
         return []
     directory = stores.as_path(log.source)
-    return [
-        file for pattern in ("*.riegeli", "*/*.riegeli") for file in sorted(directory.glob(pattern))
-    ]
+    return [file for p in ("*.riegeli", "*/*.riegeli") for file in sorted(directory.glob(p))]
 
 
 class _KindsCache:

@@ -69,9 +69,7 @@ def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
     root = datasets_root().absolute()
     directory: Any = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
     if not is_versioned(directory.name):
-        raise ValueError(
-            f"{os.fspath(path)!r} does not end with <name>-v<number>, as Minari needs it"
-        )
+        raise ValueError(f"{os.fspath(path)!r} does not end with <name>-v<number>; Minari needs it")
     if directory.is_relative_to(root):
         return directory.relative_to(root).as_posix()
     is_recorded = os.fspath(directory).endswith(f"/{recorded_id}") and recorded_id

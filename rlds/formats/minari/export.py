@@ -143,11 +143,9 @@ class MinariExport(Export):
         self._jpeg_paths = self._kept_jpegs()
         self._spaces = _spaces_of(self._spaces_in_json())
         # Values are read back from Minari, which has no row for final actions.
-        field_paths = {path: field_path(column) for path, column in self._paths.items()}
+        paths = {path: field_path(column) for path, column in self._paths.items()}
         finals = [path for path, column in self._paths.items() if _has_final(column)]
-        self._sidecar = Sidecar.create(
-            episodes, field_paths, finals, drops_final_row=self._drops_last
-        )
+        self._sidecar = Sidecar.create(episodes, paths, finals, drops_final_row=self._drops_last)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -235,9 +233,7 @@ class MinariExport(Export):
         if is_same and all(_holds(leaf, self._steps[paths[p]]) for p, leaf in leaves.items()):
             return spaces
         steps = nest(self._steps)  # Names of spaces have no slashes.
-        return {
-            f"{name}_space": json.dumps(self._space(steps[name], name)) for name in self._GROUPS
-        }
+        return {f"{g}_space": json.dumps(self._space(steps[g], g)) for g in self._GROUPS}
 
     def _space(self, field: Any, path: str) -> dict[str, Any]:
         if isinstance(field, Mapping):
@@ -430,9 +426,7 @@ def _as_column(
         for row, image in enumerate(values):
             shape = jpeg_shape(image)
             if shape != field.shape[: len(shape)]:
-                raise ValueError(
-                    f"step {row}: a JPEG image of shape {shape}, expected {field.shape}"
-                )
+                raise ValueError(f"step {row}: a JPEG of shape {shape}, expected {field.shape}")
         return StoredColumn(field, values)
     if field.encoding or not field.is_text:
         return _number_column(as_values(values, field))

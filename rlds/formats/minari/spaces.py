@@ -82,7 +82,7 @@ class Spaces:
             self._add(json.loads(space) if isinstance(space, str) else space, path)
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}: not a space of Minari ({error!r}): {str(space)[:200]}"
+                f"{path}: not a Minari space ({error!r}): {str(space)[:200]}"
             ) from error
 
     def _add(self, space: Mapping[str, Any], path: str) -> None:

@@ -171,9 +171,7 @@ class RobomimicExport(Hdf5EpisodesExport):
                 file[f"mask/{mask}"] = np.array(names, "S")
             self._write_outside(file)
             data.attrs["total"] = total
-            if any(
-                _NUM_DEMOS in content["attributes"].get("data", {}) for content in self._contents
-            ):
+            if any(_NUM_DEMOS in item["attributes"].get("data", {}) for item in self._contents):
                 data.attrs[_NUM_DEMOS] = index + 1
 
     def _write_outside(self, file: Any) -> None:

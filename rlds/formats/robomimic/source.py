@@ -211,19 +211,16 @@ class RobomimicSource(Source):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._keys) + len(
-            self._truncated_files
-        )  # A file that is cut short counts as one.
+        # A truncated file counts as an episode.
+        return len(self._keys) + len(self._truncated_files)
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": sum(demo.length for demo in skip_damaged(self._demos))}
 
     @override
     def key(self, split: str, index: int) -> str:
-        num_sound = len(self._keys)
-        return (
-            self._keys[index] if index < num_sound else self._truncated_files[index - num_sound][0]
-        )
+        count = len(self._keys)
+        return self._keys[index] if index < count else self._truncated_files[index - count][0]
 
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
@@ -245,9 +242,7 @@ class RobomimicSource(Source):
             paths = self.fields.step_paths(fields)
             begin, end, _ = rows.indices(demo.num_steps)
             # Arrays are read completely here, and cached for the steps.
-            metadata = {
-                path: self._value(opened, path) for path in self.fields.episode_paths(fields)
-            }
+            metadata = {p: self._value(opened, p) for p in self.fields.episode_paths(fields)}
             num_transitions = demo.num_steps - is_final_known
             derived = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
             steps = {path: derived[path][begin:end] for path in paths if path in derived}

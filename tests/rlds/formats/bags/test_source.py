@@ -572,7 +572,7 @@ def test_messages_outside_chunks_are_read(tmp_path):
     assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
     at = content.index(b'{"position": 9}') - 31  # Its length, which reaches over the next chunk.
     path.write_bytes(content[: at + 1] + struct.pack("<Q", 1 << 40) + content[at + 9 :])
-    with pytest.raises(SourceError, match=r"records outside chunks are damaged: .*reaches beyond"):
+    with pytest.raises(SourceError, match=r"damaged records outside chunks: .*reaches beyond"):
         rlds.sources.open(path)[0]
     (episode,) = rlds.sources.open(path, damaged_chunks="leave_out")
     assert (episode.complete, episode.num_steps) == (False, 19)

@@ -62,8 +62,8 @@ def test_a_box_holds_all_values_of_a_dtype(dtype):
     ("space", "message"),
     [
         ('{"type": "Graph"}', "x: 'Graph' is not a space that Minari writes"),
-        ('{"type": "Box", "shape": [2]}', "x: not a space of Minari .KeyError.'dtype'"),
-        ("[1]", "x: not a space of Minari"),
+        ('{"type": "Box", "shape": [2]}', "x: not a Minari space .KeyError.'dtype'"),
+        ("[1]", "x: not a Minari space"),
         ('{"type": "Dict", "subspaces": {"a/b": {}}}', "x: 'a/b' is not a valid field name"),
     ],
 )
