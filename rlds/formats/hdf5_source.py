@@ -177,7 +177,7 @@ class Hdf5EpisodesSource(Source):
         return EpisodeGroup(hdf5, file)
 
     @contextlib.contextmanager
-    def _opened(self, episode: Hdf5Episode) -> Iterator[EpisodeGroup]:
+    def _open_group(self, episode: Hdf5Episode) -> Iterator[EpisodeGroup]:
         hdf5 = self._file(episode)
         with hdf5.read(episode=episode.key) as file:
             yield self._group(hdf5, file, episode)
@@ -238,7 +238,7 @@ class Hdf5EpisodesSource(Source):
             try:
                 with (
                     source_errors(lambda: files_of(self), episode=episode.key),
-                    self._opened(episode) as group,
+                    self._open_group(episode) as group,
                 ):
                     self._describe(group, episode)
                 return
@@ -332,7 +332,7 @@ class Hdf5EpisodesSource(Source):
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         episode = self._episodes[split][index]
-        with self._opened(episode) as group:
+        with self._open_group(episode) as group:
             num_transitions, num_steps = self._num_rows(group)
             if not num_steps:
                 raise SourceError("no rows", file=group.file)

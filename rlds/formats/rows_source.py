@@ -148,7 +148,7 @@ class RowsSource(Source):
         """Opens the rows of an episode, for formats with a file for each episode."""
         yield self._find_rows(split, index)
 
-    def _table_of(self, episode: EpisodeRows) -> RowsTable:
+    def _find_table(self, episode: EpisodeRows) -> RowsTable:
         """Returns the meaning of the rows of an episode."""
         return self.table
 
@@ -229,7 +229,7 @@ class RowsSource(Source):
 
     def _steps(self, episode: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Returns the columns of the steps, aligned as in RLDS."""
-        table, is_sar = self._table_of(episode), self.table.order == "sar"
+        table, is_sar = self._find_table(episode), self.table.order == "sar"
         transitions = {p: rows for p, rows in columns.items() if table.has_transition_rows(p)}
         observed = {path: rows for path, rows in columns.items() if path not in transitions}
         num_transitions = episode.num_rows

@@ -233,13 +233,13 @@ class BagConfig:
         """
         return next(field for field in self.fields if field.field == path)
 
-    def _check_field(self, field: FieldConfig, seen: Mapping[str, Any]) -> None:
+    def _check_field(self, field: FieldConfig, earlier: Mapping[str, Any]) -> None:
         where = f"field {field.field!r}"
         _check_values(field, where)
         reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
         if not field.field or root_of(field.field) in reserved:
             raise ValueError(f"{where}: the name is reserved or empty; choose another")
-        if field.field in seen or conflicts(seen, field.field):
+        if field.field in earlier or conflicts(earlier, field.field):
             raise ValueError(f"{where}: two fields have this name, or one lies below the other")
         if field.policy != "next_state":
             if not field.topic:

@@ -92,7 +92,7 @@ class McapExport(Export):
         super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        all_types = {path: _type_of(f) for path, f in steps.items() if not is_derived(path, f)}
+        all_types = {path: _message_type(f) for path, f in steps.items() if not is_derived(path, f)}
         self._types = {
             path: kind for path, kind in all_types.items() if kind and path not in rlds.STEP_FLAGS
         }
@@ -156,7 +156,7 @@ class McapExport(Export):
         return [round(step * 1e9 / self._rate) for step in range(num_steps)]
 
 
-def _type_of(field: Any) -> str:
+def _message_type(field: Any) -> str:
     """Returns the type of the messages of a field; empty for an unsupported field."""
     if not isinstance(field, Field) or None in field.shape:
         return ""
@@ -202,7 +202,7 @@ class _Topic:
         self._writer.add_message(self._channels[kind], time, data, time, row)
 
     def _message(self, value: Any, time: int) -> Any:
-        field, all_types, kind = self._field, self._store.types, _type_of(self._field)
+        field, all_types, kind = self._field, self._store.types, _message_type(self._field)
         stamp = all_types["builtin_interfaces/msg/Time"](time // 10**9 % 2**31, time % 10**9)
         if field is None:
             data = np.frombuffer(value, np.uint8)

@@ -162,7 +162,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     readers: dict[str, FieldReader] = {}
     for topic, stats in sorted(overview.topics.items()):
         if not ros2_type(stats.channel.type).startswith(_IGNORED_TYPES) and topic != _MARKER_TOPIC:
-            for reader in _make_readers(_fields_of(topic, stats), stats):
+            for reader in _make_readers(_propose_fields(topic, stats), stats):
                 if not conflicts(readers, reader.config.field):
                     readers[reader.config.field] = reader
     if not readers:
@@ -215,18 +215,18 @@ def _make_readers(fields: Iterable[FieldConfig], stats: _Topic) -> Iterator[Fiel
             reader.kind in ("image", "video") or (reader.kind == "numbers" and size <= 1024)
         ):
             yield reader
-        elif _kind_of(stats).endswith(("Image", "Video")):
+        elif _short_type(stats).endswith(("Image", "Video")):
             fault = f"{field.topic} is left out: {fault}. Pass a bag_config to read it"
             warnings.warn(fault, stacklevel=2)
 
 
-def _fields_of(topic: str, stats: _Topic) -> list[FieldConfig]:
+def _propose_fields(topic: str, stats: _Topic) -> list[FieldConfig]:
     """Returns the candidate fields of a topic; some may be empty."""
     names = topic.strip("/").split("/")
     while len(names) > 1 and names[-1] in _IMAGE_TOPIC_SUFFIXES:
         names.pop()
     name = _to_identifier("_".join(names))
-    if any(word in _kind_of(stats) for word in ("Image", "Video")):
+    if any(word in _short_type(stats) for word in ("Image", "Video")):
         return [FieldConfig(f"{rlds.OBSERVATION}/images/{name}", topic)]
     root = rlds.ACTION if _is_action(topic) else rlds.OBSERVATION
     message = None
@@ -237,14 +237,14 @@ def _fields_of(topic: str, stats: _Topic) -> list[FieldConfig]:
     ignored = ("header", "timestamp", "layout")
     content = {key: value for key, value in message.items() if key not in ignored}
     paths = list(_numeric_paths(content, ""))
-    if _kind_of(stats) == "JointState" and root == rlds.ACTION:
+    if _short_type(stats) == "JointState" and root == rlds.ACTION:
         paths = paths[:1]
     if len(paths) == 1:
         return [FieldConfig(f"{root}/{name}", topic, paths[0])]
     return [FieldConfig(f"{root}/{name}/{_to_identifier(path)}", topic, path) for path in paths]
 
 
-def _kind_of(stats: _Topic) -> str:
+def _short_type(stats: _Topic) -> str:
     """Returns the name of the type of messages, without its package."""
     return ros2_type(stats.channel.type).rpartition("/")[2].rpartition(".")[2]
 

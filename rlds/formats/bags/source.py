@@ -31,7 +31,7 @@ from rlds.formats.bags.steps import (
 from rlds.formats.bags.stored import StoredEpisodes, sidecar_in
 from rlds.formats.bags.tracks import Index, Track, make_index, read_values
 from rlds.formats.bags.values import FieldReader
-from rlds.formats.bags.videos import clip_of, is_keyframe
+from rlds.formats.bags.videos import is_keyframe, mux_clip
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
@@ -283,7 +283,7 @@ class BagSource(Source):
                     new_spans = find_spans(index, self.config.episodes, records)
                     # After a crash, the last episode may have no steps.
                     if len(new_spans) > 1 and not new_spans[-1].has_end:
-                        times = self._steps_in(recording_index, new_spans[-1]).times
+                        times = self._find_steps(recording_index, new_spans[-1]).times
                         new_spans = new_spans if len(times) else new_spans[:-1]
                 spans += [(recording_index, span) for span in new_spans]
             self._spans = spans
@@ -311,7 +311,7 @@ class BagSource(Source):
             )
         recording_index, span = self._all_spans()[index]
         is_complete = self._is_complete(recording_index, span)
-        steps = self._steps_in(recording_index, span)
+        steps = self._find_steps(recording_index, span)
         times = steps.times
         if not len(times):
             raise SourceError(steps.why_empty, file=steps.recording.files[0])
@@ -338,13 +338,13 @@ class BagSource(Source):
             metadata=metadata,
         )
 
-    def _steps_in(self, recording_index: int, span: EpisodeSpan) -> _Steps:
+    def _find_steps(self, recording_index: int, span: EpisodeSpan) -> _Steps:
         """Returns the steps of an episode that have a message for all required fields.
 
         Raises:
           SourceError: A step has no value, and the policy `missing` is "error".
         """
-        recording, index = self._recordings[recording_index], self._index_of(recording_index)
+        recording, index = self._recordings[recording_index], self._load_index(recording_index)
         tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
         tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
@@ -370,7 +370,7 @@ class BagSource(Source):
             "" if is_kept.any() else _why_empty(times, tracks),
         )
 
-    def _index_of(self, recording_index: int) -> Index:
+    def _load_index(self, recording_index: int) -> Index:
         if self._cached_index is None or self._cached_index[0] != recording_index:
             recording = self._recordings[recording_index]
             with source_errors(recording.files[0]):
@@ -380,7 +380,7 @@ class BagSource(Source):
 
     def _is_complete(self, recording_index: int, span: EpisodeSpan) -> bool:
         """Returns True if an episode is not truncated, not damaged, and has an end."""
-        index = self._index_of(recording_index)
+        index = self._load_index(recording_index)
         flaws = index.flaws
         reasons = [r for begin, end, r in flaws.damages if begin < span.end and end >= span.begin]
         if reasons and not self._leaves_out:
@@ -445,7 +445,7 @@ class BagSource(Source):
                 keyframe = next((i for i in candidates if is_keyframe(packets[i], codec)), None)
                 if keyframe is not None:
                     frames = (rows - (begin + keyframe)).astype(np.int64)
-                    clip = clip_of(list(packets[keyframe:]), codec)
+                    clip = mux_clip(list(packets[keyframe:]), codec)
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlds.video import encoding
 from rlds_ecosystem import import_extra
 
-__all__ = ["clip_of", "is_keyframe"]
+__all__ = ["is_keyframe", "mux_clip"]
 
 _NAL_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
 _CODECS = ("h264", "hevc")
@@ -33,7 +33,7 @@ def is_keyframe(packet: bytes, codec: str) -> bool:
     return False
 
 
-def clip_of(packets: Sequence[bytes], codec: str) -> bytes:
+def mux_clip(packets: Sequence[bytes], codec: str) -> bytes:
     """Muxes packets, with a packet for each frame in temporal order, into an mp4 file.
 
     Raises:

@@ -32,7 +32,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
 
-__all__ = ["KINDS", "Arrays", "FileArray", "files_in", "groups_in", "is_image", "open_arrays"]
+__all__ = ["KINDS", "Arrays", "FileArray", "is_image", "list_files", "list_groups", "open_arrays"]
 
 _NUMBER_TYPES = (
     (re.compile(r"[+-]?[0-9]+\Z"), np.int64),
@@ -102,7 +102,7 @@ def open_arrays(path: str, group: str = "", patterns: Iterable[str] = ()) -> Arr
     raise SourceError(f"a file of another kind than {', '.join(KINDS)}", file=path)
 
 
-def groups_in(path: str, pattern: str) -> list[str]:
+def list_groups(path: str, pattern: str) -> list[str]:
     """Returns the groups of an HDF5 file whose paths match a pattern, in natural order."""
     file = Hdf5File(path)
     with file.read() as root:
@@ -112,7 +112,7 @@ def groups_in(path: str, pattern: str) -> list[str]:
     return sorted(fnmatch.filter([*groups], pattern), key=natural_order)
 
 
-def files_in(folder: str) -> list[str]:
+def list_files(folder: str) -> list[str]:
     """Returns the files with arrays in a folder, and the images in it and one level below."""
     names = []
     for entry in stores.list_directory(folder):
@@ -250,7 +250,7 @@ def _parquet_file(path: str) -> Iterator[Any]:
 def _folder(path: str, patterns: Iterable[str]) -> dict[str, FileArray]:
     arrays: dict[str, FileArray] = {}
     images: dict[str, list[str]] = {}
-    for name in files_in(path):
+    for name in list_files(path):
         if is_image(name):
             folder, kind = name.rpartition("/")[0], os.path.splitext(name)[1]
             images.setdefault(f"{folder}/*{kind}" if folder else f"*{kind}", []).append(name)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rlds
-from rlds.formats.layout.arrays import KINDS, Arrays, groups_in, is_image, open_arrays
+from rlds.formats.layout.arrays import KINDS, Arrays, is_image, list_groups, open_arrays
 from rlds.formats.layout.layouts import QUESTIONS, UNKNOWN
 from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.files import stores
@@ -80,7 +80,7 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
 
 def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Content:
     for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
-        names = groups_in(path, pattern)
+        names = list_groups(path, pattern)
         kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
         ((most_common, count),) = kinds.most_common(1) or [("", 0)]
         if count > 1:

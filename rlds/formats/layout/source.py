@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.formats.layout.arrays import KINDS, Arrays, files_in, groups_in, open_arrays
+from rlds.formats.layout.arrays import KINDS, Arrays, list_files, list_groups, open_arrays
 from rlds.formats.layout.layouts import LAYOUT_FILE, FileLayout, LayoutField
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.image_files import image_field
@@ -93,7 +93,7 @@ class LayoutSource(RowsSource):
         paths = self._matching_paths() if has_many else [self._root]
         if layout.episodes.one_per != "group":
             return [_Location(path) for path in paths]
-        groups = [_Location(path, it) for path in paths for it in groups_in(path, layout.groups)]
+        groups = [_Location(path, it) for path in paths for it in list_groups(path, layout.groups)]
         if not groups:
             raise SourceError(f"no groups match {layout.groups!r}", file=self._root)
         return groups
@@ -418,7 +418,7 @@ class LayoutSource(RowsSource):
         paths = dict.fromkeys(location.path for location in self._locations)
         if not stores.as_path(next(iter(paths))).is_dir():
             return [*paths]
-        return [os.path.join(path, name) for path in paths for name in files_in(path)]
+        return [os.path.join(path, name) for path in paths for name in list_files(path)]
 
 
 def _kind(field: Field) -> tuple[Any, ...]:

@@ -130,7 +130,7 @@ def decode_values(column: DataColumn, array: Any, make_error: MakeError) -> np.n
     array = _storage(array.combine_chunks())
     if column.kind == "json":
         return objects([json.dumps(value, ensure_ascii=False) for value in array.to_pylist()])
-    if _kind_of(array.type) != column.kind and not (
+    if _column_kind(array.type) != column.kind and not (
         column.kind == "numbers" and _is_list(array.type)
     ):
         raise make_error(f"{array.type}, but {column.field} in the first file")
@@ -160,7 +160,7 @@ def _decode_tiff_images(field: Field, files: list[bytes], make_error: MakeError)
 
 
 @functools.lru_cache(256)
-def _kind_of(arrow_type: Any) -> str:
+def _column_kind(arrow_type: Any) -> str:
     """Returns the kind of columns of an Arrow type."""
     return data_column(import_extra("pyarrow").field("", arrow_type), None).kind
 

@@ -230,7 +230,7 @@ def replace_statistics(table: Any, name: str, old: np.ndarray, new: np.ndarray) 
     return table
 
 
-def _features_in(table: Any) -> list[str]:
+def _feature_names(table: Any) -> list[str]:
     """Returns the features with statistics in a table of episodes."""
     end = f"/{MOMENTS[0]}"
     names = [key.removeprefix("stats/") for key in table.column_names if key.startswith("stats/")]
@@ -310,7 +310,7 @@ class Total:
         Args:
           table: Columns of the table of episodes, `stats/<feature>/<kind>`.
         """
-        for name in _features_in(table):
+        for name in _feature_names(table):
             is_present, moments = _kind_arrays(table, name, MOMENTS)
             ends = np.append(0, np.cumsum(is_present))
             for begin in range(0, len(table), _EPISODES_PER_MERGE):
@@ -326,7 +326,7 @@ class Total:
           rows: The numeric features in all rows of the episodes, by name.
         """
         lengths = flatten_column(table["length"])
-        for name in _features_in(table):
+        for name in _feature_names(table):
             is_present, kinds = _kind_arrays(table, name, ("count", "min", *QUANTILES, "max"))
             if not kinds or (size := kinds["min"][0].size) > _MAX_QUANTILE_COLUMNS:
                 continue

@@ -364,7 +364,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 num_rows=int(info["total_frames"]),
                 num_files=max((chunk * per_chunk + f + 1 for chunk, f in positions), default=0),
                 tasks=[texts[index] for index in sorted(texts)],
-                total=_total_of(source, json.loads((self._root / layout.STATS).read_text())),
+                total=_compute_total(source, json.loads((self._root / layout.STATS).read_text())),
                 info=info,
             )
 
@@ -477,7 +477,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                     )
 
 
-def _total_of(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
+def _compute_total(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
     """Returns the statistics of a dataset, with quantiles from all of its rows.
 
     Args:

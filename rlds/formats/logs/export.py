@@ -131,7 +131,7 @@ class EnvLoggerExport(Export):
             return False
         log, stored = stored_in(location, EnvLoggerSource)
         is_alike = stored is not None and stored.sidecar.layout == self._sidecar.layout
-        return is_alike and log.is_as_recorded and log.is_copied(location.split)
+        return is_alike and log.is_unchanged and log.is_copied(location.split)
 
     @override
     def stored_digest(self, location: Location) -> int:
@@ -155,7 +155,7 @@ class EnvLoggerExport(Export):
     def _specs(self) -> dict[str, Any]:
         """Returns the specs of an environment with the fields of steps."""
         assert self._sidecar is not None
-        nested = nest({path: _spec_of(self._sidecar.steps[path]) for path in self._sidecar.paths})
+        nested = nest({path: _make_spec(self._sidecar.steps[path]) for path in self._sidecar.paths})
         known_specs = {name: nested[name] for name in _SPEC_FIELDS if name in nested}
         known_specs.setdefault(rlds.DISCOUNT, specs.Array((), np.float32))
         return {f"{name}_spec": spec_codec.encode(spec) for name, spec in known_specs.items()}
@@ -224,7 +224,7 @@ def _common_log(episodes: Episodes) -> EnvLoggerSource | None:
         if isinstance(log, EnvLoggerSource):
             is_same = _match_log(source.fields.steps, log.fields.steps, _SPEC_FIELDS)
             is_same = is_same and _match_log(source.fields.episode, log.fields.episode, (VIDEO,))
-            return log if is_same and log.is_as_recorded else None
+            return log if is_same and log.is_unchanged else None
     return None
 
 
@@ -281,7 +281,7 @@ def _can_hold(field: Any) -> bool:
     return not field.shape if field.is_text else f"{dtype.kind}{dtype.itemsize}" in ARRAYS
 
 
-def _spec_of(field: Field) -> specs.Array:
+def _make_spec(field: Field) -> specs.Array:
     if field.is_text or field.encoding:
         return specs.StringArray((), str if field.dtype == str else bytes)
     return specs.Array(field.shape, field.column_dtype)

@@ -193,7 +193,7 @@ class EnvLoggerSource(Source):
           examples: Receives an example of each type of episode metadata.
           samples: Receives columns of the first steps of some episodes.
         """
-        for file in _files_of(log):
+        for file in _list_files(log):
             check_is_file(file)
         with source_errors(log.path), self._idle.borrow(log) as reader:
             backend = reader.backend
@@ -207,7 +207,7 @@ class EnvLoggerSource(Source):
             video = _video_in(reader)
             if log is self._all_logs()[0]:
                 self._video = video
-            if _codecs_of(video) != _codecs_of(self._video):
+            if _find_codecs(video) != _find_codecs(self._video):
                 fault = "its video differs from that of the first log; convert it alone"
                 raise _VideoDiffersError(fault, file=log.path)
             log.reads_together = not video
@@ -223,7 +223,7 @@ class EnvLoggerSource(Source):
             kinds: dict[Any, int] = {}
             for index, metadata in _read_metadata(reader, indices):
                 columns = self._episode_columns(metadata, log, index)
-                kind = _kind_of(columns)
+                kind = _metadata_type(columns)
                 kinds.setdefault(kind, index)
                 examples.setdefault(kind, _Recorded(columns, log, index))
             if cache is not None and indices is None:
@@ -314,7 +314,7 @@ class EnvLoggerSource(Source):
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
-        return [file for log in self._all_logs() for file in _files_of(log)]
+        return [file for log in self._all_logs() for file in _list_files(log)]
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"steps": sum(int(log.begins[-1]) for log in self._logs[split])}
@@ -383,7 +383,7 @@ class EnvLoggerSource(Source):
         return columns
 
     @property
-    def is_as_recorded(self) -> bool:
+    def is_unchanged(self) -> bool:
         """True if all logs are files, and no option changes the recorded values."""
         are_files = all(isinstance(log.source, str) for log in self._all_logs())
         is_changed = bool(self._defaults) or self._rounds
@@ -393,7 +393,7 @@ class EnvLoggerSource(Source):
         """Returns the location of a stored episode, for copies.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _locate_errors(log, position):
@@ -407,7 +407,7 @@ class EnvLoggerSource(Source):
         """Returns a digest of the records of an episode, except the marker of its begin.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         log, position = self._location(split, index)
         with self._idle.borrow(log) as reader, _locate_errors(log, position):
@@ -605,7 +605,7 @@ def _video_in(reader: envlogger.Reader) -> VideoFields:
     return backend.video if gives_packets else VideoFields({})  # type: ignore[attr-defined]
 
 
-def _codecs_of(video: VideoFields) -> dict[Any, Any]:
+def _find_codecs(video: VideoFields) -> dict[Any, Any]:
     """Returns the codec and the frame rate of each video field."""
     return {path: (entry["codec"], entry["fps"]) for path, entry in video.cameras.items()}
 
@@ -619,7 +619,7 @@ def _backend_files(reader: envlogger.Reader) -> RiegeliBackendReader:
     return reader.backend
 
 
-def _files_of(log: Log) -> list[epath.Path]:
+def _list_files(log: Log) -> list[epath.Path]:
     if not isinstance(log.source, str):
         return []
     directory = stores.as_path(log.source)
@@ -645,7 +645,7 @@ class _KindsCache:
         ):
             folder = cache_folder("logs", os.path.realpath(log.path))
         self._file = None if folder is None else folder / "kinds.json"
-        files = [] if folder is None else facts_of(_files_of(log), log.path)
+        files = [] if folder is None else facts_of(_list_files(log), log.path)
         self._key = [1, repr(dict(defaults)), [list(facts) for facts in files]]
 
     def read(self) -> list[int] | None:
@@ -679,12 +679,12 @@ def _read_metadata(
         yield index, value
 
 
-def _kind_of(columns: Any) -> Any:
+def _metadata_type(columns: Any) -> Any:
     """Returns the types in the metadata of an episode; equal types fit the same features."""
     if isinstance(columns, Mapping):
-        return tuple((name, _kind_of(child)) for name, child in columns.items())
+        return tuple((name, _metadata_type(child)) for name, child in columns.items())
     if isinstance(columns, (list, tuple)):
-        return tuple(map(_kind_of, columns))
+        return tuple(map(_metadata_type, columns))
     return dtype_and_shape(columns)
 
 

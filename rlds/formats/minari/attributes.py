@@ -17,11 +17,11 @@ __all__ = [
     "OPTIONS",
     "TOTAL_STEPS",
     "absent_infos",
-    "attributes_of",
     "common_attributes",
     "decode",
+    "decode_attributes",
+    "encode_attributes",
     "episode_fields",
-    "metadata_of",
 ]
 
 # The attributes of an episode with separate fields in its metadata.
@@ -33,7 +33,7 @@ _ABSENT = "absent"
 
 
 def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the types of the fields of an episode, for the values of `metadata_of`.
+    """Returns the types of the fields of an episode, for the values of `encode_attributes`.
 
     Args:
       common: The attributes of all episodes, with the value of an episode.
@@ -53,7 +53,7 @@ def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def metadata_of(
+def encode_attributes(
     attributes: Mapping[str, Any], common: Collection[str], absent: Collection[str], index: int
 ) -> dict[str, Any]:
     """Returns the fields of an episode.
@@ -97,11 +97,11 @@ def _has_own_field(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     return name == TOTAL_STEPS or own_fields.get(name) is not None
 
 
-def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+def decode_attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the attributes of an episode without its id and its length.
 
     Args:
-      fields: The fields from `metadata_of`. Texts may be bytes, as in TFDS.
+      fields: The fields from `encode_attributes`. Texts may be bytes, as in TFDS.
     """
     attributes: dict[str, Any] = {}
     if fields[_SEED_KNOWN]:
@@ -114,7 +114,7 @@ def attributes_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def absent_infos(fields: Mapping[str, Any]) -> list[str]:
-    """Returns the infos that an episode lacks, from the fields of `metadata_of`."""
+    """Returns the infos that an episode lacks, from the fields of `encode_attributes`."""
     absent: list[str] = json.loads(fields[IRREGULAR]).get(_ABSENT, [])
     return absent
 

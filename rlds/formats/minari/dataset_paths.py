@@ -13,7 +13,7 @@ __all__ = [
     "LEGACY_SIDECAR",
     "dataset_directory",
     "datasets_root",
-    "identifier_at",
+    "find_identifier",
     "is_versioned",
     "make_namespaces",
 ]
@@ -55,7 +55,7 @@ def dataset_directory(path_or_id: str | os.PathLike[str]) -> Any:
     )
 
 
-def identifier_at(path: str | os.PathLike[str], recorded_id: str) -> str:
+def find_identifier(path: str | os.PathLike[str], recorded_id: str) -> str:
     """Returns the identifier of a new dataset.
 
     Args:

@@ -18,8 +18,8 @@ from typing_extensions import override
 import rlds
 import tfds_files
 from rlds.formats.hdf5_export import copy_row
-from rlds.formats.minari.attributes import IRREGULAR, absent_infos, attributes_of, decode
-from rlds.formats.minari.dataset_paths import identifier_at, is_versioned, make_namespaces
+from rlds.formats.minari.attributes import IRREGULAR, absent_infos, decode, decode_attributes
+from rlds.formats.minari.dataset_paths import find_identifier, is_versioned, make_namespaces
 from rlds.formats.minari.hdf5_files import hdf5_writer
 from rlds.formats.minari.source import METADATA_KEY, MinariSource, field_path
 from rlds.formats.minari.spaces import LeafSpace, Spaces, box, is_like_images, tuple_name
@@ -133,7 +133,7 @@ class MinariExport(Export):
             stored = examples.folder.features
             spec = {name: field for name, field in spec.items() if name in stored}
         self._steps, self._fields = dict(leaves_at(steps, None)), dict(leaves_at(spec, None))
-        features = _features_of(episodes.source)
+        features = _step_features(episodes.source)
         self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
         # Strings without a feature `Text` are bytes.
         self._text_paths = {p for p, it in features.items() if it.class_name.endswith(".Text")}
@@ -141,7 +141,7 @@ class MinariExport(Export):
         self._check_fields()
         self._paths = self._minari_paths()
         self._jpeg_paths = self._kept_jpegs()
-        self._spaces = _spaces_of(self._spaces_in_json())
+        self._spaces = _parse_spaces(self._spaces_in_json())
         # Values are read back from Minari, which has no row for final actions.
         paths = {path: field_path(column) for path, column in self._paths.items()}
         finals = [path for path, column in self._paths.items() if _has_final(column)]
@@ -227,7 +227,7 @@ class MinariExport(Export):
     def _spaces_in_json(self) -> dict[str, str]:
         """Returns the spaces of observations and actions in JSON, recorded or derived."""
         spaces = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
-        leaves = _spaces_of(spaces).leaves
+        leaves = _parse_spaces(spaces).leaves
         paths = {column: path for path, column in self._paths.items() if root_of(column) in SPACES}
         self._leaves, is_same = leaves, leaves.keys() == paths.keys() != set()
         if is_same and all(_holds(leaf, self._steps[paths[p]]) for p, leaf in leaves.items()):
@@ -267,7 +267,7 @@ class MinariExport(Export):
     def check_target(self, path: str | os.PathLike[str]) -> None:
         super().check_target(path)
         recorded_id = str(self._recorded.get("dataset_id", ""))
-        self._dataset_id = identifier_at(path, recorded_id)
+        self._dataset_id = find_identifier(path, recorded_id)
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
@@ -386,7 +386,7 @@ class MinariExport(Export):
             columns[minari_path] = column
         columns.setdefault(REWARDS, _number_column(np.zeros(transitions, np.float32)))
         recorded = self._recorded
-        attributes = attributes_of(episode.metadata) if recorded else self._attributes(episode)
+        attributes = decode_attributes(episode.metadata) if recorded else self._attributes(episode)
         return RawEpisode(columns, {**attributes, "id": index, "total_steps": transitions})
 
     def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, StoredColumn]:
@@ -452,7 +452,7 @@ def _holds(leaf: LeafSpace, field: Field) -> bool:
     return (leaf.field.dtype, shape) == (field.column_dtype, field.shape)
 
 
-def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
+def _parse_spaces(metadata: Mapping[str, Any]) -> Spaces:
     """Returns the spaces in metadata.json."""
     spaces = Spaces()
     for path, name in SPACES.items():
@@ -461,7 +461,7 @@ def _spaces_of(metadata: Mapping[str, Any]) -> Spaces:
     return spaces
 
 
-def _features_of(source: AnySource) -> dict[str, tfds_files.Tensor]:
+def _step_features(source: AnySource) -> dict[str, tfds_files.Tensor]:
     """Returns the features of the steps of a TFDS dataset, which are more detailed than fields."""
     if (examples := source.can.examples) is None:
         return {}

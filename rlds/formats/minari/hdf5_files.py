@@ -61,7 +61,7 @@ class Hdf5Storage(EpisodeStorage):
         return {**self.__dict__, "_cached": {}}
 
     @override
-    def opened(self) -> Hdf5File:
+    def hold_open(self) -> Hdf5File:
         return self._file
 
     @override

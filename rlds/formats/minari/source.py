@@ -26,8 +26,8 @@ from rlds.formats.minari.attributes import (
     IRREGULAR,
     TOTAL_STEPS,
     common_attributes,
+    encode_attributes,
     episode_fields,
-    metadata_of,
 )
 from rlds.formats.minari.dataset_paths import LEGACY_SIDECAR, dataset_directory
 from rlds.formats.minari.hdf5_files import Hdf5Storage
@@ -110,7 +110,7 @@ class MinariSource(Source):
         self._sidecar = self._metadata.pop(SIDECAR_KEY, None)
         self._spaces = self._read_spaces()
         self._storage = self._open()
-        with source_errors(self._directory), self._storage.opened():
+        with source_errors(self._directory), self._storage.hold_open():
             self._indices = self._check_indices()
             self._columns, self._attributes = self._scan()
 
@@ -189,12 +189,12 @@ class MinariSource(Source):
                     else:
                         merged[path] = _merge(merged.get(path), field)
             attributes = common_attributes(attributes, attributes_here)
-        missing = [path for path in self._required() if not has(merged, path)]
+        missing = [path for path in self._required_columns() if not has(merged, path)]
         if missing:
             raise damage or self._storage.error("missing in all episodes", 0, missing[0])
         return merged, attributes or {}
 
-    def _required(self) -> Iterator[str]:
+    def _required_columns(self) -> Iterator[str]:
         """Yields the paths of the required columns."""
         yield from SCALARS
         for group, name in SPACES.items():
@@ -229,7 +229,7 @@ class MinariSource(Source):
         return Can(
             reads_rows=True,
             totals=self._totals,
-            hold_open=self._storage.opened,
+            hold_open=self._storage.hold_open,
             sidecar=lambda: StoredSidecar.in_folder(self._directory, LEGACY_SIDECAR, self._sidecar),
         )
 
@@ -277,7 +277,7 @@ class MinariSource(Source):
     ) -> SourceEpisode:
         step_paths, metadata = self.fields.step_paths(fields), self.fields.episode_paths(fields)
         paths = [path for path in self._columns if field_path(path) in step_paths]
-        with self._storage.opened():
+        with self._storage.hold_open():
             raw = self._storage.read(index, None if fields is None else {*paths, *SCALARS}, rows)
             absent = self._absent_infos(index, raw.columns) if IRREGULAR in metadata else []
         columns = {
@@ -300,7 +300,7 @@ class MinariSource(Source):
             origin=Origin(self._storage.path(index), 0, count + 1),
             truncated=not terminated,
             complete=terminated or truncated,
-            metadata=metadata_of(raw.attributes, self._attributes, absent, index)
+            metadata=encode_attributes(raw.attributes, self._attributes, absent, index)
             if metadata
             else {},
             counts={"total_episodes": 1, "total_steps": count},

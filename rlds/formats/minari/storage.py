@@ -95,7 +95,7 @@ class EpisodeStorage(abc.ABC):
         self._directory = directory
         self._spaces = spaces
 
-    def opened(self) -> contextlib.AbstractContextManager[Any]:
+    def hold_open(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which files stay open."""
         return contextlib.nullcontext()
 

@@ -211,7 +211,7 @@ class NpzSource(RowsSource):
             yield EpisodeRows(origin, episode.num_rows, terminal, final, complete, episode)
 
     @override
-    def _table_of(self, episode: EpisodeRows) -> RowsTable:
+    def _find_table(self, episode: EpisodeRows) -> RowsTable:
         file: EpisodeFile = episode.handle
         other_paths = [path for path in self.step_fields if not _is_main(path)]
         transitions = [path for path in other_paths if file.rows(path) != file.num_steps]

@@ -16,7 +16,7 @@ from rlds_ecosystem.model.nests import has
 __all__ = [
     "DIALECTS",
     "Dialect",
-    "dialect_of",
+    "detect_dialect",
     "instruction_of_demo",
     "instruction_of_file",
     "with_instruction",
@@ -78,7 +78,7 @@ DIALECTS: Mapping[str, Dialect] = {
 }
 
 
-def dialect_of(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
+def detect_dialect(attributes: Mapping[str, str], arrays: Collection[str]) -> str:
     """Returns the name of the dialect of a file.
 
     Args:

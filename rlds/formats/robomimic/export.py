@@ -161,7 +161,7 @@ class RobomimicExport(Hdf5EpisodesExport):
                 total += episode.num_steps - episode.final_observation_known
                 missing = {path for path in missing if self._lacks(path, episode)}
                 check()
-                for mask in self._masks_of(episode):
+                for mask in self._find_masks(episode):
                     masks.setdefault(mask, []).append(name)
             sidecar.close()
             for field in missing:  # The reader needs each array in at least one demonstration.
@@ -195,7 +195,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         if self._env_args is not None or not self.metadata or is_lost:
             data_attributes[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
 
-    def _masks_of(self, episode: SourceEpisode) -> list[str]:
+    def _find_masks(self, episode: SourceEpisode) -> list[str]:
         """Returns the masks of an episode: recorded masks, or its split."""
         if MASKS in episode.metadata:
             return [as_text(mask) for mask in np.asarray(episode.metadata[MASKS]).reshape(-1)]

@@ -22,7 +22,7 @@ from rlds.alignment import derived_columns
 from rlds.formats.hdf5_source import INSTRUCTION, Hdf5Table
 from rlds.formats.robomimic.dialects import (
     DIALECTS,
-    dialect_of,
+    detect_dialect,
     instruction_of_demo,
     instruction_of_file,
     with_names,
@@ -137,7 +137,9 @@ class RobomimicSource(Source):
             # Exports use the names of robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
             arrays = next((demo.arrays for demo in skip_damaged(first.demos)), ())
-            proposed = "robomimic" if self._is_exported else dialect_of(first.attributes, arrays)
+            proposed = (
+                "robomimic" if self._is_exported else detect_dialect(first.attributes, arrays)
+            )
             self._dialect = DIALECTS[dialect or proposed]
             self._is_shifted = alignment == "shift" and "obs" in self._dialect.after_action
             initial = self._dialect.initial_group

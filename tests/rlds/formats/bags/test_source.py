@@ -19,7 +19,7 @@ from raw_bags import BEGIN, CAMERA, COMMANDS, CONFIG, JOINTS, MARKERS, SECOND
 
 import rlds.sources
 from rlds.formats.bags.config import BagConfig, Clock, EpisodeBounds, FieldConfig
-from rlds.formats.bags.videos import clip_of
+from rlds.formats.bags.videos import mux_clip
 from rlds.sources import SourceError
 from rlds.sources.testing import differences
 from rlds.video.decoding import ClipReader
@@ -468,7 +468,7 @@ def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
     with ClipReader(video["clip"]) as clip:
         assert len(clip) == 8  # From the keyframe 5 to 12.
         actual = clip.frames(0, 8)
-    with ClipReader(clip_of(packets, "h264")) as reader:
+    with ClipReader(mux_clip(packets, "h264")) as reader:
         np.testing.assert_array_equal(actual, reader.frames(5, 13))
     assert "camera" not in episodes.spec["steps"]
     assert episodes[0].steps["stamps"]["camera"][0] == BEGIN + 7 * SECOND // 10
