@@ -340,8 +340,7 @@ class Hdf5EpisodesSource(Source):
             derived = derived_columns(num_steps, num_transitions, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
-                text = self._instruction(episode, group)
-                derived[INSTRUCTION] = np.full(num_steps, text, object)
+                derived[INSTRUCTION] = np.full(num_steps, self._instruction(episode, group), object)
             begin, end, _ = rows.indices(num_steps)
             steps = {name: derived[name][begin:end] for name in paths if name in derived}
             steps |= self._read_columns(group, paths, slice(begin, end), num_transitions)

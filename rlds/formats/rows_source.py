@@ -205,8 +205,7 @@ class RowsSource(Source):
         }
         counts = self._counts(episode, columns)
         if rlds.OBSERVATION in map(root_of, columns) and episode.final == "next":
-            observation = nest(columns)[rlds.OBSERVATION]
-            final = append_row(observation, self._final(episode))
+            final = append_row(nest(columns)[rlds.OBSERVATION], self._final(episode))
             columns |= {
                 path: at({rlds.OBSERVATION: final}, path)
                 for path in columns

@@ -287,8 +287,7 @@ def _check_values(item: Any, where: str) -> None:
         value, choices = getattr(item, name), get_args(hint)
         if get_origin(hint) is Literal and value not in choices:
             raise ValueError(f"{where}: {name}: got {value!r}, expected {', '.join(choices)}")
-        kinds = _KINDS.get(hint, object)
-        if not isinstance(value, kinds):
+        if not isinstance(value, _KINDS.get(hint, object)):
             raise ValueError(f"{where}: {name}: got {value!r}, expected {hint}")
 
 

@@ -279,8 +279,7 @@ class BagSource(Source):
             for recording_index, recording in enumerate(self._recordings):
                 with source_errors(recording.files[0]):
                     index = make_index(recording, self.config, {})
-                    records = recording.metadata()
-                    new_spans = find_spans(index, self.config.episodes, records)
+                    new_spans = find_spans(index, self.config.episodes, recording.metadata())
                     # After a crash, the last episode may have no steps.
                     if len(new_spans) > 1 and not new_spans[-1].has_end:
                         times = self._find_steps(recording_index, new_spans[-1]).times

@@ -39,8 +39,7 @@ def mux_clip(packets: Sequence[bytes], codec: str) -> bytes:
     Raises:
       ValueError: The number of frames differs from the number of packets.
     """
-    stream = io.BytesIO(b"".join(packets))
-    with import_extra("av").open(stream, format=codec) as container:
+    with import_extra("av").open(io.BytesIO(b"".join(packets)), format=codec) as container:
         num_frames = sum(packet.size > 0 for packet in container.demux(video=0))
     if num_frames != len(packets):
         raise ValueError(f"{len(packets)} messages with {num_frames} frames, expected one each")

@@ -171,8 +171,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
             name = os.path.basename(text)
             (file,) = require_files(text)
             if file.stat().length > _MAX_BYTES:
-                fault = f"more than {_MAX_BYTES:,} bytes, expected a layout"
-                raise SourceError(fault, file=name)
+                raise SourceError(f"more than {_MAX_BYTES:,} bytes, expected a layout", file=name)
             with source_errors(text):
                 text = file.read_bytes().decode()
         return _Parser(name).parse(text)

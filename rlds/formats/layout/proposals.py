@@ -71,8 +71,7 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
     elif os.path.splitext(path)[1] in KINDS:
         content = _scan_file(path)
     if not (content and content.arrays):
-        fault = f"no arrays, expected files of {', '.join(KINDS)}, or images"
-        raise SourceError(fault, file=path)
+        raise SourceError(f"no arrays, expected files of {', '.join(KINDS)}, or images", file=path)
     name = _quote(os.path.basename(path.rstrip("/")))
     first = f"# A proposal for {name}: check each line, and replace each {UNKNOWN}."
     return "\n".join([first, "layout: 1", *content.lines, *_Proposal(content).lines()]) + "\n"

@@ -448,8 +448,7 @@ class _Files30(DatasetFiles):
         return arrow.table(columns)
 
     def _write_table(self, table: Any) -> None:
-        location = self._episodes.file_for(table_bytes(table))
-        for name, index in zip(("chunk", "file"), location):
+        for name, index in zip(("chunk", "file"), self._episodes.file_for(table_bytes(table))):
             table = table.append_column(f"meta/episodes/{name}_index", [np.full(len(table), index)])
         self._episodes.add(table, table_bytes(table))
 
@@ -730,8 +729,7 @@ class _Files21(DatasetFiles):
 
     def _finish(self) -> None:
         for index, text in enumerate(self._texts):
-            line = {"task_index": index, "task": text}
-            _add_line(self._directory / layout.TASKS_JSONL, line)
+            _add_line(self._directory / layout.TASKS_JSONL, {"task_index": index, "task": text})
 
     def _version_entries(self) -> dict[str, Any]:
         return {

@@ -154,8 +154,7 @@ def drop_rows(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
             latest[key] = max(row["timestamp"], latest.get(key, 0.0))
     for row in rows:
         time = row["timestamp"] - begin
-        last = latest.get(_row_key(row))
-        if time > _TIME_TOLERANCE_S or row["timestamp"] == last:
+        if time > _TIME_TOLERANCE_S or row["timestamp"] == latest.get(_row_key(row)):
             kept.append({**row, "timestamp": max(time, 0.0)})
     return [row for row in kept if row["timestamp"] <= length + _TIME_TOLERANCE_S]
 

@@ -424,8 +424,7 @@ def original_order(episodes: Episodes) -> list[int] | None:
     for index in range(len(episodes)):
         split, position = episodes.locate(index)
         example = examples.folder[split].example(position, [ROW])
-        row = json.loads(as_text(dict(leaves_at(example, None))[ROW]))
-        indices.append(row["episode_index"])
+        indices.append(json.loads(as_text(dict(leaves_at(example, None))[ROW]))["episode_index"])
     return sorted(range(len(indices)), key=indices.__getitem__)
 
 

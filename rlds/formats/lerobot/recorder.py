@@ -387,8 +387,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
             if num_rows < 1:
                 continue
             if task is not None:
-                metadata = {**episode.metadata, _TASK: task}
-                episode = dataclasses.replace(episode, metadata=metadata)
+                episode = dataclasses.replace(episode, metadata={**episode.metadata, _TASK: task})
             self._add_episode(folder, episodes, episode)
             lengths.append(num_rows)
         self._added_log = folder.rename(_log_path(folder, _ADDED_PREFIX))

@@ -673,8 +673,7 @@ def _encode_images(images: Sequence[Path], fps: float) -> Clip:
     """Encodes images to a clip, with the settings of LeRobot."""
     pictures = [import_extra("PIL.Image").open(image).convert("RGB") for image in images]
     frames = [np.asarray(picture) for picture in pictures]
-    video = Video(codec="av1", fps=fps, gop=2, delays=True)
-    return encoded(frames, video, frames[0].shape)
+    return encoded(frames, Video(codec="av1", fps=fps, gop=2, delays=True), frames[0].shape)
 
 
 def _statistics(

@@ -361,8 +361,7 @@ class RldsRows:
         unknown = {name: clip for name, clip in clips.items() if name not in reused}
         statistics |= {name: reused[name] for name in clips if name in reused}
         statistics |= clip_statistics(unknown, self._cameras.depths, self._encoded_features)
-        tasks = self._task_texts(episode, num_rows)
-        return NewEpisode(arrays, tasks, statistics, clips, cells)
+        return NewEpisode(arrays, self._task_texts(episode, num_rows), statistics, clips, cells)
 
     def _image_statistics(
         self, column: PlannedFeature, values: np.ndarray, where: str, reused: Statistics | None
@@ -395,8 +394,7 @@ class RldsRows:
         steps = dict(leaves_at(episode.steps, None))
         if self._task in steps:
             return [as_text(value, "replace") for value in steps[self._task][:num_rows].tolist()]
-        metadata = dict(leaves_at(episode.metadata, None))
-        return [as_text(metadata[self._task], "replace")] * num_rows
+        return [as_text(dict(leaves_at(episode.metadata, None))[self._task], "replace")] * num_rows
 
     def _check_times(self, num_rows: int, where: str) -> None:
         fps = self._fps

@@ -353,8 +353,7 @@ class LeRobotSource(Source):
 
     def key(self, split: str, index: int) -> str:
         """Returns the key with the `episode_index`, such as `episode_000012`."""
-        position = self._splits[split][index]
-        return layout.episode_key(int(self._table.indices[position]))
+        return layout.episode_key(int(self._table.indices[self._splits[split][index]]))
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Returns the number of rows of the data files."""
@@ -629,8 +628,7 @@ class LeRobotSource(Source):
                 content.pop(name, None)
             for name in self.task_columns:
                 indices = stored.columns[name].ravel().tolist()
-                texts = [str(self.texts.get(n, n)) for n in indices]
-                content[name] = objects(texts)
+                content[name] = objects([str(self.texts.get(n, n)) for n in indices])
             runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(stored.tasks)]
             content |= {layout.TASK: objects(runs), **stored.extras}
             crc = 0
@@ -685,8 +683,7 @@ class LeRobotSource(Source):
         if styles := [style for style in self._styles if f"{LANGUAGE}/{style}" in paths]:
             texts = self._read_language(row, span)
             steps |= {f"{LANGUAGE}/{style}": texts[style] for style in styles}
-        is_terminal = self._is_terminal(row)
-        flags = step_flags([row.length], [is_terminal])
+        flags = step_flags([row.length], [self._is_terminal(row)])
         if rlds.DISCOUNT in paths and rlds.DISCOUNT not in steps:
             flags[rlds.DISCOUNT] = 1 - flags[rlds.IS_TERMINAL].astype(np.float32)
         return {**steps, **{name: column[span.start : span.stop] for name, column in flags.items()}}

@@ -52,8 +52,7 @@ def data_schema(features: Mapping[str, Mapping[str, Any]]) -> Any:
             fields.append(arrow.field(name, _arrow_type(feature)))
             if feature["dtype"] != "language":  # LeRobot recognizes the Arrow type.
                 entries[name] = _feature_of_datasets(feature)
-    metadata = {"huggingface": json.dumps({"info": {"features": entries}})}
-    return arrow.schema(fields, metadata)
+    return arrow.schema(fields, {"huggingface": json.dumps({"info": {"features": entries}})})
 
 
 def to_arrow(column: np.ndarray, arrow_type: Any) -> Any:
@@ -247,8 +246,7 @@ class TableFiles:
         arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
         chunk, file = self.file_for(size)
         if self._writer is None:
-            name = self._template.format(chunk_index=chunk, file_index=file)
-            path = self._directory / name
+            path = self._directory / self._template.format(chunk_index=chunk, file_index=file)
             path.parent.mkdir(parents=True, exist_ok=True)
             self._sink = arrow.OSFile(str(path), "wb")
             self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="snappy")

@@ -93,8 +93,7 @@ def _has_own_field(name: str, value: Any, seed: Any, recorded_id: Any) -> bool:
     """Returns True if a separate field holds an attribute exactly."""
     if name == OPTIONS:
         return _is_json(value)
-    own_fields = {ID: recorded_id, _SEED: seed}
-    return name == TOTAL_STEPS or own_fields.get(name) is not None
+    return name == TOTAL_STEPS or {ID: recorded_id, _SEED: seed}.get(name) is not None
 
 
 def decode_attributes(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -266,8 +266,7 @@ class MinariExport(Export):
     @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
         super().check_target(path)
-        recorded_id = str(self._recorded.get("dataset_id", ""))
-        self._dataset_id = find_identifier(path, recorded_id)
+        self._dataset_id = find_identifier(path, str(self._recorded.get("dataset_id", "")))
 
     @override
     def why_unsupported(self, outline: Outline) -> str:

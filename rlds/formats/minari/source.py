@@ -316,8 +316,7 @@ class MinariSource(Source):
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
     ) -> dict[str, Any]:
         """Returns the requested columns, by field path."""
-        count = len(columns[REWARDS])
-        num_steps = len(range(*rows.indices(count + 1)))
+        num_steps = len(range(*rows.indices(len(columns[REWARDS]) + 1)))
         steps = {}
         for path in paths:
             if path in columns:

@@ -134,8 +134,7 @@ class TableStorage(EpisodeStorage):
             array = array.flatten()
             self._check_no_null(array, size, index, path)
             if math.prod(shape) != size:
-                fault = f"{size} values in a row, expected shape {shape}"
-                raise self.error(fault, index, path)
+                raise self.error(f"{size} values in a row, expected shape {shape}", index, path)
             values = array.to_numpy(zero_copy_only=False).reshape(num_rows, *shape)
         elif _is_number(array.type):
             values = array.to_numpy(zero_copy_only=False)
@@ -199,8 +198,7 @@ def copy_table(folder: epath.Path, directory: pathlib.Path, index: int) -> None:
     target.mkdir()
     for file in folder.iterdir():
         if file.name == _METADATA:
-            attributes = {**json.loads(file.read_text()), ID: index}
-            (target / _METADATA).write_text(json.dumps(attributes))
+            (target / _METADATA).write_text(json.dumps({**json.loads(file.read_text()), ID: index}))
         else:
             link(file, target / file.name)
 

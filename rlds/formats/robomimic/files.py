@@ -221,8 +221,7 @@ class OpenDemo:
 
     def attribute(self, path: str) -> Any:
         """Reads the attribute at a path of `Demo.attributes`: text, bytes, or an array."""
-        h5py = import_extra("h5py")
-        item, name = h5py.Group(self._group), path
+        item, name = import_extra("h5py").Group(self._group), path
         while name not in item.attrs:
             group_name, _, name = name.partition("/")
             item = item[group_name]
