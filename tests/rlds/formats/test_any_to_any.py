@@ -228,8 +228,8 @@ def made_twice(tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setattr(blosc, "use_threads", True)  # Importing zarr sets it to False.
     folders = [tmp_path_factory.mktemp("made") for _ in range(2)]
-    for number, folder in enumerate(folders):
-        time.sleep(1.2 * number)  # Formats that store times have seconds.
+    for index, folder in enumerate(folders):
+        time.sleep(1.2 * index)  # Formats that store times have seconds.
         for format, options in OPTIONS.items():
             source = Sample(all_known=format == "minari")
             path = folder / format / NAMES.get(format, "made")

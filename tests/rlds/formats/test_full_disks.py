@@ -109,7 +109,7 @@ def vectors(length, seed):
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
     root = tmp_path_factory.mktemp("sources")
-    episodes = {f"{number}.npz": vectors(20, number) for number in range(4)}
+    episodes = {f"{index}.npz": vectors(20, index) for index in range(4)}
     for episode in episodes.values():
         for name in ("observation/camera", "observation/joints"):
             del episode[name]

@@ -156,7 +156,7 @@ def test_images_are_not_encoded_again(tmp_path):
     path = raw.write_directory(tmp_path / "raw", [raw.make_episode(0)])
     builder = convert(RldsCreatorSource(path), name="images", data_dir=tmp_path)
     [stored] = load(builder, decode=False)
-    assert stored["steps"]["image"].numpy().tolist() == [raw.image(number) for number in range(5)]
+    assert stored["steps"]["image"].numpy().tolist() == [raw.image(index) for index in range(5)]
 
 
 @pytest.mark.parametrize(

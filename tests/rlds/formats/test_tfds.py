@@ -60,7 +60,7 @@ class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _split_generators(self, dl_manager):
-        return {split: self._generate_examples(number) for split, number in NUM_EPISODES.items()}
+        return {split: self._generate_examples(count) for split, count in NUM_EPISODES.items()}
 
     def _generate_examples(self, number):
         for index in range(number):
@@ -105,9 +105,9 @@ def test_a_copy_with_other_shards_has_the_same_bytes(original, tmp_path):
         download_config=tfds.download.DownloadConfig(num_shards=2),
     )
     assert copy.info.splits["train"].num_shards == 2
-    for split, number in NUM_EPISODES.items():
+    for split, count in NUM_EPISODES.items():
         assert examples(copy, split) == examples(original, split)
-        assert len(examples(copy, split)) == number
+        assert len(examples(copy, split)) == count
     for name in ("features.json", "citation.txt", "LICENSE"):
         if (original.data_path / name).exists():
             assert (copy.data_path / name).read_text() == (original.data_path / name).read_text()
@@ -237,8 +237,8 @@ def test_a_shard_with_another_number_of_episodes_is_refused(original, tmp_path):
     directory, _ = copied(original, tmp_path)
     info = json.loads((directory / "dataset_info.json").read_text())
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
-    for number, message in (("7", "dataset_info.json declares a record"), ("4", "declares 4")):
-        split["shardLengths"][1] = number
+    for length, message in (("7", "dataset_info.json declares a record"), ("4", "declares 4")):
+        split["shardLengths"][1] = length
         (directory / "dataset_info.json").write_text(json.dumps(info))
         with pytest.raises(SourceError, match=message):
             convert(FolderSource(directory), name="made", data_dir=tmp_path)
@@ -313,11 +313,11 @@ class Sequences(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     code_path = CODE
 
     def _info(self):
-        number, image = tfds.features.Scalar(np.int32), tfds.features.Image(shape=(4, 6, 3))
+        integer, image = tfds.features.Scalar(np.int32), tfds.features.Image(shape=(4, 6, 3))
         observation = {
-            "boxes": tfds.features.Sequence({"x": number, "in": {"name": tfds.features.Text()}}),
-            "pair": tfds.features.Sequence({"x": number}, length=2),
-            "nested": tfds.features.Sequence(tfds.features.Sequence(number)),
+            "boxes": tfds.features.Sequence({"x": integer, "in": {"name": tfds.features.Text()}}),
+            "pair": tfds.features.Sequence({"x": integer}, length=2),
+            "nested": tfds.features.Sequence(tfds.features.Sequence(integer)),
             "views": tfds.features.Sequence(image, length=2),
             "video": tfds.features.Video(shape=(None, 4, 6, 3)),
             "points": tfds.features.Sequence(np.float32, length=3),

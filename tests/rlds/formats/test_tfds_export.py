@@ -89,7 +89,7 @@ def test_only_changed_examples_are_written_anew(dataset):
     rlds.edit(dataset, Set("seed", 77, where="split = 'test' and index = 2"))
     after = examples(dataset)
     assert after["train"] == before["train"]
-    differ = [number for number in range(6) if after["test"][number] != before["test"][number]]
+    differ = [index for index in range(6) if after["test"][index] != before["test"][index]]
     assert differ == [2]
     new = list(rlds.sources.open(dataset, "all"))
     assert new[16].metadata["seed"] == 77

@@ -38,8 +38,8 @@ def test_numbers_text_and_pixels_become_messages(tmp_path):
     sidecar = {placement.field for placement in exported.placements if placement.how == "sidecar"}
     assert sidecar == {"seed", "task", "goal"}
     assert rlds.sources.open(exported.path).format == "mcap"
-    for number, raw in enumerate(sample.values()):
-        topics = topics_of(tmp_path / "made" / f"episode_{number:06}.mcap")
+    for index, raw in enumerate(sample.values()):
+        topics = topics_of(tmp_path / "made" / f"episode_{index:06}.mcap")
         arm = np.array([it.data for _, it in topics["/action"]])
         assert arm.tobytes() == raw["action"].tobytes()
         times = [time for time, _ in topics["/reward"]]

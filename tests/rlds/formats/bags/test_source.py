@@ -39,8 +39,8 @@ def plain_steps(rows):
     steps = []
     clock = [(stamp_of(it), it) for topic, _, it in rows if topic == JOINTS]
     clock.sort(key=lambda pair: pair[0])
-    for number, (time, it) in enumerate(clock):
-        end = clock[number + 1][0] if number + 1 < len(clock) else time + SECOND // 10
+    for index, (time, it) in enumerate(clock):
+        end = clock[index + 1][0] if index + 1 < len(clock) else time + SECOND // 10
         joints = [it.position[it.name.index(name)] for name in "abc"]
         before = [m for topic, _, m in rows if topic == CAMERA and stamp_of(m) <= time]
         actions = [m for topic, at, m in rows if topic == COMMANDS and time <= at < end]
@@ -99,9 +99,9 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     rows = raw_bags.sample(8)
     path = raw_bags.write_ros2(tmp_path / "bag", rows[:9])
     more = raw_bags.write_ros2(tmp_path / "more", rows[9:])
-    for number, folder in ((10, path), (2, more)):  # In natural order.
+    for index, folder in ((10, path), (2, more)):  # In natural order.
         (part,) = folder.glob("*.db3")
-        part.rename(path / f"bag_{12 - number}.db3")
+        part.rename(path / f"bag_{12 - index}.db3")
     metadata_file = path / "metadata.yaml"
     names = "  - bag_2.db3\n  - bag_10.db3\n"
     metadata_file.write_text(metadata_file.read_text().replace("  - bag.db3\n", names))
@@ -109,8 +109,8 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
 
 
 def test_several_recordings_in_a_folder_are_read_in_order(tmp_path):
-    for number in (10, 9):
-        raw_bags.write_mcap(tmp_path / f"run_{number}.mcap", raw_bags.sample(seed=number))
+    for index in (10, 9):
+        raw_bags.write_mcap(tmp_path / f"run_{index}.mcap", raw_bags.sample(seed=index))
     episodes = rlds.sources.open(tmp_path, bag_config=CONFIG)
     assert [episode.key for episode in episodes] == ["run_9", "run_10"]
     check_sample(episodes[1], raw_bags.sample(seed=10))
@@ -370,9 +370,9 @@ def test_compressed_depths_come_back_in_their_unit(tmp_path):
     codes = np.arange(6, dtype=np.uint16).reshape(2, 3, 1) + 500
     plain = bytes(12) + encode_png(codes)
     rows = []
-    for number, (data, _) in enumerate(sent):
-        time = BEGIN + number * SECOND
-        rows.append(("/tick", time, raw_bags.command([number])))
+    for index, (data, _) in enumerate(sent):
+        time = BEGIN + index * SECOND
+        rows.append(("/tick", time, raw_bags.command([index])))
         for topic, content, name in (
             ("/inverse", data, "32FC1; compressedDepth"),
             ("/plain", plain, "16UC1; compressedDepth png"),
@@ -455,9 +455,9 @@ def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
     packets = [bytes(packet) for frame in frames for packet in context.encode(frame)]
     packets += [bytes(packet) for packet in context.encode(None)]
     rows = []
-    for number, packet in enumerate(packets):
+    for index, packet in enumerate(packets):
         data = base64.b64encode(packet).decode()
-        rows.append(("/cam", BEGIN + number * SECOND // 10, {"format": "h264", "data": data}))
+        rows.append(("/cam", BEGIN + index * SECOND // 10, {"format": "h264", "data": data}))
     rows += [("/tick", BEGIN + n * SECOND // 10 + 5, {"x": n}) for n in (7, 8, 10, 12)]
     config = {"clock": {"topic": "/tick"}, "fields": [{"field": "camera", "topic": "/cam"}]}
     config["fields"].append({"field": "x", "topic": "/tick", "path": "x"})
@@ -543,10 +543,10 @@ def test_messages_outside_chunks_are_read(tmp_path):
             writer.start()
             builder, writer._Writer__chunk_builder = writer._Writer__chunk_builder, None
             channel = writer.register_channel(JOINTS, "json", 0)
-            for number in range(20):  # Some come before all chunks, between them, and after them.
-                writer._Writer__chunk_builder = None if number in (0, 1, 9, 19) else builder
-                time = BEGIN + number * SECOND
-                writer.add_message(channel, time, b'{"position": %d}' % number, time)
+            for index in range(20):  # Some come before all chunks, between them, and after them.
+                writer._Writer__chunk_builder = None if index in (0, 1, 9, 19) else builder
+                time = BEGIN + index * SECOND
+                writer.add_message(channel, time, b'{"position": %d}' % index, time)
             writer._Writer__chunk_builder = builder
             writer.finish()
         return path

@@ -92,9 +92,9 @@ def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
 
 
 def csv_folder(path):
-    for number, rows in enumerate(parts()):
+    for index, rows in enumerate(parts()):
         lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in table(rows))]
-        (path / f"run_{number}.csv").write_text("\r\n".join(lines), "utf-8-sig")
+        (path / f"run_{index}.csv").write_text("\r\n".join(lines), "utf-8-sig")
     return path
 
 
@@ -139,11 +139,11 @@ episode: {{task: task}}
 
 def test_groups_with_one_more_observation_than_actions_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        for number, rows in enumerate(parts()):
-            group = file.create_group(f"runs/run_{number}")
+        for index, rows in enumerate(parts()):
+            group = file.create_group(f"runs/run_{index}")
             group["states"], group["actions"] = OBS[rows], ACT[rows][:-1]
-            group["success"] = number == 2
-            group["text"] = f"task {number}"
+            group["success"] = index == 2
+            group["text"] = f"task {index}"
     layout = tmp_path / "mine.yaml"
     layout.write_text("""
 layout: 1
@@ -166,13 +166,13 @@ episode: {instruction: text}
 
 
 def test_folders_of_images_are_read(tmp_path):
-    for number, rows in enumerate(parts()):
-        (tmp_path / f"run_{number}" / "rgb").mkdir(parents=True)
+    for index, rows in enumerate(parts()):
+        (tmp_path / f"run_{index}" / "rgb").mkdir(parents=True)
         for step in range(len(OBS[rows]) + 8):
             png = encode_png(np.full((4, 6, 3), step, np.uint8))
-            (tmp_path / f"run_{number}" / "rgb" / f"{step}.png").write_bytes(png)
+            (tmp_path / f"run_{index}" / "rgb" / f"{step}.png").write_bytes(png)
         lines = ["speed", *map(str, range(len(OBS[rows]) + 8))]
-        (tmp_path / f"run_{number}" / "log.csv").write_text("\n".join(lines))
+        (tmp_path / f"run_{index}" / "log.csv").write_text("\n".join(lines))
     (tmp_path / "rlds_layout.yaml").write_text("""
 layout: 1
 episodes: {one_per: folder}
@@ -257,8 +257,8 @@ def test_arrays_that_are_not_in_the_layout_are_named(tmp_path):
 
 def test_errors_of_damaged_files_say_where(tmp_path):
     layout = f"{EACH}terminal: false\n"
-    for number, rows in enumerate(parts()):
-        np.savez(tmp_path / f"{number}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
+    for index, rows in enumerate(parts()):
+        np.savez(tmp_path / f"{index}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
     np.savez(tmp_path / "1.npz", obs=OBS[:3], act=ACT[:2], rew=REW[:3])
     np.savez(tmp_path / "2.npz", obs=OBS[:3, :2], act=ACT[:3], rew=REW[:3])
     opened = rlds.sources.open(tmp_path, layout=layout)

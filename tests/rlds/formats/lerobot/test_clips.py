@@ -23,10 +23,10 @@ def _clip_of(episode):
 
 
 @pytest.mark.parametrize(
-    ("version", "codec", "numbers"),
+    ("version", "codec", "counts"),
     [("v3.0", "unaligned", [6, 11, 17]), ("v2.1", "h264", [6, 4, 6]), ("v3.0", "av1", [15])],
 )
-def test_clips_stay_what_they_are(tmp_path, version, codec, numbers):
+def test_clips_stay_what_they_are(tmp_path, version, codec, counts):
     source = FilmedSource(tmp_path, codec)
     exported = export(source, "lerobot", tmp_path / "made", version=version)
     placements = {placement.field: placement for placement in exported.placements}
@@ -40,7 +40,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec, numbers):
         assert packets[0] == packets[1]
     # The videos have a frame for each row, and those that they are decoded from.
     videos = (tmp_path / "made/videos").rglob("*.mp4")
-    assert [VideoFile(file).info.num_frames for file in sorted(videos)] == numbers
+    assert [VideoFile(file).info.num_frames for file in sorted(videos)] == counts
     check_layout(tmp_path / "made")
     info = json.loads((tmp_path / "made/meta/info.json").read_text())
     feature = info["features"]["observation.front"]

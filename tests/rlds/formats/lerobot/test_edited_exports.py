@@ -37,10 +37,10 @@ def packets(episode):
 def in_tables(path):
     """The rows of the table of episodes, without positions and numbers."""
     [file] = (path / "meta/episodes").rglob("*.parquet")
-    numbers = ("data/", "videos/", "dataset_", "episode_index", "stats/episode", "stats/index")
-    numbers += ("meta/", "stats/task_index")
+    prefixes = ("data/", "videos/", "dataset_", "episode_index", "stats/episode", "stats/index")
+    prefixes += ("meta/", "stats/task_index")
     rows = pq.read_table(file).to_pylist()
-    return [{n: v for n, v in row.items() if not n.startswith(numbers)} for row in rows]
+    return [{n: v for n, v in row.items() if not n.startswith(prefixes)} for row in rows]
 
 
 def assert_same(old, new, but=()):

@@ -71,8 +71,8 @@ def test_images_become_video(tmp_path, options, codec, quality):
         files = [file for file in videos if f"observation.{name}" in os.fspath(file)]
         assert len(files) == (3 if options.get("version") else 1)
         # Those of final observations are not there: other readers count the frames.
-        numbers = [VideoFile(file).info.num_frames for file in files]
-        assert sum(numbers) == info["total_frames"]
+        counts = [VideoFile(file).info.num_frames for file in files]
+        assert sum(counts) == info["total_frames"]
         _, packets = VideoFile(files[0]).index()
         gop = options.get("gop", 2)
         assert packets.is_key[:6:gop].all()

@@ -105,8 +105,8 @@ def test_quantiles_of_many_rows_are_exact_in_any_division():
     for part in np.split(rows, 50):
         total.add({"state": column_statistics(part)}, {"state": part})
     actual, second = (copy.deepcopy(total).selections()["state"] for _ in range(2))
-    for number, part in enumerate(np.split(rows, 20)):
-        (actual if number % 3 else second).add(part)
+    for index, part in enumerate(np.split(rows, 20)):
+        (actual if index % 3 else second).add(part)
     actual.merge(second)
     total.select({"state": actual})
     for name, share in QUANTILES.items():
@@ -120,8 +120,8 @@ def test_image_quantiles_are_those_of_all_pixels():
     """Of a dark episode and a shorter bright one, no quantile is a mean of theirs."""
     dark, bright = (np.linspace(a, a + 50, 2500).astype(np.uint8) for a in (0, 200))
     total = Total()
-    for pixels, number in ((dark, 8), (bright, 2)):
-        total.add({"top": image_statistics([pixels.reshape(50, 50, 1)] * number)}, {})
+    for pixels, count in ((dark, 8), (bright, 2)):
+        total.add({"top": image_statistics([pixels.reshape(50, 50, 1)] * count)}, {})
     pixels = np.concatenate([dark] * 8 + [bright] * 2) / 255
     actual = total.features["top"]
     assert actual["q99"].shape == (1, 1, 1)
@@ -154,11 +154,11 @@ print(json.dumps({
 @pytest.mark.slow
 def test_statistics_are_those_that_lerobot_computes(tmp_path):
     paths = {}
-    for number, images in enumerate(IMAGES):
-        files = [tmp_path / f"{number}_{row}.png" for row in range(len(images))]
+    for index, images in enumerate(IMAGES):
+        files = [tmp_path / f"{index}_{row}.png" for row in range(len(images))]
         for file, image in zip(files, images):
             file.write_bytes(encode_png(image))
-        paths[f"observation.images.{number}"] = list(map(str, files))
+        paths[f"observation.images.{index}"] = list(map(str, files))
     np.savez(tmp_path / "columns.npz", **COLUMNS)
     (tmp_path / "paths.json").write_text(json.dumps(paths))
     theirs = foreign_readers.run("lerobot", _LEROBOT, tmp_path)

@@ -138,8 +138,8 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
     actual = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
     assert [row["subtask"] for row in actual] == ["reach", "grasp", "lift"]
     for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
-        texts, numbers = episode.steps["language"]["subtask"], episode.steps["subtask_index"]
-        assert texts.tolist() == [actual[index]["subtask"] for index in numbers]  # As LeRobot does.
+        texts, indices = episode.steps["language"]["subtask"], episode.steps["subtask_index"]
+        assert texts.tolist() == [actual[index]["subtask"] for index in indices]  # As LeRobot does.
         assert texts[[0, 3]].tolist() == (["reach", "grasp"] if number < 2 else ["lift", "reach"])
     rlds.edit(path, Merge([other]), Drop("steps/subtask_index"), Drop("steps/language"))
     assert len(rlds.sources.open(path)) == 6

@@ -142,8 +142,8 @@ def test_lerobot_reads_what_is_written(tmp_path):
     paths += [raw.write_v3(tmp_path / "depth", codecs={raw.DEPTH: "depth"})]
     actual = foreign_readers.run("lerobot", _READ, *paths)
     expected = [raw.TASKS[task] for data in raw.episodes() for task in data["task_index"]]
-    for number, tasks, shapes in actual:
-        assert (number, tasks) == (sum(raw.LENGTHS), expected)
+    for index, tasks, shapes in actual:
+        assert (index, tasks) == (sum(raw.LENGTHS), expected)
         assert shapes[raw.IMAGE] == [3, 4, 6]
     assert [actual[i][2][raw.TOP] for i in (1, 2, 3)] == [[3, 32, 48]] * 3
     assert actual[4][2][raw.DEPTH] == [1, 32, 48]

@@ -121,10 +121,10 @@ def test_datasets_of_version_2_come_back(tmp_path, version):
     assert_same(path, tmp_path / "made")
 
 
-def rows_and_frames(path, number=None):
+def rows_and_frames(path, count=None):
     """The rows of each episode with the task, and the frames of its videos."""
     rows = []
-    for episode in itertools.islice(rlds.sources.open(path), number):
+    for episode in itertools.islice(rlds.sources.open(path), count):
         steps = {**episode.steps}
         clips = episode.metadata.get("video", {"observation": {"images": {}}})
         frames = {}
@@ -150,8 +150,8 @@ def assert_same_rows(one, other, *, but=()):
 def test_rows_and_frames_survive_both_versions(tmp_path):
     path = write_all(tmp_path / "raw")
     old = export(path, "lerobot", tmp_path / "old", version="v2.1")
-    numbers = {"steps/episode_index", "steps/index", "steps/task_index"}
-    assert {placement.field for placement in old.placements if placement.how != "exact"} == numbers
+    fields = {"steps/episode_index", "steps/index", "steps/task_index"}
+    assert {placement.field for placement in old.placements if placement.how != "exact"} == fields
     check_layout(tmp_path / "old")
     export(old.path, "lerobot", tmp_path / "new", version="v3.0")
     check_layout(tmp_path / "new")
@@ -538,10 +538,10 @@ TASK, TEXT, VALID = (
 )
 
 
-def write_annotated(path, write, word, numbers=None):
+def write_annotated(path, write, word, indices=None):
     """A dataset of GR00T: texts of each episode are of this word, or of all, or there is none."""
     texts = {TEXT: [f"{word} {index}" for index in range(3)], VALID: ["valid", None, "valid"]}
-    raw.write_annotations(write(path), texts, numbers)
+    raw.write_annotations(write(path), texts, indices)
     return path, raw.texts_of_rows(path, [TASK, TEXT, VALID])
 
 
@@ -564,9 +564,9 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     export(gaps, "lerobot", tmp_path / "whole")
     assert raw.texts_of_rows(tmp_path / "whole", names) == gap_texts
     last = LeRobotSource(tmp_path / "all").read("train", 8)
-    numbers = last.steps["annotation"]["human"]["validity"]
+    indices = last.steps["annotation"]["human"]["validity"]
     assert statistics({"lerobot/row": last.metadata["lerobot"]["row"]})[f"stats/{VALID}/max"] == [
-        numbers.max()
+        indices.max()
     ]
 
     exported = [export(each, "tfds", tmp_path / f"tfds/{each.name}").path for each in (path, other)]

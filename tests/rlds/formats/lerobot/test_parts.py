@@ -81,14 +81,14 @@ def test_parallel_edits_write_the_same_task_numbers(write, tmp_path, monkeypatch
 def test_parallel_exports_keep_tasks_that_change_within_an_episode(tmp_path, monkeypatch):
     rng, words = np.random.default_rng(0), np.array(["push", "pull", "turn", "lift", "wait"])
     (tmp_path / "raw").mkdir()
-    for number in range(12):
-        length = 20 + number
+    for index in range(12):
+        length = 20 + index
         arrays = {
             "observation": rng.random((length + 1, 3)).astype(np.float32),
             "action": rng.random((length, 2)),
-            "instruction": words[rng.integers(0, 1 + number % 5, length + 1)],
+            "instruction": words[rng.integers(0, 1 + index % 5, length + 1)],
         }
-        np.savez(tmp_path / "raw" / f"{number:02}.npz", **arrays, terminal=True)
+        np.savez(tmp_path / "raw" / f"{index:02}.npz", **arrays, terminal=True)
     assert_same_at_once(
         lambda to: export(tmp_path / "raw", "lerobot", to, fps=10, jobs=1),
         *(tmp_path, monkeypatch, 2),

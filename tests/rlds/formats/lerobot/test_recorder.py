@@ -31,14 +31,14 @@ VIDEO = {"top": Video(quality=5, gop=10), "robot/wrist": Video(quality=5, gop=10
 
 
 def recorder(path, **arguments):
-    given = {"fps": 30, "task": "pick", "video": VIDEO, **arguments}
-    return envlogger.EnvLogger(Arm(), backend=LeRobotBackendWriter, data_directory=path, **given)
+    options = {"fps": 30, "task": "pick", "video": VIDEO, **arguments}
+    return envlogger.EnvLogger(Arm(), backend=LeRobotBackendWriter, data_directory=path, **options)
 
 
-def play(env, number):
+def play(env, index):
     timestep = env.reset()
     while not timestep.last():
-        timestep = env.step(np.full(2, number, np.float32))
+        timestep = env.step(np.full(2, index, np.float32))
 
 
 def files(path):
@@ -52,25 +52,25 @@ def files(path):
     }
 
 
-def check(path, numbers, tasks):
+def check(path, indices, tasks):
     """Checks all that is in a dataset."""
     episodes = rlds.sources.open(path, video="frames")
-    assert len(episodes) == len(numbers)
-    for index, (number, task) in enumerate(zip(numbers, tasks)):
+    assert len(episodes) == len(indices)
+    for index, (value, task) in enumerate(zip(indices, tasks)):
         steps = episodes.columns(index)
-        assert steps["action"].tolist() == [[number, number]] * 39
+        assert steps["action"].tolist() == [[value, value]] * 39
         assert set(steps["language_instruction"].tolist()) == {task}
         for row in (0, 20, 38):
             frame = steps["observation"]["top"][row].astype(int)
             assert np.abs(frame - Arm().frames(row)[0]).mean() < 12
     info = json.loads((path / "meta/info.json").read_text())
-    assert (info["total_episodes"], info["total_frames"]) == (len(numbers), 39 * len(numbers))
+    assert (info["total_episodes"], info["total_frames"]) == (len(indices), 39 * len(indices))
     assert info["total_tasks"] == len(set(tasks))
     actual = json.loads((path / "meta/stats.json").read_text())["action"]
-    np.testing.assert_allclose(actual["mean"], [np.mean(numbers)] * 2)
-    np.testing.assert_allclose(actual["std"], [np.std(numbers)] * 2, atol=1e-9)
+    np.testing.assert_allclose(actual["mean"], [np.mean(indices)] * 2)
+    np.testing.assert_allclose(actual["std"], [np.std(indices)] * 2, atol=1e-9)
     for name, share in {"q01": 0.01, "q50": 0.5, "q99": 0.99}.items():
-        expected = np.quantile(np.repeat(numbers, 39), share)
+        expected = np.quantile(np.repeat(indices, 39), share)
         np.testing.assert_allclose(actual[name], [expected] * 2)
 
 
@@ -152,7 +152,7 @@ def test_a_second_recorder_is_refused_and_ended_episodes_survive_a_kill(tmp_path
             recorder(path)
         process.kill()
     assert recover(path, tmp_path / "mended").num_episodes == 3
-    check(tmp_path / "mended", [0, 1, 2], [f"task {number}" for number in range(3)])
+    check(tmp_path / "mended", [0, 1, 2], [f"task {index}" for index in range(3)])
     with recorder(tmp_path / "other"):
         with pytest.raises(StorageError, match="another recorder"):
             recorder(tmp_path / "other", video=None)
@@ -215,18 +215,18 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
                 errors += 1
 
     given = {"backend": LeRobotBackendWriter, "fps": 30, "task": "pick", "video": VIDEO}
-    with envlogger.EnvLogger(Broken(), data_directory=path, **given) as env:
+    with envlogger.EnvLogger(Broken(), data_directory=path, **options) as env:
         record(env, 6)
     assert errors == 2
     opened = rlds.sources.open(path)
     assert [episode.complete for episode in opened] == [True, True, False, True, False, True]
-    assert [len(opened[number].steps["action"]) for number in range(6)] == [39, 39, 9, 39, 9, 39]
+    assert [len(opened[index].steps["action"]) for index in range(6)] == [39, 39, 9, 39, 9, 39]
     # LeRobot's own datasets have no such column.
     for file in path.glob("meta/episodes/*/*"):
         pq.write_table(pq.read_table(file).drop_columns("complete"), file)
     with (
         pytest.warns(UserWarning, match="has no last step. The dataset has no column"),
-        envlogger.EnvLogger(Broken(), data_directory=path, **given) as env,
+        envlogger.EnvLogger(Broken(), data_directory=path, **options) as env,
     ):
         record(env, 4)
     assert [episode.complete for episode in rlds.sources.open(path)] == [True] * 10
@@ -249,8 +249,8 @@ def test_a_first_step_that_is_refused_leaves_nothing(tmp_path):
 def test_edits_in_place_wait_until_the_recorder_is_closed(tmp_path):
     path = tmp_path / "robot"
     with recorder(path) as env:
-        for number in range(3):
-            play(env, number)
+        for index in range(3):
+            play(env, index)
         env.flush()
         before = files(path)
         with pytest.raises(StorageError, match="robot is being written"):
@@ -298,11 +298,11 @@ print(json.dumps([data.num_episodes, len(data), item["task"], item["action"].tol
 def test_lerobot_reads_it_while_it_is_recorded(tmp_path):
     path = tmp_path / "robot"
     with recorder(path) as env:
-        for number in (1, 2):
-            play(env, number)
+        for index in (1, 2):
+            play(env, index)
             env.flush()
             read = foreign_readers.run("lerobot", _READ, path)
-            assert read == [number, 39 * number, "pick", [number] * 2, [3, 48, 64], [2]]
+            assert read == [index, 39 * index, "pick", [index] * 2, [3, 48, 64], [2]]
 
 
 _SCRIPT = """
@@ -333,11 +333,11 @@ def test_a_kill_costs_the_running_episode(tmp_path, wait):
             process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
     info = json.loads((path / "meta/info.json").read_text())
-    number = info["total_episodes"]
-    assert number >= wait
-    check(path, [*range(number)], ["pick"] * number)
+    count = info["total_episodes"]
+    assert count >= wait
+    check(path, [*range(count)], ["pick"] * count)
     done = recover(path, tmp_path / "mended")
-    assert number <= done.num_episodes <= number + 1
+    assert count <= done.num_episodes <= count + 1
     is_left = bool(find_recordings(path))
     with (
         pytest.warns(UserWarning, match="unfinished episodes of an earlier process")
@@ -345,5 +345,5 @@ def test_a_kill_costs_the_running_episode(tmp_path, wait):
         else contextlib.nullcontext(),
         recorder(path) as env,
     ):
-        play(env, number)
-    check(path, [*range(number + 1)], ["pick"] * (number + 1))
+        play(env, count)
+    check(path, [*range(count + 1)], ["pick"] * (count + 1))

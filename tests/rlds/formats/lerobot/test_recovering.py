@@ -109,9 +109,9 @@ def images(path, index, skip=()):
             Image.fromarray(image).save(file)
 
 
-def lines(path, name, number):
+def lines(path, name, count):
     text = (path / name).read_text().splitlines(keepends=True)
-    (path / name).write_text("".join(text[:number]))
+    (path / name).write_text("".join(text[:count]))
 
 
 def no_table(path):
@@ -476,7 +476,7 @@ def test_without_footer_and_without_info_an_error_says_what_to_do(sets, tmp_path
 
 def test_pages_of_large_groups_are_told_apart(tmp_path):
     rng = np.random.default_rng(0)
-    number = 90_000
+    num_rows = 90_000
     schema = pa.schema(
         [
             ("a", pa.list_(pa.float32(), 3)),
@@ -486,24 +486,24 @@ def test_pages_of_large_groups_are_told_apart(tmp_path):
             ("i", pa.int64()),
         ]
     )
-    values = rng.standard_normal(3 * number).astype(np.float32)
+    values = rng.standard_normal(3 * num_rows).astype(np.float32)
     table = pa.table(
         {
             "a": pa.FixedSizeListArray.from_arrays(pa.array(values), 3),
-            "b": rng.integers(0, 2, number).astype(bool),
-            "c": rng.integers(0, 2, number).astype(bool),
-            "s": [f"text {row}" for row in range(number)],
-            "i": np.arange(number),
+            "b": rng.integers(0, 2, num_rows).astype(bool),
+            "c": rng.integers(0, 2, num_rows).astype(bool),
+            "s": [f"text {row}" for row in range(num_rows)],
+            "i": np.arange(num_rows),
         },
         schema=schema,
     )
     file = tmp_path / "whole.parquet"
     with pq.ParquetWriter(file, schema) as writer:
-        for begin, end in ((0, 60_000), (60_000, 60_007), (60_007, number)):
+        for begin, end in ((0, 60_000), (60_000, 60_007), (60_007, num_rows)):
             writer.write_table(table.slice(begin, end - begin))
     raw.without_footer(file)
     data = file.read_bytes()
-    for size, rows in ((len(data), number), (len(data) - 1, 60_007), (len(data) // 3, 0)):
+    for size, rows in ((len(data), num_rows), (len(data) - 1, 60_007), (len(data) // 3, 0)):
         target = tmp_path / "made.parquet"
         actual, num_left = unfinished_parquet.finish_parquet(data[:size], target, schema, {})
         assert actual == rows
@@ -580,12 +580,12 @@ def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps)
     done = recover(path, tmp_path / "mended")
     assert dataclasses.replace(actual, path=done.path) == done
     assert tree(path) == before
-    number = finished + bool(steps)
-    assert (done.num_episodes, done.lost) == (number, ())
+    count = finished + bool(steps)
+    assert (done.num_episodes, done.lost) == (count, ())
     episodes = rlds.sources.open(tmp_path / "mended", video="frames")
-    assert len(episodes) == number
+    assert len(episodes) == count
     if steps:
-        last = episodes.columns(number - 1)
+        last = episodes.columns(count - 1)
         # The camera is flushed at its keys.
         assert 5 < len(last["action"]) <= 11
         assert last["action"].tolist() == [[9, 9]] * len(last["action"])

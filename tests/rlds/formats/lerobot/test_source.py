@@ -45,16 +45,16 @@ def expected_steps(columns, features=raw.FEATURES):
         if features[name]["dtype"] in ("image", "string"):
             values = np.array([*values, None], object)[:-1]
         steps[path] = np.asarray(values)
-    number = len(columns["index"])
+    num_rows = len(columns["index"])
     steps["image_file/observation/images/wrist"] = np.array(
-        [f"frame-{row:06d}.png" for row in range(number)], object
+        [f"frame-{row:06d}.png" for row in range(num_rows)], object
     )
     texts = [raw.TASKS[task] for task in columns["task_index"]]
     steps["language_instruction"] = np.array([*texts, None], object)[:-1]
-    steps["discount"] = np.ones(number, np.float32)
-    steps["is_first"] = np.arange(number) == 0
-    steps["is_last"] = np.arange(number) == number - 1
-    steps["is_terminal"] = np.zeros(number, bool)
+    steps["discount"] = np.ones(num_rows, np.float32)
+    steps["is_first"] = np.arange(num_rows) == 0
+    steps["is_last"] = np.arange(num_rows) == num_rows - 1
+    steps["is_terminal"] = np.zeros(num_rows, bool)
     return steps
 
 
@@ -349,8 +349,8 @@ def test_frames_are_matched_by_time(tmp_path):
     raw.write_v2(tmp_path, lengths=lengths, codecs={raw.TOP: "h264"})
     file = tmp_path / "data/chunk-000/episode_000000.parquet"
     table = pq.read_table(file).take(frame_numbers)
-    numbers = {"frame_index": pa.array(range(4)), "index": pa.array(range(4))}
-    for name, column in numbers.items():
+    indices = {"frame_index": pa.array(range(4)), "index": pa.array(range(4))}
+    for name, column in indices.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
     pq.write_table(table, file)
     lines = (tmp_path / "meta/episodes.jsonl").read_text().replace('"length": 6', '"length": 4')

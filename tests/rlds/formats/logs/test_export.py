@@ -22,15 +22,15 @@ from rlds.sources.testing import differences
 FIRST, MID, LAST = dm_env.StepType
 
 
-def steps(number, length, *, first=FIRST, last=LAST):
+def steps(index, length, *, first=FIRST, last=LAST):
     """Steps with what only logs have: tuples, None, texts, several kinds of custom data."""
     for row in range(length):
         is_last = row == length - 1
         kind = first if row == 0 else last if is_last else MID
-        discount = None if row == 0 else float(not (is_last and number % 2))
+        discount = None if row == 0 else float(not (is_last and index % 2))
         observation = {
-            "image": np.full((30, 30), number + row, np.uint8),
-            "pose": (np.float32([row, number]), f"{number}.{row}"),
+            "image": np.full((30, 30), index + row, np.uint8),
+            "pose": (np.float32([row, index]), f"{index}.{row}"),
         }
         timestep = dm_env.TimeStep(kind, None if row == 0 else 1.0, discount, observation)
         yield envlogger.StepData(timestep, None if row == 0 else np.int32([row]), {"row": row})
@@ -43,11 +43,11 @@ def log(tmp_path):
     with RiegeliBackendWriter(
         path, 4, "zstd,chunk_size:5000", metadata={"who": "Ada"}, flush_interval=None
     ) as writer:
-        for number in range(10):
-            kinds = {"first": MID} if number == 4 else {"last": MID} if number == 5 else {}
-            metadata = {"seed": number, "note": "x" * number}
-            with writer.episode(metadata if number != 7 else None) as record:
-                for step in steps(number, 3 + number, **kinds):
+        for index in range(10):
+            kinds = {"first": MID} if index == 4 else {"last": MID} if index == 5 else {}
+            metadata = {"seed": index, "note": "x" * index}
+            with writer.episode(metadata if index != 7 else None) as record:
+                for step in steps(index, 3 + index, **kinds):
                     record(step)
     return path
 
@@ -67,10 +67,10 @@ def shown(step):
 def test_episodes_are_copied(log, tmp_path):
     episodes, metadata = read(log)
     rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "less")
-    remaining = [number for number in range(10) if number not in (0, 3)]
+    remaining = [index for index in range(10) if index not in (0, 3)]
     expected = (
-        [episodes[number] for number in remaining],
-        [metadata[number] for number in remaining],
+        [episodes[index] for index in remaining],
+        [metadata[index] for index in remaining],
     )
     assert read(tmp_path / "less") == expected
     rlds.edit(log, Delete(episodes=[0, 3]), to=tmp_path / "again")
@@ -98,8 +98,8 @@ def test_only_changed_episodes_are_recorded_anew(log, tmp_path):
     again, metadata = read(log)
     assert metadata[2] == {"seed": 2, "note": "mended"}
     changed = (2, 6)
-    same = [number for number in range(10) if number not in changed]
-    assert [again[number] for number in same] == [episodes[number] for number in same]
+    same = [index for index in range(10) if index not in changed]
+    assert [again[index] for index in same] == [episodes[index] for index in same]
     opened = rlds.sources.open(log)
     assert [len(episode) for episode in opened] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
     assert list(differences(before[2], opened[2], {"note"})) == []
@@ -193,10 +193,10 @@ def test_damage_leaves_the_log(log, monkeypatch):
         edited = rlds.edit(log, Delete(episodes=[1]), skip_damaged=True)
     assert 5 <= edited.num_episodes < 9
     remaining, metadata_kept = read(log)
-    numbers = [number for number in range(10) if episodes[number] in remaining]
-    assert len(numbers) == edited.num_episodes
-    assert remaining == [episodes[number] for number in numbers]
-    assert metadata_kept == [metadata[number] for number in numbers]
+    indices = [index for index in range(10) if episodes[index] in remaining]
+    assert len(indices) == edited.num_episodes
+    assert remaining == [episodes[index] for index in indices]
+    assert metadata_kept == [metadata[index] for index in indices]
 
 
 def test_a_log_that_an_edit_has_kept_is_not_read_beside_the_new_one(log, tmp_path):

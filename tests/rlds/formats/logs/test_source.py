@@ -7,10 +7,10 @@ from rlds.formats.logs import source as logs
 
 
 def record(directory, metadata):
-    numbers = iter(metadata)
+    indices = iter(metadata)
 
     def of_episode(timestep, action, env):
-        return next(numbers) if timestep.last() else None
+        return next(indices) if timestep.last() else None
 
     with envlogger.EnvLogger(Catch(), data_directory=str(directory), episode_fn=of_episode) as env:
         for _ in metadata:

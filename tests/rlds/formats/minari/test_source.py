@@ -319,13 +319,13 @@ def test_a_dataset_of_all_spaces_is_converted(tmp_path, data_format):
 
 @pytest.mark.slow
 def test_datasets_with_configs_stand_side_by_side(tmp_path):
-    for number, episodes in enumerate(([one_box()], [one_box(), one_box()]), start=1):
-        path = write_boxes(*episodes, dataset_id=f"box-v{number}")
+    for index, episodes in enumerate(([one_box()], [one_box(), one_box()]), start=1):
+        path = write_boxes(*episodes, dataset_id=f"box-v{index}")
         config = tfds.core.BuilderConfig(name=path.name)
         builder = RldsMinari(path=path, config=config, data_dir=tmp_path)
         builder.download_and_prepare()
         assert builder.data_path.parts[-3:] == ("rlds_minari", path.name, "1.0.0")
-        assert builder.info.splits["train"].num_examples == number
+        assert builder.info.splits["train"].num_examples == index
 
 
 # --- Damage --------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def test_values_are_where_robomimic_has_them(tmp_path):
         assert json.loads(actual["data"].attrs["env_args"]) == raw.ENV_ARGS
         assert actual["data"].attrs["total"] == file["data"].attrs["total"]
         assert actual["mask/train"][()].tolist() == [b"demo_0", b"demo_1"]
-        for number, name in enumerate(raw.LENGTHS):
-            before, demo = file["data"][name], actual[f"data/demo_{number}"]
+        for index, name in enumerate(raw.LENGTHS):
+            before, demo = file["data"][name], actual[f"data/demo_{index}"]
             arrays = []
             before.visit(lambda path, arrays=arrays: arrays.append(path))
             for array in arrays:
@@ -68,9 +68,9 @@ def contents_of(path):
         for group in file.keys() - {"rlds", "data"}:
             file[group].visititems(lambda name, item, group=group: add(f"{group}/{name}", item))
         add("data", file["data"])
-        for number, demo in enumerate(sorted(file["data"], key=natural_order)):
-            add(f"{number}", file["data"][demo])
-            file["data"][demo].visititems(lambda name, item, n=number: add(f"{n}/{name}", item))
+        for index, demo in enumerate(sorted(file["data"], key=natural_order)):
+            add(f"{index}", file["data"][demo])
+            file["data"][demo].visititems(lambda name, item, n=index: add(f"{n}/{name}", item))
     return contents
 
 
@@ -187,13 +187,13 @@ def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
     with h5py.File(exported.path) as file:
         raws = list(files.values())
         assert sorted(file["data"]) == ["demo_0", "demo_1", "demo_2"]
-        for number, arrays in enumerate(raws):
-            demo, length = file[f"data/demo_{number}"], len(arrays["action"])
+        for index, arrays in enumerate(raws):
+            demo, length = file[f"data/demo_{index}"], len(arrays["action"])
             assert demo.attrs["num_samples"] == length
             camera = arrays["observation/camera"]
             np.testing.assert_array_equal(demo["obs/camera"], camera[:-1])
             np.testing.assert_array_equal(demo["next_obs/camera"], camera[1:])
-            assert demo["dones"][()].tolist() == [0] * (length - 1) + [int(number == 0)]
+            assert demo["dones"][()].tolist() == [0] * (length - 1) + [int(index == 0)]
         assert file["data"].attrs["total"] == 12
         assert json.loads(file["data"].attrs["env_args"]) == {"env_name": "Lift", "type": 1}
         assert file["mask/train"][()].tolist() == [b"demo_0", b"demo_1", b"demo_2"]

@@ -246,7 +246,7 @@ def test_a_folder_is_one_dataset(tmp_path):
     episodes = rlds.sources.open(folder)
     names = ["KITCHEN_SCENE2_close_the_drawer_demo", "KITCHEN_SCENE10_open_the_drawer_demo"]
     assert [episode.key for episode in episodes] == [
-        f"{name}.hdf5/demo_{number}" for name in names for number in (0, 1)
+        f"{name}.hdf5/demo_{index}" for name in names for index in (0, 1)
     ]
     assert [episode.steps["states"].shape[1] for episode in episodes] == [11, 11, 9, 9]
     assert episodes.spec["steps"]["states"].shape == (None,)
