@@ -214,7 +214,7 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
             except ValueError:
                 errors += 1
 
-    given = {"backend": LeRobotBackendWriter, "fps": 30, "task": "pick", "video": VIDEO}
+    options = {"backend": LeRobotBackendWriter, "fps": 30, "task": "pick", "video": VIDEO}
     with envlogger.EnvLogger(Broken(), data_directory=path, **options) as env:
         record(env, 6)
     assert errors == 2
