@@ -1,4 +1,4 @@
-"""`rlds audit`: what the actions of a dataset mean, and which episodes to look at, and why."""
+"""`rlds audit`: the meaning of the actions of a dataset, and its unusual episodes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class AuditedDataset(Result):
 
     Attributes:
       path: The path of the data.
-      audits: The audit of each split, with the stored numbers of episodes in its findings.
-      numbers: For each audit, the stored numbers of all of its episodes, in the order of scores.
-      stored_splits: For each audit, the stored split of its episodes; None if they are of several.
+      audits: The audit of each split, with the stored indices of episodes in its findings.
+      numbers: The stored indices of the episodes of each audit, in the order of its scores.
+      stored_splits: The stored split of the episodes of each audit; None for several splits.
       has_splits: Whether the dataset has several splits.
       most: The maximum number of printed findings, or episodes, of a split.
       by: The score whose lowest episodes are printed.
@@ -51,79 +51,78 @@ class AuditedDataset(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        for audit_index, (audit, numbers) in enumerate(zip(self.audits, self.numbers)):
-            read = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
-            yield f"{self.path} {audit.split}: {read}"
+        for audit_index, (audit, indices) in enumerate(zip(self.audits, self.numbers)):
+            size = f"{count(audit.num_episodes, 'episode')}, {count(audit.num_rows, 'row')}"
+            yield f"{self.path} {audit.split}: {size}"
             if audit.unreadable:
                 total = audit.num_episodes + len(audit.unreadable)
                 first = f"the first is episode {audit.unreadable[0]}"
                 yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {first}"
             for vector in audit.vectors:
                 yield from vector.sentences()
-            yield from self._findings(audit)
+            yield from self._finding_blocks(audit)
             for check, texts in audit.facts.items():
                 yield from (f"of the dataset: {check}: {text}" for text in texts[: self.most])
                 if len(texts) > self.most:
                     yield f"{len(texts) - self.most} more of {check} (--max shows more)"
             yield from (f"not assessed: {text}" for text in audit.unassessed)
             if self.by is not None:
-                yield from self._lowest(audit, self.by, numbers)
-            yield from self._next(audit_index)
+                yield from self._lowest_blocks(audit, self.by, indices)
+            yield from self._next_commands(audit_index)
 
     def worst_episodes(self, audit_index: int) -> list[int]:
-        """Returns the stored numbers of the worst episodes, the worst one first.
+        """Returns the stored indices of the worst episodes, the worst one first.
 
         Args:
           audit_index: The index of the audit in `audits`.
         """
-        audit, numbers = self.audits[audit_index], self.numbers[audit_index]
+        audit, indices = self.audits[audit_index], self.numbers[audit_index]
         if self.by is not None:
-            return [numbers[index] for _, index in _ranked(audit, self.by)[: self.worst]]
-        return list(dict.fromkeys(one.episode for one in audit.findings))[: self.worst]
+            return [indices[i] for _, i in _rank_episodes(audit, self.by)[: self.worst]]
+        return list(dict.fromkeys(finding.episode for finding in audit.findings))[: self.worst]
 
-    def viewing(self, audit_index: int) -> list[str]:
+    def view_arguments(self, audit_index: int) -> list[str]:
         """Returns the arguments of `rlds view` for the worst episodes; empty without any.
 
         Args:
           audit_index: The index of the audit in `audits`.
         """
-        chosen, split = self.worst_episodes(audit_index), self.stored_splits[audit_index]
-        if not chosen or split is None:
+        indices, split = self.worst_episodes(audit_index), self.stored_splits[audit_index]
+        if not indices or split is None:
             return []
         words = ["--split", split] if self.has_splits else []
-        # `index` is the number in the stored split, whichever part and condition chose the episode.
-        return ["view", self.path, *words, "--where", f"index in ({', '.join(map(str, chosen))})"]
+        # `index` counts in the stored split, even if only a slice of the split was audited.
+        return ["view", self.path, *words, "--where", f"index in ({', '.join(map(str, indices))})"]
 
-    def _lowest(self, audit: Audit, by: str, numbers: Sequence[int]) -> Iterator[Block]:
-        rated = _ranked(audit, by)
-        num_unrated = len(audit.ranks[by]) - len(rated)
-        yield f"lowest {by} of {count(len(rated), 'episode')}, within their task"
-        names = [by, *(name for name in audit.scores if name != by)]
+    def _lowest_blocks(self, audit: Audit, by: str, indices: Sequence[int]) -> Iterator[Block]:
+        ranking = _rank_episodes(audit, by)
+        num_unrated = len(audit.ranks[by]) - len(ranking)
+        yield f"lowest {by} of {count(len(ranking), 'episode')}, within their task"
+        scores = {by: audit.scores[by], **audit.scores}
         rows = [
-            [str(numbers[i]), f"{rank:.0%}", *(_number(audit.scores[name][i]) for name in names)]
-            for rank, i in rated[: self.most]
+            [str(indices[i]), f"{rank:.0%}", *(_score_cell(it[i]) for it in scores.values())]
+            for rank, i in ranking[: self.most]
         ]
-        yield Table([">episode", ">rank", *(f">{name}" for name in names)], rows)
+        yield Table([">episode", ">rank", *(f">{name}" for name in scores)], rows)
         if num_unrated:
             yield f"not assessed: the {by} of {count(num_unrated, 'episode')}"
 
-    def _findings(self, audit: Audit) -> Iterator[Block]:
+    def _finding_blocks(self, audit: Audit) -> Iterator[Block]:
         total = len(audit.episodes)
         if not total:
             yield f"nothing unusual in {count(audit.num_episodes, 'episode')}"
             return
         shown = audit.findings[: self.most]
         rows = [
-            [str(one.episode), one.check, one.text, str(one.row) if one.row >= 0 else ""]
-            for one in shown
+            [str(it.episode), it.check, it.text, str(it.row) if it.row >= 0 else ""] for it in shown
         ]
         yield f"to look at: {total} of {count(audit.num_episodes, 'episode')}"
         yield Table([">episode", "finding", "what", ">row"], rows)
         if len(shown) < len(audit.findings):
             yield f"{len(audit.findings) - len(shown)} more findings (--max shows more)"
 
-    def _next(self, audit_index: int) -> Iterator[str]:
-        audit, view = self.audits[audit_index], self.viewing(audit_index)
+    def _next_commands(self, audit_index: int) -> Iterator[str]:
+        audit, view = self.audits[audit_index], self.view_arguments(audit_index)
         views = [view] if view else []
         if self.by is not None:
             condition = f"audit.{self.by}_rank >= {round(1 - self.best, 6):g}"
@@ -136,16 +135,16 @@ class AuditedDataset(Result):
             return
         if not audit.episodes:
             return
-        chosen = ",".join(map(str, self.worst_episodes(audit_index)))
+        indices = ",".join(map(str, self.worst_episodes(audit_index)))
         split = ["--split", audit.split] if self.has_splits else []
-        report = ["report", self.path, *split, "--episodes", chosen, "--open"]
+        report = ["report", self.path, *split, "--episodes", indices, "--open"]
         # Edits count the episodes of all splits.
-        edits = [["edit", self.path, "--delete-episodes", chosen, "--plan"]]
+        edits = [["edit", self.path, "--delete-episodes", indices, "--plan"]]
         yield next_commands(report, *views, *([] if self.has_splits else edits))
 
 
-def _ranked(audit: Audit, by: str) -> list[tuple[float, int]]:
-    """The rank and the index of the episodes with a rank by a score, the lowest first."""
+def _rank_episodes(audit: Audit, by: str) -> list[tuple[float, int]]:
+    """Returns the ranks of episodes by a score, and their indices, the lowest rank first."""
     ranks = audit.ranks[by].tolist()
     return sorted((rank, index) for index, rank in enumerate(ranks) if rank == rank)
 
@@ -158,7 +157,7 @@ def stored_split(episodes: Episodes) -> str | None:
     return splits.pop() if len(splits) == 1 and len(bases(episodes.source)) == 1 else None
 
 
-def _number(value: float) -> str:
+def _score_cell(value: float) -> str:
     return "" if value != value else f"{value:.3g}"
 
 
@@ -179,10 +178,10 @@ def audit(
     beam_options: Any = None,
     draft: str | os.PathLike[str] | None = None,
 ) -> AuditedDataset:
-    """Tells what the actions of a dataset mean, and which of its episodes are unlike the others.
+    """Detects the meaning of the actions of a dataset, and its unusual episodes.
 
-    Episodes are compared with those of the same dataset, by their numbers, and up to 200 of them by
-    some of their pictures. `rlds.auditing.CHECKS` has all checks, with their thresholds.
+    Episodes are compared with the episodes of the same dataset: by all numeric fields, and for up
+    to 200 episodes by some pictures. `rlds.auditing.CHECKS` lists all checks and thresholds.
 
     Args:
       path: A folder or a file, here or in an object store.
@@ -195,26 +194,26 @@ def audit(
       best: The share of the episodes of each task that the printed command keeps.
       worst: The maximum number of episodes in the printed commands.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: The number of processes that read; that of the processors if None.
-      beam_runner: Has Apache Beam read the episodes, with this runner or the one of this name.
-      beam_options: Options for it: `PipelineOptions`, or a list of flags.
-      draft: The folder for the results of its workers, see `rlds.auditing.audit`.
+      jobs: The number of processes that read; the number of processors if None.
+      beam_runner: The runner, or its name, if Apache Beam is to read the episodes.
+      beam_options: The options of Beam: `PipelineOptions`, or a list of flags.
+      draft: The folder for the results of Beam's workers, see `rlds.auditing.audit`.
 
     Raises:
       FileNotFoundError: There is nothing at the path.
-      KeyError: There is no such split.
-      SourceError: The data is damaged, or of no known format.
-      ValueError: There is no such score, the data can be read from the beginning to the end only,
-        or the draft is in an object store or for no pipeline.
+      KeyError: The dataset lacks the split.
+      SourceError: The data is damaged, or its format is unknown.
+      ValueError: The score is unknown, the data allows no random access, or the draft is in an
+        object store or used without Beam.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> import numpy as np
     >>> folder, rng = Path(tempfile.mkdtemp()), np.random.default_rng(0)
-    >>> for number in range(20):
+    >>> for index in range(20):
     ...     state = rng.normal(size=(61, 2)).cumsum(0)
-    ...     state = state[:8] if number == 7 else state
-    ...     np.savez(folder / f"{number:02}.npz", observation=state, action=state[1:] - state[:-1])
+    ...     state = state[:8] if index == 7 else state
+    ...     np.savez(folder / f"{index:02}.npz", observation=state, action=state[1:] - state[:-1])
     >>> print(audit(folder))  # doctest: +ELLIPSIS, +NORMALIZE_WHITESPACE
     /... train: 20 episodes, 1,147 rows
     action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 1, ...
@@ -232,17 +231,17 @@ def audit(
     if by is not None and by not in score_names:
         raise ValueError(f"by: got {by!r}, expected one of {', '.join(score_names)}")
     if not 0 < best <= 1:
-        raise ValueError(f"best: got {best}, expected a part of the episodes, such as 0.5")
+        raise ValueError(f"best: got {best}, expected a share of the episodes, such as 0.5")
     # Workers may run in other folders.
     is_relative = beam_runner is not None and "://" not in path
     opened = os.path.abspath(path) if is_relative else path
     splits = open_splits(opened, split, format, options, where)
-    for one in splits:
-        with_random_access(one.source)
-    filled = [one for one in splits if len(one)]
-    numbers = tuple([*map(one.stored_index, range(len(one)))] for one in filled)
-    found_in_splits = auditing.audit_splits(
-        filled,
+    for episodes in splits:
+        with_random_access(episodes.source)
+    nonempty = [episodes for episodes in splits if len(episodes)]
+    stored = tuple([*map(split.stored_index, range(len(split)))] for split in nonempty)
+    audits = auditing.audit_splits(
+        nonempty,
         progress=progress,
         jobs=jobs,
         beam_runner=beam_runner,
@@ -252,11 +251,12 @@ def audit(
     audits = [
         dataclasses.replace(
             each,
-            unreadable=[of[position] for position in each.unreadable],
-            findings=[dataclasses.replace(it, episode=of[it.episode]) for it in each.findings],
+            unreadable=[indices[i] for i in each.unreadable],
+            findings=[dataclasses.replace(it, episode=indices[it.episode]) for it in each.findings],
         )
-        for each, of in zip(found_in_splits, numbers)
+        for each, indices in zip(audits, stored)
     ]
-    has_splits = any(len(one.splits) > 1 for one in splits)
-    stored = (*map(stored_split, filled),)
-    return AuditedDataset(path, tuple(audits), numbers, stored, has_splits, most, by, best, worst)
+    has_splits = any(len(episodes.splits) > 1 for episodes in splits)
+    stored_splits = (*map(stored_split, nonempty),)
+    output = has_splits, most, by, best, worst
+    return AuditedDataset(path, tuple(audits), stored, stored_splits, *output)

@@ -60,11 +60,11 @@ class Card(Result):
 
     Attributes:
       path: The path of the dataset.
-      name: Its name.
+      name: The name of the dataset.
       readme: The README, in Markdown.
       front_matter: The front matter that hubs read, by key.
-      croissant: The Croissant metadata; None if it was not asked for.
-      missing: The missing facts about the dataset: "license", "citation", "description".
+      croissant: The Croissant metadata; None if not requested.
+      missing: The names of missing facts: "license", "citation", "description".
       readme_file: The path of the README.
       croissant_file: The path of the Croissant metadata.
     """
@@ -116,33 +116,32 @@ def card(
 ) -> Card:
     """Writes a README for a dataset, with the front matter that dataset hubs read.
 
-    What nobody has said, such as the license, the card calls missing. Episodes are only read where
-    the files do not say how many steps they have.
+    The card names facts that are missing, such as the license. Episodes are read only if the files
+    do not declare the number of steps.
 
     Args:
       path: The dataset: a folder or a file, here or in an object store.
       output: The path of the README; None to write none.
       croissant: The path of Croissant metadata, JSON-LD with the checksums of all files, which
-        takes reading them; None for nowhere.
-      name: The name for people; that of the dataset by default.
+        are read for that; None to write none.
+      name: The displayed name; the name of the dataset by default.
       description: The description of the dataset.
-      license: Its license, best an identifier of SPDX such as "CC-BY-4.0".
+      license: The license, preferably an SPDX identifier such as "CC-BY-4.0".
       citation: The citation, in BibTeX.
-      homepage: The URL of its page.
-      published: When it was published, such as "2026-11-22": for the Croissant metadata.
-      repository: Its repository on Hugging Face, as "user/name": the card says how to load it from
-        there.
+      homepage: The URL of the page of the dataset.
+      published: The date of publication for the Croissant metadata, such as "2026-11-22".
+      repository: The repository on Hugging Face, "user/name", for the code that loads the dataset.
       tasks: The tasks of the dataset, by the names of Hugging Face, such as "robotics".
       tags: More tags.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
-      force: Whether to replace files that are there.
+      force: Whether to replace existing files.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:
-      FileExistsError: A file that is to be written is there.
-      FileNotFoundError: There is no dataset.
-      ValueError: It is of no known format, or damaged; the message has the location.
+      FileExistsError: An output file exists.
+      FileNotFoundError: The dataset does not exist.
+      ValueError: The dataset is damaged, or its format is unknown; the message has the location.
 
     >>> import tempfile
     >>> import rlds_tools
@@ -165,7 +164,7 @@ def card(
 
     source = sources.formats()[dataset.format].source(path, **(options or {}))
     with show_progress(progress) as bars:
-        splits = tuple(_counted(source, split, bars) for split in dataset.splits)
+        splits = tuple(_with_totals(source, split, bars) for split in dataset.splits)
     facts = {"description": description, "license": license}
     facts |= {"citation": citation, "homepage": homepage}
     about = _About(
@@ -173,7 +172,7 @@ def card(
         source=source,
         root=_root(path, source),
         name=name or dataset.name,
-        facts={fact: given or getattr(source.about, fact) for fact, given in facts.items()},
+        facts={name: value or getattr(source.about, name) for name, value in facts.items()},
         published=published,
         repository=repository,
         tasks=tuple(tasks),
@@ -207,15 +206,15 @@ def _folder_of(file: str | os.PathLike[str]) -> str:
 
 
 def _root(path: str | os.PathLike[str], source: AnySource) -> epath.Path:
-    """The folder of the dataset, or its only file."""
+    """Returns the folder of the dataset, or its only file."""
     root = getattr(source, "directory", None) or stores.as_path(path)
-    if not root.exists():  # It is the name of a dataset.
+    if not root.exists():  # The path is the name of a dataset.
         root = stores.as_path(os.path.commonpath([os.fspath(file) for file in source.inputs()]))
     return root
 
 
-def _counted(source: AnySource, split: InspectedSplit, bars: Progress) -> InspectedSplit:
-    """Returns a split with its numbers of episodes and steps; reads them if needed."""
+def _with_totals(source: AnySource, split: InspectedSplit, bars: Progress) -> InspectedSplit:
+    """Returns a split with its numbers of episodes and steps; reads the episodes if needed."""
     if split.steps is not None and split.episodes is not None:
         return split
     from rlds import sources
@@ -247,7 +246,7 @@ class _About:
         return tuple(fact for fact in _FACTS if not self.facts[fact])
 
     def all_tags(self) -> list[str]:
-        """The tags of the dataset, with tags of its storage format."""
+        """Returns the tags of the dataset, with tags of its storage format."""
         kinds = ("rlds", self.dataset.format, self.dataset.file_format)
         return list(dict.fromkeys(filter(None, (*kinds, *self.tags))))
 
@@ -255,20 +254,20 @@ class _About:
         """Returns the front matter, with the keys of Hugging Face."""
         episodes = sum(split.episodes or 0 for split in self.dataset.splits)
         return {
-            **_license(self.facts["license"]),
+            **_license_fields(self.facts["license"]),
             "pretty_name": self.name,
             "task_categories": list(self.tasks),
             "tags": self.all_tags(),
             "size_categories": [_size_category(episodes)],
-            # The hub's own viewer shows tables, and would show an error.
+            # The hub's viewer supports only tables, and would show an error.
             **({"viewer": False} if self.dataset.format in _WITHOUT_VIEWER else {}),
         }
 
     def readme(self, directory: str | None = None) -> str:
-        """The README.
+        """Returns the README.
 
         Args:
-          directory: Its folder in a repository; None if unknown.
+          directory: The folder of the README in a repository; None if unknown.
         """
         dataset, splits, text = self.dataset, self.dataset.splits, markdown.plain_text
         kind = " · ".join(
@@ -286,7 +285,7 @@ class _About:
             f"---\n{_yaml(self.front_matter())}---",
             f"# {text(self.name)}",
             markdown.paragraphs(self.facts["description"]) or "No description is given.",
-            _homepage(self.facts["homepage"]),
+            _homepage_line(self.facts["homepage"]),
             "## Content",
             f"Format: {text(kind)}",
             "An episode is a sequence of steps as defined by "
@@ -306,9 +305,9 @@ class _About:
                 else []
             ),
             "## Loading",
-            *self._loading(directory),
+            *self._loading_section(directory),
             "## Lineage",
-            _provenance(dataset.metadata, self.lineage),
+            _lineage_section(dataset.metadata, self.lineage),
             "## Citation",
             markdown.fenced(self.facts["citation"], "bibtex")
             if self.facts["citation"]
@@ -320,21 +319,21 @@ class _About:
         ]
         return "\n\n".join(filter(None, sections)) + "\n"
 
-    def _loading(self, directory: str | None) -> Iterator[str]:
+    def _loading_section(self, directory: str | None) -> Iterator[str]:
         split = self.dataset.splits[0].name if self.dataset.splits else "train"
-        path = _repr(self._named_root())
+        path = _string_literal(self._root_name())
         path_code = f"path = {path}  # Folder of the dataset."
         if self.repository:
-            below = self._below(directory)
+            subfolder = self._path_below(directory)
             path_code = (
                 "from huggingface_hub import snapshot_download\n\n"
-                f'path = snapshot_download({_repr(self.repository)}, repo_type="dataset")'
-                + (f" + {_repr('/' + below)}" if below else "")
+                f'path = snapshot_download({_string_literal(self.repository)}, repo_type="dataset")'
+                + (f" + {_string_literal('/' + subfolder)}" if subfolder else "")
             )
         yield markdown.fenced(
             f"{path_code}\n\n"
             "from rlds import sources  # pip install rlds-ecosystem\n\n"
-            f"episodes = sources.open(path, {_repr(split)})\n"
+            f"episodes = sources.open(path, {_string_literal(split)})\n"
             "steps = episodes.columns(0)  # Arrays with a leading axis for time.",
             "python",
         )
@@ -343,7 +342,7 @@ class _About:
             yield markdown.fenced(
                 "import tensorflow_datasets as tfds\n\n"
                 "builder = tfds.builder_from_directory(path)\n"
-                f"dataset = builder.as_dataset(split={_repr(split)})\n"
+                f"dataset = builder.as_dataset(split={_string_literal(split)})\n"
                 'steps = next(iter(dataset))["steps"]',
                 "python",
             )
@@ -356,25 +355,25 @@ class _About:
                 "python",
             )
 
-    def _named_root(self) -> str:
-        """The path from the folder of the dataset on, without the folders of this machine."""
-        parts = [part for part in os.path.abspath(self.root).split(os.sep) if part]
+    def _root_name(self) -> str:
+        """Returns the path that begins at the folder of the dataset."""
+        folders = [*filter(None, os.path.abspath(self.root).split(os.sep))]
         base = self.dataset.name.partition("/")[0]
-        begin = len(parts) - 1
-        if base in parts:
-            begin -= parts[::-1].index(base)
-        return "/".join(parts[begin:])
+        begin = len(folders) - 1
+        if base in folders:
+            begin -= folders[::-1].index(base)
+        return "/".join(folders[begin:])
 
-    def _below(self, directory: str | None) -> str:
-        """The path to the dataset from a folder that has it; empty if it has not."""
-        below = os.path.relpath(self.root, directory) if directory else "."
-        return "" if below.partition("/")[0] in (".", "..") else below.replace(os.sep, "/")
+    def _path_below(self, directory: str | None) -> str:
+        """Returns the path of the dataset relative to a folder; empty if outside of the folder."""
+        path = os.path.relpath(self.root, directory) if directory else "."
+        return "" if path.partition("/")[0] in (".", "..") else path.replace(os.sep, "/")
 
     def croissant(self, directory: str, progress: bool | None) -> dict[str, Any]:
-        """The Croissant metadata.
+        """Returns the Croissant metadata, with the checksums of all files.
 
         Args:
-          directory: The folder that it is written to.
+          directory: The folder of the metadata file.
           progress: Whether to show a progress bar.
         """
         from rlds_tools import croissant
@@ -391,14 +390,14 @@ class _About:
             "keywords": self.all_tags(),
             **croissant.provenance(self.lineage),
         }
-        below = self._below(directory)
-        base = f"{page}/resolve/main/{below}".rstrip("/") + "/" if page else None
+        subfolder = self._path_below(directory)
+        base = f"{page}/resolve/main/{subfolder}".rstrip("/") + "/" if page else None
         paths = self._files()
         files = []
         with show_progress(progress, of_bytes=True) as bars:
             bar = bars.add_task("Checksums", total=sum(path.stat().length for path in paths))
             for path, has_episodes in paths.items():
-                num_bytes, sha256 = croissant.checksum(path, lambda n: bars.advance(bar, n))
+                num_bytes, sha256 = croissant.checksum(path, lambda size: bars.advance(bar, size))
                 name = self._file_name(path)
                 url = _url(base + name) if base else _relative_url(path, directory)
                 files.append(croissant.File(name, url, num_bytes, sha256, has_episodes))
@@ -407,13 +406,14 @@ class _About:
         return croissant.describe(facts, dataset.splits, *fields, files)
 
     def _files(self) -> dict[epath.Path, bool]:
-        """All files, and whether they have episodes."""
+        """Returns all files; the values tell if a file holds episodes."""
         from tfds_files import summary
 
         paths = dict.fromkeys(map(stores.as_path, self.source.inputs()), True)
         if self.dataset.format == "tfds":
-            names = (summary.INFO_FILE, summary.FEATURES_FILE, summary.METADATA_FILE)
-            paths.update((self.root / n, False) for n in names if (self.root / n).exists())
+            files = [self.root / summary.INFO_FILE, self.root / summary.FEATURES_FILE]
+            files.append(self.root / summary.METADATA_FILE)
+            paths.update((file, False) for file in files if file.exists())
         return paths
 
     def _file_name(self, path: epath.Path) -> str:
@@ -422,7 +422,7 @@ class _About:
         return str(path.name)
 
 
-def _license(license: str) -> dict[str, str]:
+def _license_fields(license: str) -> dict[str, str]:
     if not license:
         return {}
     from rlds.sources.licenses import spdx_of
@@ -434,13 +434,12 @@ def _license(license: str) -> dict[str, str]:
     return {"license": "other", "license_name": name, **link}
 
 
-def _size_category(number: int) -> str:
-    """Returns the size category of a number of examples, by the names of hubs."""
-    limits = [10**power for power in range(3, 13)]
-    at = bisect.bisect_right(limits, number)
-    if at == 0:
+def _size_category(num_examples: int) -> str:
+    """Returns the hubs' name for a number of examples."""
+    index = bisect.bisect_right([10**power for power in range(3, 13)], num_examples)
+    if index == 0:
         return f"n<{_SIZES[0]}"
-    return f"n>{_SIZES[-1]}" if at == len(_SIZES) else f"{_SIZES[at - 1]}<n<{_SIZES[at]}"
+    return f"n>{_SIZES[-1]}" if index == len(_SIZES) else f"{_SIZES[index - 1]}<n<{_SIZES[index]}"
 
 
 def _yaml(values: Mapping[str, Any]) -> str:
@@ -469,13 +468,14 @@ def _field_table(fields: Sequence[InspectedField]) -> str:
     return markdown.table(columns, rows)
 
 
-def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) -> str:
+def _lineage_section(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) -> str:
     from rlds_ecosystem.model.nests import named_leaves
-    from rlds_tools.editing import described
+    from rlds_tools.editing import describe_lineage
 
     origin = ""
     if lineage is not None:
-        origin = markdown.fenced("\n".join([f"by {lineage['by']}", *described(lineage)]), "text")
+        lines = [f"by {lineage['by']}", *describe_lineage(lineage)]
+        origin = markdown.fenced("\n".join(lines), "text")
     metadata = {name: value for name, value in metadata.items() if name != "lineage"}
     if not metadata:
         return origin or "The origin of the data is not recorded."
@@ -487,8 +487,8 @@ def _provenance(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | None) 
     return f"{origin}\n\n{table}" if origin else table
 
 
-def _repr(text: str) -> str:
-    """A literal of Python, in double quotes."""
+def _string_literal(text: str) -> str:
+    """Returns text as a Python literal in double quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -496,8 +496,8 @@ def _is_web_page(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def _homepage(url: str) -> str:
-    """A link, unless it would lead elsewhere than to a page, such as `javascript:` does."""
+def _homepage_line(url: str) -> str:
+    """Returns a link to a web page; plain text for other URLs, such as `javascript:`."""
     if not url:
         return ""
     return f"Homepage: {f'<{_url(url)}>' if _is_web_page(url) else markdown.plain_text(url)}"

@@ -1,4 +1,4 @@
-"""`rlds diff`: where two datasets differ, value by value."""
+"""`rlds diff`: the differences between two datasets, value by value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_in, named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.reading import indices_of, known_length
+from rlds_tools.reading import declared_length, indices_of
 from rlds_tools.results import Block, Result, Table, count, next_commands, plain, text_of
 from rlds_tools.split_scan import open_splits
 from tfds_files import RaggedColumn
@@ -42,9 +42,9 @@ class Difference:
     """A difference in the splits, fields or metadata of two datasets.
 
     Attributes:
-      what: The thing that differs, such as "field steps/action".
-      one: The value in the first dataset; None if that lacks it.
-      other: The value in the second dataset; None likewise.
+      what: The subject of the difference, such as "field steps/action".
+      one: The value in the first dataset; None if the dataset lacks it.
+      other: The value in the second dataset; None if the dataset lacks it.
     """
 
     what: str
@@ -57,18 +57,18 @@ class ValueDifference:
     """A field whose values differ.
 
     Attributes:
-      field: Its path: "steps/action" for a field of a step, "seed" for one of an episode, and
+      field: The path: "steps/action" for a field of a step, "seed" for a field of an episode,
         "steps" for the number of steps.
-      episodes: In how many episodes it differs.
-      steps: In how many steps; None if it is no field of a step.
+      episodes: The number of episodes with differences.
+      steps: The number of steps with differences; None for a field of an episode.
       split: The split of the first difference.
       episode: The index of its episode in the first dataset.
-      other_episode: The index of that episode in the second one.
-      step: Its step; None if it is no field of a step.
-      index: Its place in the array.
-      one: The value there in the first dataset, or the shape if the shapes differ.
-      other: The value there in the second dataset.
-      largest: The largest absolute difference of finite numbers; None if there is none.
+      other_episode: The index of that episode in the second dataset.
+      step: The step of the first difference; None for a field of an episode.
+      index: The index of the differing element in the array.
+      one: The element in the first dataset, or the shape if the shapes differ.
+      other: The element in the second dataset, or the shape.
+      largest: The largest absolute difference of finite numbers; None for other values.
     """
 
     field: str
@@ -85,7 +85,7 @@ class ValueDifference:
 
     @property
     def where(self) -> str:
-        """The location of the first difference, in words."""
+        """The text that names the location of the first difference."""
         episode = f"{self.episode}"
         if self.other_episode != self.episode:
             episode += f" and {self.other_episode}"
@@ -116,12 +116,12 @@ class Differences(Result):
 
     Attributes:
       one: The first dataset.
-      other: The second one.
-      episodes: The number of compared pairs of episodes; 0 if only the structure was.
-      steps: The number of their steps, in both datasets.
+      other: The second dataset.
+      episodes: The number of compared pairs of episodes; 0 for `structure_only`.
+      steps: The number of compared pairs of steps.
       differences: Splits, fields and numbers of episodes that differ.
       values: The fields whose values differ.
-      unmatched: Episodes that only one of them has.
+      unmatched: Episodes that only one of the datasets has.
       notes: Differences that do not count: the origin of episodes, the metadata of the dataset, the
         names of elements, the name of the only split.
       structure_only: Whether the values were not compared.
@@ -150,11 +150,10 @@ class Differences(Result):
         yield f"{count(total, 'difference') if total else 'no differences'} in {compared}"
         if self.differences:
             yield self._table("", self.differences)
-        for alone in self.unmatched:
-            more = ", …" if alone.episodes > len(alone.ids) else ""
-            named = f"{', '.join(alone.ids)}{more}"
-            episode_list = f"{count(alone.episodes, 'episode')}: {named}"
-            yield f"only in {alone.path}, {alone.split}: {episode_list}"
+        for group in self.unmatched:
+            ids = ", ".join(group.ids) + (", …" if group.episodes > len(group.ids) else "")
+            episodes = count(group.episodes, "episode")
+            yield f"only in {group.path}, {group.split}: {episodes}: {ids}"
         if self.values:
             columns = ["values of", ">episodes", ">steps", "first", self.one, self.other]
             rows = [
@@ -163,8 +162,8 @@ class Differences(Result):
                     f"{value.episodes:,}",
                     "" if value.steps is None else f"{value.steps:,}",
                     value.where,
-                    _shown(value.one),
-                    _shown(value.other),
+                    _as_cell(value.one),
+                    _as_cell(value.other),
                     "" if value.largest is None else f"{value.largest:.6g}",
                 ]
                 for value in self.values
@@ -178,7 +177,7 @@ class Differences(Result):
     def _table(self, heading: str, rows: Sequence[Difference]) -> Table:
         return Table(
             [heading, self.one, self.other],
-            [[row.what, _shown(row.one), _shown(row.other)] for row in rows],
+            [[row.what, _as_cell(row.one), _as_cell(row.other)] for row in rows],
         )
 
 
@@ -198,23 +197,23 @@ def diff(
     other_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Differences:
-    """Compares two datasets episode by episode, whatever formats they have.
+    """Compares two datasets of any formats episode by episode.
 
     All values of all steps and episodes are compared. NaN equals NaN, and images are equal if their
-    pixels are, however they are stored. Names of files and how episodes are spread over them do not
-    count. Two episodes are in memory at a time.
+    pixels are equal. The names and the number of files do not count. Two episodes are in memory at
+    a time.
 
     Args:
       one: A dataset, as `inspect` takes it.
       other: Another dataset.
-      split: The split, or the part, to compare; all splits if None.
-      structure_only: Whether to compare splits, fields and numbers of episodes alone, which
-        reads no episode.
-      match: The pairing of episodes: by the same "index", or by the same "id"; "auto"
-        takes ids if the splits have any in common, as conversions shuffle episodes and keep ids.
+      split: The split, or the slice of a split, to compare; all splits if None.
+      structure_only: Whether to compare only splits, fields and numbers of episodes, without
+        reading episodes.
+      match: The pairing of episodes: by "index" or by "id". "auto" uses ids if the splits share
+        any id, as conversions shuffle episodes and keep ids.
       ignore: Paths of fields to leave out, such as "steps/observation" or "seed".
       rtol: The tolerance of numbers, relative to the second dataset.
-      atol: The absolute tolerance, in addition.
+      atol: The absolute tolerance, which is added.
       format: The format of the first dataset, if it cannot be recognized.
       other_format: The format of the second dataset.
       options: Options of the first format, see `rlds.sources.formats`.
@@ -222,10 +221,10 @@ def diff(
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:
-      FileNotFoundError: There is nothing at a path.
-      KeyError: There is no such split; or no such field to ignore.
+      FileNotFoundError: A path does not exist.
+      KeyError: The datasets lack the split, or a field to ignore.
       SourceError: An episode is damaged; the message has the location.
-      ValueError: Two episodes have the same id, by which they should be matched.
+      ValueError: Two episodes of a split have the same id, and `match` is "id".
 
     >>> import tempfile
     >>> import envlogger
@@ -246,27 +245,28 @@ def diff(
         for path, its_format in zip(paths, ((format, options), (other_format, other_options)))
     ]
     names = [next(iter(splits)) for splits in opened if len(splits) == 1]
-    if len(names) == 2:  # Formats without splits call their only one as they like.
+    if len(names) == 2:  # The name of an only split has no meaning in many formats.
         opened[1] = {names[0]: opened[1][names[1]]}
     comparison = _Comparison(opened, ignore, rtol, atol)
-    comparison.look_at_fields()
-    comparison.look_at_metadata()
+    comparison.compare_fields()
+    comparison.compare_metadata()
     if len(names) == 2:
         comparison.notes += _changes("split", *names)
     with show_progress(progress) as bars:
         for name in {**opened[0], **opened[1]}:
             first, second = (splits.get(name) for splits in opened)
             if first is None or second is None or structure_only:
-                comparison.look_at_lengths(name, first, second)
+                comparison.compare_lengths(name, first, second)
                 continue
             comparison.pair = first, second
             pairs = _pairs(first, second, match)
-            for one_index, other_index in bars.track(pairs, known_length(first), description=name):
+            total = declared_length(first)
+            for one_index, other_index in bars.track(pairs, total, description=name):
                 if one_index is not None and other_index is not None:
-                    comparison.look_at(one_index, other_index)
+                    comparison.compare_episodes(one_index, other_index)
                 else:
-                    comparison.look_at_unmatched(one_index, other_index)
-    moved = [value for value in comparison.values.values() if _is_provenance(value.field)]
+                    comparison.add_unmatched(one_index, other_index)
+    origins = [value for value in comparison.values.values() if _is_provenance(value.field)]
     unmatched = [
         Unmatched(paths[side], name, num_episodes, tuple(ids))
         for (side, name), (num_episodes, ids) in comparison.unmatched.items()
@@ -276,20 +276,20 @@ def diff(
         comparison.episodes,
         comparison.steps,
         tuple(comparison.differences),
-        tuple(v for v in comparison.values.values() if not _is_provenance(v.field)),
+        tuple(it for it in comparison.values.values() if not _is_provenance(it.field)),
         tuple(unmatched),
-        (*comparison.notes, *map(_as_note, moved)),
+        (*comparison.notes, *map(_as_note, origins)),
         structure_only,
     )
 
 
 def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | None, int | None]]:
-    """Yields the indices of matched episodes; None in place of a missing episode."""
+    """Yields the indices of matched episodes; None instead of a missing episode."""
     if match != "index":
-        indices = [_index_of_ids(episodes, match == "id") for episodes in (one, other)]
+        indices = [_indices_by_id(episodes, match == "id") for episodes in (one, other)]
         if match == "id" or indices[0].keys() & indices[1].keys():
             yield from ((index, indices[1].get(key)) for key, index in indices[0].items())
-            yield from ((None, i) for key, i in indices[1].items() if key not in indices[0])
+            yield from ((None, index) for key, index in indices[1].items() if key not in indices[0])
             return
     for index in itertools.count():
         pair = [index if episodes.has(index) else None for episodes in (one, other)]
@@ -298,7 +298,7 @@ def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | N
         yield pair[0], pair[1]
 
 
-def _index_of_ids(episodes: Episodes, is_needed: bool) -> dict[str, int]:
+def _indices_by_id(episodes: Episodes, is_needed: bool) -> dict[str, int]:
     """Returns the indices of episodes by id. For a duplicate id, raises if ids are needed."""
     indices: dict[str, int] = {}
     for index in indices_of(episodes):
@@ -323,26 +323,26 @@ def _id_of(episodes: Episodes, index: int) -> str:
 
 
 class _Comparison:
-    """A running comparison of two datasets, which collects their differences.
+    """A collector of the differences between two datasets.
 
     Args:
-      opened: For each of them its splits, by name.
+      opened: The splits of each dataset, by name.
       ignore: The paths of fields to leave out.
       rtol: See `diff`.
       atol: See `diff`.
 
     Attributes:
-      pair: The splits whose episodes are looked at.
+      pair: The two splits that are being compared.
       differences: See `Differences`.
       notes: See `Differences`.
       values: The fields whose values differ, by their paths.
-      unmatched: The number of episodes that only the first (0) or the second dataset (1) has, and
-        the first of their ids, by split.
+      unmatched: The number of unmatched episodes and their first ids, by the dataset (0 or 1) and
+        the split.
       episodes: See `Differences`.
       steps: See `Differences`.
 
     Raises:
-      KeyError: There is no such field to ignore.
+      KeyError: Both datasets lack a field to ignore.
     """
 
     def __init__(
@@ -352,14 +352,14 @@ class _Comparison:
         rtol: float,
         atol: float,
     ) -> None:
-        self._any = [next(iter(splits.values()), None) for splits in opened]
-        self._specs = [dict(named_leaves(any.spec)) if any else {} for any in self._any]
+        self._first_splits = [next(iter(splits.values()), None) for splits in opened]
+        self._specs = [dict(named_leaves(s.spec)) if s else {} for s in self._first_splits]
         self._ignore = tuple(ignore)
         all_paths = dict.fromkeys([*self._specs[0], *self._specs[1]])
         for path in ignore:
             if not any(is_in(name, path) for name in all_paths):
                 raise KeyError(f"ignore: no field {path!r}; {suggest_names(path, all_paths)}")
-        self._equal = _exactly if rtol == atol == 0 else _about(rtol, atol)
+        self._equal = _is_equal if rtol == atol == 0 else _is_close(rtol, atol)
         self.pair: tuple[Episodes, ...] = ()
         self.differences: list[Difference] = []
         self.notes: list[Difference] = []
@@ -367,48 +367,48 @@ class _Comparison:
         self.unmatched: dict[tuple[int, str], tuple[int, list[str]]] = {}
         self.episodes = self.steps = 0
 
-    def look_at_fields(self) -> None:
+    def compare_fields(self) -> None:
         """Compares the sets of fields, and their dtypes and shapes."""
         for path in dict.fromkeys([*self._specs[0], *self._specs[1]]):
             if self._is_left_out(path) or _is_provenance(path):
                 continue
             fields = [spec.get(path) for spec in self._specs]
-            words = [None if field is None else in_words(field) for field in fields]
-            if words[0] != words[1]:
-                # A size that only one dataset declares may be the size of all values in the other.
-                where = self.notes if _may_agree(*fields) else self.differences
-                where.append(Difference(f"field {path}", *words))
-        for about in MEANING:
-            self._look_at_words(about)
+            texts = [None if field is None else in_words(field) for field in fields]
+            if texts[0] != texts[1]:
+                # The values of the other dataset may all have the size that one dataset declares.
+                differences = self.notes if _may_agree(*fields) else self.differences
+                differences.append(Difference(f"field {path}", *texts))
+        for attribute in MEANING:
+            self._compare_meaning(attribute)
 
-    def _look_at_words(self, about: str) -> None:
-        """Notes fields with a meaning (names, units, codes) that the other dataset lacks."""
-        facts = [{p: getattr(field, about, None) for p, field in s.items()} for s in self._specs]
-        changed = [p for p in facts[0] if p in facts[1] and facts[0][p] != facts[1][p]]
+    def _compare_meaning(self, attribute: str) -> None:
+        """Notes the fields whose meaning (names, units, codes) differs."""
+        one, other = ({p: getattr(f, attribute, None) for p, f in s.items()} for s in self._specs)
+        changed = [path for path in one if path in other and one[path] != other[path]]
         if changed:
-            paths = [", ".join(path for path in changed if words[path]) or None for words in facts]
-            self.notes.append(Difference(f"{about} in {count(len(changed), 'field')}", *paths))
+            paths = [", ".join(path for path in changed if it[path]) or None for it in (one, other)]
+            self.notes.append(Difference(f"{attribute} in {count(len(changed), 'field')}", *paths))
 
-    def look_at_metadata(self) -> None:
+    def compare_metadata(self) -> None:
         """Compares the formats, and the metadata of the datasets."""
-        if None in self._any:
+        if None in self._first_splits:
             return
-        formats = [episodes.format for episodes in self._any if episodes]
+        formats = [episodes.format for episodes in self._first_splits if episodes]
         self.notes += _changes("format", *formats)
-        metadata = (plain(episodes.metadata) for episodes in self._any if episodes)
+        metadata = (plain(episodes.metadata) for episodes in self._first_splits if episodes)
         self.notes += _changes("metadata", *metadata)
 
-    def look_at_lengths(self, split: str, *pair: Episodes | None) -> None:
-        """Compares the numbers of episodes of a split, if they are known without reading it."""
-        numbers = [None if episodes is None else known_length(episodes) for episodes in pair]
-        if None in pair or (None not in numbers and numbers[0] != numbers[1]):
-            words = [
+    def compare_lengths(self, split: str, *pair: Episodes | None) -> None:
+        """Compares the declared numbers of episodes of a split."""
+        lengths = [None if episodes is None else declared_length(episodes) for episodes in pair]
+        if None in pair or (None not in lengths and lengths[0] != lengths[1]):
+            texts = [
                 None if episodes is None else "?" if length is None else count(length, "episode")
-                for episodes, length in zip(pair, numbers)
+                for episodes, length in zip(pair, lengths)
             ]
-            self.differences.append(Difference(f"split {split}", *words))
+            self.differences.append(Difference(f"split {split}", *texts))
 
-    def look_at_unmatched(self, *indices: int | None) -> None:
+    def add_unmatched(self, *indices: int | None) -> None:
         """Notes an episode that only one of the splits has."""
         for side, (episodes, index) in enumerate(zip(self.pair, indices)):
             if index is not None:
@@ -418,7 +418,7 @@ class _Comparison:
                     ids.append(_id_of(episodes, index))
                 self.unmatched[key] = num_unmatched + 1, ids
 
-    def look_at(self, *indices: int) -> None:
+    def compare_episodes(self, *indices: int) -> None:
         """Compares two episodes."""
         pair = [episodes.episode(index) for episodes, index in zip(self.pair, indices)]
         lengths = [episode.num_steps for episode in pair]
@@ -430,17 +430,17 @@ class _Comparison:
                 continue
             if one is None or other is None:
                 if not all(any(is_in(path, declared) for declared in s) for s in self._specs):
-                    continue  # The missing field is already noted.
+                    continue  # `compare_fields` has noted the missing field.
                 one = [None] * len(other or ()) if one is None else one
                 other = [None] * len(one) if other is None else other
-            self._compare(path, one, other, indices)
+            self._compare_column(path, one, other, indices)
 
     def _columns(self, side: int, episode: SourceEpisode, index: int) -> dict[str, Any]:
-        """The fields of an episode as columns of one row, and those of its steps, by path."""
+        """Returns the fields of an episode as columns of one row, and of its steps, by path."""
         fields = {rlds.STEPS: episode.num_steps, **dict(named_leaves(fields_of(episode)))}
         columns = {path: _as_column(value) for path, value in fields.items()}
-        of_steps = dict(named_leaves(episode.steps))
-        columns |= {f"{rlds.STEPS}/{path}": column for path, column in of_steps.items()}
+        step_columns = named_leaves(episode.steps)
+        columns |= {f"{rlds.STEPS}/{path}": column for path, column in step_columns}
         for path, field in self._specs[side].items():
             if not isinstance(field, Field) or not path.startswith(f"{rlds.STEPS}/"):
                 continue
@@ -451,7 +451,7 @@ class _Comparison:
                 raise SourceError(str(error), file=file, episode=index, field=path) from error
         return columns
 
-    def _compare(self, path: str, one: Any, other: Any, indices: Sequence[int]) -> None:
+    def _compare_column(self, path: str, one: Any, other: Any, indices: Sequence[int]) -> None:
         length = min(len(one), len(other))
         fields = [spec.get(path) for spec in self._specs]
         if _are_numbers(one, other) and one.shape[1:] == other.shape[1:]:
@@ -465,15 +465,15 @@ class _Comparison:
             rows, largest = [], None
             for row in range(length):
                 if not _is_same_text(one[row], other[row]):
-                    pair = _decoded((one[row], other[row]), fields)
+                    pair = _decode_values((one[row], other[row]), fields)
                     if pair[0].shape != pair[1].shape or not self._equal(*pair).all():
                         rows.append(row)
                         largest = _larger(largest, _largest(*pair))
         if rows:
-            pair = _decoded((one[rows[0]], other[rows[0]]), fields)
-            self._note(path, rows, largest, pair, indices)
+            pair = _decode_values((one[rows[0]], other[rows[0]]), fields)
+            self._add_rows(path, rows, largest, pair, indices)
 
-    def _note(
+    def _add_rows(
         self,
         path: str,
         rows: Sequence[int],
@@ -481,24 +481,26 @@ class _Comparison:
         first: Sequence[np.ndarray],
         indices: Sequence[int],
     ) -> None:
-        """Notes that the rows of a field differ in an episode."""
-        is_of_steps = path.startswith(f"{rlds.STEPS}/")
+        """Adds the rows of a field that differ in an episode."""
+        is_step_field = path.startswith(f"{rlds.STEPS}/")
         difference = self.values.get(path)
         if difference is None:
-            step = rows[0] if is_of_steps else None
-            element = self._place_of(*first)
+            step = rows[0] if is_step_field else None
+            element = self._first_difference(*first)
             split = self.pair[0].split
             one, other = indices
             difference = ValueDifference(path, 0, None, split, one, other, step, *element, None)
         self.values[path] = dataclasses.replace(
             difference,
             episodes=difference.episodes + 1,
-            steps=(difference.steps or 0) + len(rows) if is_of_steps else None,
+            steps=(difference.steps or 0) + len(rows) if is_step_field else None,
             largest=_larger(difference.largest, largest),
         )
 
-    def _place_of(self, one: np.ndarray, other: np.ndarray) -> tuple[tuple[int, ...], Any, Any]:
-        """The first element at which two arrays differ, and its two values."""
+    def _first_difference(
+        self, one: np.ndarray, other: np.ndarray
+    ) -> tuple[tuple[int, ...], Any, Any]:
+        """Returns the index of the first element at which two arrays differ, and its values."""
         if one.shape != other.shape:
             return (), f"shape {one.shape}", f"shape {other.shape}"
         index = tuple(np.argwhere(~self._equal(one, other))[0].tolist())
@@ -516,16 +518,16 @@ def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
         yield Difference(path, _text(one), _text(other))
 
 
-def _exactly(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _is_equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     same = np.asarray(one == other)
     return same if same.all() else same | np.asarray((one != one) & (other != other))
 
 
-def _about(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _is_close(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         if {one.dtype.kind, other.dtype.kind} <= set("iufc"):
             return np.asarray(np.isclose(one, other, rtol, atol, equal_nan=True))
-        return _exactly(one, other)
+        return _is_equal(one, other)
 
     return equal
 
@@ -535,7 +537,7 @@ def _larger(one: float | None, other: float | None) -> float | None:
 
 
 def _largest(one: np.ndarray, other: np.ndarray) -> float | None:
-    """The largest absolute difference of two arrays, where both are finite."""
+    """Returns the largest absolute difference of two arrays where both are finite."""
     if one.shape != other.shape or not {one.dtype.kind, other.dtype.kind} <= set("iufc"):
         return None
     dtype = np.result_type(one, other, np.float64)
@@ -554,37 +556,37 @@ def _is_same_text(one: Any, other: Any) -> bool:
 
 
 def _as_column(value: Any) -> Any:
-    """A value of an episode as a column of one row."""
+    """Returns a value of an episode as a column of one row."""
     if isinstance(value, np.ndarray | np.generic | bool | int | float):
         return np.asarray(value)[np.newaxis]
     return [value]
 
 
-def _decoded(pair: Sequence[Any], fields: Sequence[Any]) -> list[np.ndarray]:
-    """Two values as arrays: files of images as their pixels, and texts as bytes."""
+def _decode_values(pair: Sequence[Any], fields: Sequence[Any]) -> list[np.ndarray]:
+    """Returns two values as arrays: encoded images as pixels, and texts as bytes."""
     arrays = []
     for value, field in zip(pair, fields):
         if isinstance(value, bytes) and isinstance(field, Field) and field.encoding:
             value = as_values(np.array([value], object), field)[0]
-        is_of_rows = isinstance(value, RaggedColumn)
-        array = np.asarray([*value] if is_of_rows else value, object if is_of_rows else None)
+        is_ragged = isinstance(value, RaggedColumn)
+        array = np.asarray([*value] if is_ragged else value, object if is_ragged else None)
         is_number = array.dtype.kind not in "OSU"
         arrays.append(array if is_number else np.asarray(_as_bytes(array.astype(object)), object))
     return arrays
 
 
-def _plain_bytes(item: Any) -> Any:
-    """An element of an array of objects, which must be comparable: arrays are not."""
+def _as_comparable(item: Any) -> Any:
+    """Returns an element of an array of objects as a value that `==` compares to one boolean."""
     if isinstance(item, np.ndarray):
         return str(item.tolist()).encode()
     return item.encode() if isinstance(item, str) else item
 
 
-_as_bytes = np.frompyfunc(_plain_bytes, 1, 1)
+_as_bytes = np.frompyfunc(_as_comparable, 1, 1)
 
 
 def _may_agree(one: Any, other: Any) -> bool:
-    """True if two fields can have the same values; an open size fits any size."""
+    """Returns True if two fields can have the same values; an open size matches any size."""
     if not isinstance(one, Field) or not isinstance(other, Field):
         return False
     sizes = zip(one.shape, other.shape)
@@ -608,5 +610,5 @@ def _text(value: Any) -> str | None:
     return None if value is None else text_of(value)
 
 
-def _shown(value: Any) -> str:
+def _as_cell(value: Any) -> str:
     return shorten("-" if value is None else " ".join(str(_text(value)).split()), 40)

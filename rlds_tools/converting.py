@@ -1,6 +1,6 @@
-"""`rlds convert`: data in any format becomes a dataset of TFDS, or data in the format of others.
+"""`rlds convert`: the conversion of data in any format to a TFDS dataset or to another format.
 
-All are exports, which load no TensorFlow; only the builder of a published dataset does.
+Only the builders of published datasets load TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
     "FILE_FORMATS",
     "Conversion",
     "ExportResult",
-    "builder_of",
     "builders",
     "convert",
     "dataset_name",
     "export",
+    "find_builder",
     "targets",
 ]
 
@@ -41,13 +41,13 @@ FILE_FORMATS = ("tfrecord", "array_record")
 
 @dataclasses.dataclass(frozen=True)
 class Conversion(Result):
-    """The result of a conversion to a dataset of TFDS: path, splits, and skipped episodes.
+    """The result of a conversion to a TFDS dataset: path, splits, and skipped episodes.
 
     Attributes:
-      path: The new dataset.
-      to: Its format.
-      splits: For each split its numbers, and the episodes that were left out because they are
-        damaged, as `info.metadata["conversion"]` has them.
+      path: The path of the new dataset.
+      to: The new format.
+      splits: The numbers of each split, and its damaged episodes, which were skipped; the same as
+        in `info.metadata["conversion"]`.
     """
 
     path: str
@@ -57,29 +57,29 @@ class Conversion(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         yield self.path
-        for split, numbers in self.splits.items():
-            counted = {name: value for name, value in numbers.items() if isinstance(value, int)}
-            words = [f"{value:,} {name.replace('_', ' ')}" for name, value in counted.items()]
+        for split, facts in self.splits.items():
+            counts = {name: value for name, value in facts.items() if isinstance(value, int)}
+            words = [f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()]
             yield f"{split}: {', '.join(words)}"
-            for episode in numbers.get("left_out", ()):
+            for episode in facts.get("left_out", ()):
                 yield printable(f"  left out: {episode['key']}: {episode['why']}")
         yield next_commands(["inspect", self.path], ["validate", self.path])
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult(Result):
-    """The result of an export, or of its dry run: placement of the fields, skipped episodes.
+    """The result of an export or of its dry run: field placements, skipped episodes.
 
     Attributes:
-      path: The file or the folder.
-      to: Its format.
-      is_written: Whether it was written; False for a dry run.
-      episodes: The number of its episodes.
-      steps: The number of their steps.
+      path: The path of the file or the folder.
+      to: The new format.
+      is_written: Whether the data was written; False for a dry run.
+      episodes: The number of episodes.
+      steps: The number of steps.
       fields: The placement of each field: `field`, `place`, `how` and `why`, see
         `rlds.sources.Placement`.
       left_out: The problems of the damaged episodes, which were skipped.
-      is_share: Whether it is a share of the parts that the whole is made of.
+      is_share: Whether only a share of the export was written.
     """
 
     path: str
@@ -107,7 +107,7 @@ class ExportResult(Result):
             rows = [[field.field, field.place, field.how, field.why] for field in shown]
             yield Table(["field", "place", "how", "why"], rows)
         if any(field.how == "sidecar" for field in shown):
-            yield "sidecar: stored in a file beside the data that only rlds reads"
+            yield "sidecar: stored in a file next to the data that only rlds reads"
         if any(field.how == "sidecar" and field.field.startswith("video/") for field in shown):
             yield "cameras in the sidecar: pass -O video=frames to store them as images in the data"
         for error in self.left_out:
@@ -117,7 +117,7 @@ class ExportResult(Result):
 
 
 def targets() -> tuple[str, ...]:
-    """Returns what `rlds convert` can make: formats of the files of TFDS, and all other exports."""
+    """Returns the formats that `rlds convert` writes: TFDS file formats, and all exports."""
     from rlds import sources
 
     return (*FILE_FORMATS, *(name for name in sources.exports() if name != "tfds"))
@@ -143,13 +143,13 @@ def export(
     part: tuple[int, int] | None = None,
     **sharing: Any,
 ) -> ExportResult:
-    """Writes data of any format in the format of others; see `rlds.sources.export`.
+    """Converts data of any format to another format; see `rlds.sources.export`.
 
     Args:
-      source: The data.
-      target: The file or the folder to make.
+      source: The path of the data.
+      target: The path of the new file or folder.
       to: The format, one of `rlds.sources.exports()`.
-      split: The split, if there are several, or a part such as `train[:10%]`.
+      split: The split, or a slice of it such as `train[:10%]`; needed if there are several splits.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
@@ -157,31 +157,31 @@ def export(
       options: Options of the source.
       target_options: Options of the new format.
       allow_loss: Whether fields may change, or be lost.
-      plan: Whether to say only what would become of each field.
-      skip_damaged: Whether to leave out episodes that cannot be read.
-      verify: Whether to read back what was written, and to compare it.
+      plan: Whether to return only the placement of each field, without writing.
+      skip_damaged: Whether to skip episodes that cannot be read.
+      verify: Whether to compare the written data with the source.
       progress: Whether to show a progress bar; if None, on a terminal.
-      part: The share of the work to do, and the number of shares, see there.
-      **sharing: `jobs`, `at_once`, `draft`, `beam_runner` and `beam_options`, see there.
+      part: The index of the share of the work to do, and the number of shares.
+      **sharing: `jobs`, `at_once`, `draft`, `beam_runner` and `beam_options`.
 
     Raises:
-      FileExistsError: There is something at the target; it is left as it is.
-      SourceError: The source is damaged, or of no known format.
-      ValueError: The format cannot hold the data as it is; says which fields.
+      FileExistsError: The target exists; it is not changed.
+      SourceError: The source is damaged, or its format is unknown.
+      ValueError: The format cannot hold some fields; the message names them.
     """
     from rlds.conversion import exporting
 
-    opened = _chosen(source, split, where, labels, action_as, format, options or {})
+    opened = _select_episodes(source, split, where, labels, action_as, format, options or {})
     if opened is not source:
         split = None
-    chosen: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "split": split,
         "source_format": format,
         "source_options": options,
         **(target_options or {}),
     }
     if plan:
-        writer = exporting.prepare(opened, to, **chosen)
+        writer = exporting.prepare(opened, to, **arguments)
         writer.check(target)
         return ExportResult(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     exported = exporting.export(
@@ -194,14 +194,14 @@ def export(
         progress=progress,
         part=part,
         **sharing,
-        **chosen,
+        **arguments,
     )
     steps, is_share = exported.num_steps or 0, part is not None
-    counted = (exported.num_episodes, steps, exported.placements, exported.left_out)
-    return ExportResult(exported.path, to, not is_share, *counted, is_share)
+    content = (exported.num_episodes, steps, exported.placements, exported.left_out)
+    return ExportResult(exported.path, to, not is_share, *content, is_share)
 
 
-def _chosen(
+def _select_episodes(
     source: str | os.PathLike[str],
     split: str | None,
     where: str | None,
@@ -210,7 +210,7 @@ def _chosen(
     format: str | None,
     options: Mapping[str, Any],
 ) -> Any:
-    """Some of the episodes of a source, or all with other fields; the source if it is all of it."""
+    """Returns the episodes to convert, with changed fields; the source if it stays as it is."""
     if where is None and labels is None and action_as is None:
         return source
     from rlds.editing.action_kinds import ActionsView
@@ -242,35 +242,35 @@ def convert(
     beam_options: Sequence[str] = (),
     **storage: Any,
 ) -> Conversion:
-    """Converts data in any format to a dataset of TFDS; see `tfds_builders.convert`.
+    """Converts data of any format to a TFDS dataset; see `tfds_builders.convert`.
 
     Args:
-      source: The data. With a `dataset`, it may be None for what was published.
-      directory: The directory that keeps datasets: the new one is `<directory>/<name>/<version>`.
-        That of TFDS if None.
+      source: The path of the data; None to download the published `dataset`.
+      directory: The parent directory of datasets: the new one is `<directory>/<name>/<version>`.
+        The data directory of TFDS if None.
       to: One of `FILE_FORMATS`.
-      dataset: A builder of `tfds_builders` that knows the data, with a config if it has some, such
-        as `rlds_d4rl/hopper-medium-v2`.
-      name: The name of the dataset; by default that of the builder, or of the source, as far as
-        TFDS allows it.
-      version: Its version; by default that of the source if it is a dataset of TFDS, or "1.0.0".
+      dataset: A builder of `tfds_builders` for the data, with its config if any, such as
+        `rlds_d4rl/hopper-medium-v2`.
+      name: The name of the dataset; by default the name of the builder, or of the source without
+        the characters that TFDS forbids.
+      version: The version; by default the version of a TFDS source, or "1.0.0".
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       labels: The layers of labels that become fields, see `rlds.labels.labelled`; all if empty.
       action_as: The kind that the actions get, "delta" or "absolute"; see `rlds.editing.ActionAs`.
       format: The format of the source, if it cannot be recognized.
-      options: Options of the source; `rlds.sources.formats()[format].options` has them.
-      quiet_process: Whether the libraries that are loaded may be silenced, for the whole process.
+      options: Options of the source, see `rlds.sources.formats()[format].options`.
+      quiet_process: Whether to silence the loaded libraries for the rest of the process.
       progress: Whether to show a progress bar; if None, on a terminal.
       num_shards: The number of files of each split.
-      beam_runner: Has Apache Beam do the work, with this runner.
-      beam_options: Options for it.
+      beam_runner: The runner, if Apache Beam is to do the work.
+      beam_options: The options of Beam.
       **storage: `jobs`, `shuffle`, `skip_damaged`, `verify`, `float64`, `tensor_encoding` and
         `png_level` of `tfds_builders.convert`.
 
     Raises:
-      FileExistsError: There is such a dataset; it is left as it is.
-      SourceError: The source is damaged, or of no known format.
-      ValueError: An argument is wrong, or there is no such builder or config.
+      FileExistsError: The dataset exists; it is not changed.
+      SourceError: The source is damaged, or its format is unknown.
+      ValueError: An argument is wrong, or the builder or config is unknown.
     """
     if to not in FILE_FORMATS:
         raise ValueError(f"to: got {to!r}, expected one of {', '.join(FILE_FORMATS)}")
@@ -280,12 +280,12 @@ def convert(
     pipeline: dict[str, Any] = {"beam_runner": beam_runner}
     pipeline["beam_options"] = None if beam_runner is None else list(beam_options)
     if dataset is not None:
-        builder_class, config = builder_of(dataset)
+        builder_class, config = find_builder(dataset)
         if quiet_process:
             from tfds_builders import quiet
 
             quiet.quiet_libraries()
-        # TensorFlow, TFDS and Beam say nothing on the standard output.
+        # The standard output holds only the result, not the logs of TensorFlow, TFDS and Beam.
         with contextlib.redirect_stdout(sys.stderr):
             import tensorflow_datasets as tfds
 
@@ -311,18 +311,18 @@ def convert(
     from rlds_ecosystem.files import stores
     from tfds_files.summary import METADATA_FILE, read_json
 
-    formats, format, given = sources.formats(), format or sources.format_of(raw), options or {}
+    formats, format, options = sources.formats(), format or sources.format_of(raw), options or {}
     if format not in formats:
         raise ValueError(f"no format {format!r}; {suggest_names(format, formats)}")
     source_format = formats[format]
     if storage.get("float64") == "float32" and "float64" in source_format.options:
-        given = {"float64": "float32", **given}  # Some logs cannot be read without it.
-    opened = source_format.source(raw, **given)
-    known_name, known_version = _known_as(opened, raw)
-    chosen = _chosen(raw, "all", where, labels, action_as, format, given)
-    opened = opened if chosen is raw else chosen.source
+        options = {"float64": "float32", **options}  # Some logs cannot be read without it.
+    opened = source_format.source(raw, **options)
+    default_name, default_version = _default_name(opened, raw)
+    selected = _select_episodes(raw, "all", where, labels, action_as, format, options)
+    opened = opened if selected is raw else selected.source
     root = directory or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
-    name, version = name or known_name, version or known_version
+    name, version = name or default_name, version or default_version
     path = stores.as_path(os.path.expanduser(root)) / name / version
     exporting.export(
         opened,
@@ -342,7 +342,7 @@ def convert(
 
 
 def builders() -> dict[str, type[SourceBuilder]]:
-    """Returns the builders of `tfds_builders` by the names that TFDS knows them by."""
+    """Returns the builders of `tfds_builders` by their names in TFDS."""
     from tfds_builders import formats, published
     from tfds_builders.builder import SourceBuilder
 
@@ -350,14 +350,14 @@ def builders() -> dict[str, type[SourceBuilder]]:
     return {builder.name: builder for builder in public if issubclass(builder, SourceBuilder)}
 
 
-def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
-    """Returns a builder, and the name of the config.
+def find_builder(dataset: str) -> tuple[type[SourceBuilder], str | None]:
+    """Returns a builder, and the name of its config.
 
     Args:
       dataset: The name of the builder and the config, as in `tfds.load`.
 
     Raises:
-      ValueError: There is no such builder or config; the message lists similar ones.
+      ValueError: The builder or config is unknown; the message lists similar names.
     """
     name, _, config = dataset.partition("/")
     available = builders()
@@ -365,30 +365,30 @@ def builder_of(dataset: str) -> tuple[type[SourceBuilder], str | None]:
         raise ValueError(f"no dataset {name!r}; {suggest_names(name, available)}")
     configs = list(available[name].builder_configs)
     if config and config not in configs:
-        raise ValueError(_unknown_config(name, config, configs))
+        raise ValueError(_config_error(name, config, configs))
     return available[name], config or None
 
 
-def _unknown_config(dataset: str, config: str, configs: Sequence[str]) -> str:
+def _config_error(dataset: str, config: str, configs: Sequence[str]) -> str:
     if not configs:
         return f"{dataset} has no configs, got {config!r}. Use {dataset} alone."
     near = difflib.get_close_matches(config, configs, n=5, cutoff=0.4) or configs[:5]
     return f"{dataset} has no config {config!r}; {len(configs)} exist, such as: {', '.join(near)}"
 
 
-def dataset_name(words: str) -> str:
-    """Returns a valid TFDS name for a dataset, of at most 100 characters, from words.
+def dataset_name(text: str) -> str:
+    """Converts text to a valid TFDS name for a dataset, of at most 100 characters.
 
     >>> dataset_name("Pick & place, 2nd try"), dataset_name("7"), dataset_name("")
     ('pick_place_2nd_try', 'dataset_7', 'dataset')
     """
-    name = re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")
+    name = re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")
     name = name if name[:1].isalpha() else f"dataset_{name}"
     return name[:100].rstrip("_")
 
 
-def _known_as(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The default name and version of a converted dataset."""
+def _default_name(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Returns the default name and version of a converted dataset."""
     about = source.about
     if about.name:
         is_name = re.fullmatch("[a-z][a-z0-9_]*", about.name)
@@ -396,13 +396,13 @@ def _known_as(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str
     minari = about.metadata.get("minari")
     if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
         return dataset_name(str(minari["dataset_id"])), "1.0.0"
-    return _name_for(path), "1.0.0"
+    return _name_from_path(path), "1.0.0"
 
 
-def _name_for(source: str | os.PathLike[str]) -> str:
-    """A name for a dataset, from that of its source.
+def _name_from_path(source: str | os.PathLike[str]) -> str:
+    """Returns a name for a dataset, derived from the path of its source.
 
-    >>> _name_for("logs/Run 7"), _name_for("mujoco/hopper/medium-v0/"), _name_for("7.hdf5")
+    >>> _name_from_path("logs/Run 7"), _name_from_path("hopper/medium-v0/"), _name_from_path("7.h5")
     ('run_7', 'medium_v0', 'dataset_7')
     """
     return dataset_name(os.path.basename(os.path.abspath(source)).partition(".")[0])

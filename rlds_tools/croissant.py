@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rlds_tools.editing import in_words
+from rlds_tools.editing import describe_operation
 
 if TYPE_CHECKING:
     from etils import epath
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["File", "checksum", "describe", "provenance"]
 
-# The vocabulary of the format, as each document repeats it.
+# The vocabulary of the format, which each document repeats.
 _CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -70,11 +70,11 @@ class File:
     """A file of a dataset.
 
     Attributes:
-      name: Its path below the folder of the dataset.
-      url: Its public URL.
-      num_bytes: Its size in bytes.
-      sha256: The checksum of its content.
-      has_episodes: Whether it has the data, and does not only describe it.
+      name: The path relative to the folder of the dataset.
+      url: The public URL.
+      num_bytes: The size in bytes.
+      sha256: The checksum of the content.
+      has_episodes: Whether the file holds episodes, not only metadata.
     """
 
     name: str
@@ -85,11 +85,11 @@ class File:
 
 
 def checksum(path: epath.Path, on_read: Callable[[int], None]) -> tuple[int, str]:
-    """Reads a file; returns how large it is, and its SHA-256.
+    """Reads a file; returns its size in bytes, and its SHA-256.
 
     Args:
       path: The file.
-      on_read: Called with each number of bytes that was read.
+      on_read: Called with the number of bytes of each read.
     """
     digest, num_bytes = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -107,17 +107,16 @@ def describe(
     step_fields: Sequence[InspectedField],
     files: Sequence[File],
 ) -> dict[str, Any]:
-    """Returns the document.
+    """Returns the Croissant document of a dataset.
 
-    There are three sets of records: the splits, whose content is in the document, the episodes, and
-    the steps. The fields of the last two name the column of the files that they are in. Those whose
-    dtype the vocabulary lacks, such as complex numbers, are left out.
+    The document has three sets of records: splits, episodes and steps. It holds the values of the
+    splits; the fields of episodes and steps name columns of the files. Fields whose dtype the
+    vocabulary lacks, such as complex numbers, are left out.
 
     Args:
-      facts: The facts about the dataset as a whole, by the names of schema.org. What is empty is
-        left out.
+      facts: The facts about the dataset, by the names of schema.org. Empty facts are left out.
       splits: The splits.
-      episode_fields: The fields of an episode beside the steps.
+      episode_fields: The fields of an episode except the steps.
       step_fields: The fields of a step.
       files: The files.
     """
@@ -137,7 +136,7 @@ def describe(
 
 
 def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the provenance of a dataset in PROV: the operations, and the version of the tool.
+    """Returns the provenance of a dataset in terms of PROV: operations, origins, software.
 
     Args:
       lineage: The result of `rlds.editing.lineage_of`.
@@ -149,7 +148,7 @@ def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
         "prov:wasGeneratedBy": [
             {
                 "@type": "prov:Activity",
-                "prov:label": in_words(operation),
+                "prov:label": describe_operation(operation),
                 "prov:wasAssociatedWith": agent,
             }
             for operation in lineage["operations"]
@@ -157,12 +156,12 @@ def provenance(lineage: Mapping[str, Any] | None) -> dict[str, Any]:
         "prov:wasDerivedFrom": [
             {
                 "@type": "prov:Entity",
-                "prov:label": part["name"],
-                "identifier": part["digest"],
-                **({"license": part["license"]} if part["license"] else {}),
-                **provenance(part["lineage"]),
+                "prov:label": origin["name"],
+                "identifier": origin["digest"],
+                **({"license": origin["license"]} if origin["license"] else {}),
+                **provenance(origin["lineage"]),
             }
-            for part in lineage["from"]
+            for origin in lineage["from"]
         ],
     }
 

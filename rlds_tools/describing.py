@@ -63,13 +63,13 @@ class Stats(Result):
       episodes: The number of its episodes.
       steps: The number of its steps.
       lengths: The spread of the numbers of steps of its episodes.
-      returns: The returns of its episodes; None without rewards.
+      returns: The spread of the returns of its episodes; None without rewards.
       by: The field that episodes are grouped by.
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
-      names: The names of the elements of each field, if known.
-      not_finite: The number of values of each element that are NaN or infinite, by field; only
-        fields that have some. They do not count in the statistics.
+      names: The names of the elements of each field that declares names.
+      not_finite: The number of NaN and infinite values of each element, by field; only fields with
+        such values. The statistics leave them out.
     """
 
     path: str
@@ -91,18 +91,18 @@ class Stats(Result):
         rows = [[name, *spread.cells()] for name, spread in spreads.items() if spread]
         yield Table(["", ">min", ">median", ">mean", ">max"], rows)
         if self.by is not None:
-            yield _table_of_groups(self.by, self.groups)
+            yield _group_table(self.by, self.groups)
         headings, *rows = self.statistics.rows()
-        called = {
+        titles = {
             f"{path}[{element}]": f"{path}[{element}] {name}"
             for path, names in self.names.items()
             for element, name in enumerate(names)
         }
         if self.not_finite:
-            numbers = dict(_by_element(self.not_finite))
+            counts = dict(_nonzero_counts(self.not_finite))
             headings = [*headings[:2], "nan", *headings[2:]]
-            rows = [[*row[:2], str(numbers.get(row[0], "")), *row[2:]] for row in rows]
-        rows = [[called.get(row[0], row[0]), *row[1:]] for row in rows]
+            rows = [[*row[:2], str(counts.get(row[0], "")), *row[2:]] for row in rows]
+        rows = [[titles.get(row[0], row[0]), *row[1:]] for row in rows]
         rows = [row + [""] * (len(headings) - len(row)) for row in rows]
         yield Table(["field", *(f">{heading}" for heading in headings[1:])], rows)
         yield next_commands(["stats", self.path, "--out", "stats.json"], ["report", self.path])
@@ -121,11 +121,11 @@ class Stats(Result):
         """Writes the statistics of the fields to a file.
 
         Args:
-          path: `*.json`, as `Statistics.to_json` writes it and loaders of Octo and OpenVLA read it,
+          path: `*.json`, as `Statistics.to_json` writes and loaders of Octo and OpenVLA read it,
             or `*.npz` with arrays such as "action/mean".
 
         Raises:
-          ValueError: It is neither.
+          ValueError: The path ends with neither `.json` nor `.npz`.
         """
         from rlds_ecosystem.files import stores
 
@@ -153,14 +153,14 @@ def stats(
 ) -> Stats:
     """Describes the numbers of a split: lengths, returns, and each element of each field.
 
-    All episodes are read once, in memory that does not grow with them. Images and texts are left
-    out. Placeholders in the last step do not count. Neither do NaN and infinite values: a warning
-    says how many there are, and where the first one is.
+    All episodes are read once, in constant memory. Images and texts are left out, and so are
+    placeholders in the last step, and NaN and infinite values. A warning names the number of NaN
+    and infinite values, and the location of the first one.
 
     Args:
       path: A folder or a file, here or in an object store.
       split: The split; needed if there are several.
-      fields: The fields of a step to describe; all numeric ones but the flags by default.
+      fields: The fields of a step to describe; by default all numeric fields except the flags.
       by: A field of episodes to group them by, such as "language_instruction".
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
@@ -170,7 +170,7 @@ def stats(
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Raises:
-      KeyError: There is no such split or field.
+      KeyError: The dataset lacks the split or a field.
       SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes.
     """
@@ -178,7 +178,7 @@ def stats(
 
     episodes = sources.open(path, split, format=format, where=where, **(options or {}))
     leaves = dict(named_leaves(episodes.spec["steps"]))
-    chosen = _numeric(episodes.spec["steps"]) if fields is None else list(fields)
+    paths = _numeric_fields(episodes.spec["steps"]) if fields is None else list(fields)
     lengths: list[int] = []
     returns: list[float] = []
     groups: dict[str, list[tuple[int, float | None]]] = collections.defaultdict(list)
@@ -187,33 +187,33 @@ def stats(
 
     def read() -> Iterator[dict[str, Any]]:
         nonlocal first_not_finite
-        for index, episode in enumerate(_all(episodes, progress, jobs)):
+        for index, episode in enumerate(_read_episodes(episodes, progress, jobs)):
             lengths.append(episode.num_steps)
             reward = episode.total_reward
             if reward is not None:
                 returns.append(reward)
             if by is not None:
-                groups[_value_of(episode, by)].append((episode.num_steps, reward))
+                groups[_metadata_text(episode, by)].append((episode.num_steps, reward))
             is_final_known = episode.final_observation_known
-            for path, are_wrong in _not_finite(episode, chosen):
-                step, episode_number = np.argwhere(are_wrong)[0][0], episodes.stored_index(index)
-                where = f"{path} in step {step} of episode {episode_number} ({episode.key})"
-                first_not_finite = first_not_finite or where
-                not_finite[path] = not_finite.get(path, 0) + are_wrong.sum(axis=0)
+            for path, mask in _not_finite_masks(episode, paths):
+                step, stored = np.argwhere(mask)[0][0], episodes.stored_index(index)
+                location = f"{path} in step {step} of episode {stored} ({episode.key})"
+                first_not_finite = first_not_finite or location
+                not_finite[path] = not_finite.get(path, 0) + mask.sum(axis=0)
             yield {"steps": episode.steps, "final_observation_known": is_final_known}
 
-    statistics = compute_statistics(read(), chosen, quantiles=QUANTILES, finite_only=True)
+    statistics = compute_statistics(read(), paths, quantiles=QUANTILES, finite_only=True)
     if not_finite:
-        numbers = ", ".join(f"{name} {of.sum():,}" for name, of in not_finite.items())
-        text = f"NaN and infinite values are ignored: {numbers}. The first is {first_not_finite}."
+        totals = ", ".join(f"{path} {counts.sum():,}" for path, counts in not_finite.items())
+        text = f"NaN and infinite values are ignored: {totals}. The first is {first_not_finite}."
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     return Stats(
         path=os.fspath(path),
         split=episodes.split,
         episodes=len(lengths),
         steps=sum(lengths),
-        lengths=Spread.of(lengths),
-        returns=Spread.of(returns),
+        lengths=Spread.from_values(lengths),
+        returns=Spread.from_values(returns),
         by=by,
         groups=tuple(sorted(map(_group, groups.items()), key=lambda g: (-g.episodes, g.value))),
         statistics=statistics,
@@ -222,26 +222,28 @@ def stats(
     )
 
 
-def _not_finite(episode: SourceEpisode, fields: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields each field with NaN or infinite values, and which values those are."""
+def _not_finite_masks(
+    episode: SourceEpisode, fields: Sequence[str]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields each field that has NaN or infinite values, with the mask of these values."""
     for path, leaf in named_leaves(episode.steps):
-        column = np.asarray(leaf)  # It may be of sequences.
+        column = np.asarray(leaf)  # The leaf may be a ragged column.
         if column.dtype.kind != "f" or not any(is_in(path, field) for field in fields):
             continue
         has_placeholder = root_of(path) in TRANSITION_FIELDS and episode.final_observation_known
-        are_wrong = ~np.isfinite(column[: len(column) - has_placeholder])
-        if are_wrong.any():
-            yield path, are_wrong
+        mask = ~np.isfinite(column[: len(column) - has_placeholder])
+        if mask.any():
+            yield path, mask
 
 
-def _by_element(numbers: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
-    """Yields the elements of fields that have values, by the names of `Statistics.rows`."""
-    for path, counts in numbers.items():
+def _nonzero_counts(counts_by_field: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
+    """Yields the counts of elements that are not 0, with the names of `Statistics.rows`."""
+    for path, counts in counts_by_field.items():
         for element in map(int, np.flatnonzero(counts)):
             yield element_name(path, np.shape(counts), element), int(np.ravel(counts)[element])
 
 
-def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:
+def _read_episodes(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[SourceEpisode]:
     total = reading.count(episodes.source, episodes.split)
     with show_progress(progress) as bars:
         indices = bars.track(indices_of(episodes), total=total, description="reading")
@@ -251,8 +253,8 @@ def _all(episodes: Episodes, progress: bool | None, jobs: int) -> Iterator[Sourc
             yield episode
 
 
-def _numeric(fields: Mapping[str, Any]) -> list[str]:
-    """The numeric fields of one shape that are neither flags nor pictures."""
+def _numeric_fields(fields: Mapping[str, Any]) -> list[str]:
+    """Returns the numeric fields of fixed shape, without flags and pictures."""
     leaves = dict(named_leaves(fields))
     left_out = {*rlds.STEP_FLAGS, *cameras_of(leaves)}
     return [path for path, field in leaves.items() if path not in left_out and _is_numeric(field)]
@@ -270,7 +272,7 @@ def _is_numeric(field: Any) -> bool:
     )
 
 
-def _value_of(episode: SourceEpisode, field: str) -> str:
+def _metadata_text(episode: SourceEpisode, field: str) -> str:
     values = dict(named_leaves(episode.metadata))
     if field not in values:
         raise KeyError(f"no field {field!r} of episodes; {suggest_names(field, values)}")
@@ -285,7 +287,7 @@ def _group(item: tuple[str, Sequence[tuple[int, float | None]]]) -> Group:
     return Group(value, len(members), sum(steps for steps, _ in members), mean)
 
 
-def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
+def _group_table(field: str, groups: Sequence[Group]) -> Table:
     rows = [
         [
             shorten(group.value, 60),
@@ -298,7 +300,7 @@ def _table_of_groups(field: str, groups: Sequence[Group]) -> Table:
     if len(groups) > _MAX_SHOWN_GROUPS:
         folded = groups[_MAX_SHOWN_GROUPS:]
         sums = [f"{sum(g.episodes for g in folded):,}", f"{sum(g.steps for g in folded):,}"]
-        rows.append([f"{len(folded)} others", *sums, ""])
+        rows.append([f"{len(folded)} more", *sums, ""])
     return Table([field, ">episodes", ">steps", ">mean return"], rows)
 
 
@@ -310,7 +312,7 @@ def _as_plain(field: Any) -> dict[str, Any]:
 
 def _arrays(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, field in fields.items():
-        for part in ("count", "mean", "std", "min", "max"):
-            yield f"{name}/{part}", getattr(field, part)
+        for statistic in ("count", "mean", "std", "min", "max"):
+            yield f"{name}/{statistic}", getattr(field, statistic)
         for q, values in field.quantiles.items():
             yield f"{name}/q{100 * q:g}", values

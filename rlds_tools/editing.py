@@ -17,24 +17,24 @@ from rlds_tools.results import Block, Result, count, next_commands
 __all__ = [
     "EditResult",
     "Lineage",
-    "described",
+    "describe_lineage",
+    "describe_operation",
     "edit",
-    "in_words",
     "inspect_lineage",
-    "numbers_of",
-    "operations_of",
+    "parse_episodes",
+    "parse_operations",
+    "parse_span",
     "read_recipe",
-    "span_of",
 ]
 
 
 @dataclasses.dataclass(frozen=True)
 class EditResult(Result):
-    """An edit that is made, or planned.
+    """The result of an edit, finished or planned.
 
     Attributes:
-      paths: The new datasets; none if it is planned.
-      num_episodes: The number of their episodes.
+      paths: The paths of the new datasets; empty for a plan.
+      num_episodes: The number of episodes of the new datasets.
       of: The number of episodes before the edit.
       plan: A description of the operations.
     """
@@ -60,10 +60,10 @@ class Lineage(Result):
     """The result of `rlds inspect --lineage`: the operations and the origins of a dataset.
 
     Attributes:
-      path: The dataset.
+      path: The path of the dataset.
       lineage: The result of `rlds.editing.lineage_of`; None if unknown.
       episode: The origins of an episode in earlier datasets, if requested.
-      origin: The file and the rows that the episode was first read from.
+      origin: The original file and rows of the episode.
     """
 
     path: str
@@ -82,30 +82,31 @@ class Lineage(Result):
             yield f"{self.path}: no lineage, as the dataset was neither converted nor edited"
         else:
             yield f"{self.path}, by {self.lineage['by']}"
-            yield from described(self.lineage, "  ")
+            yield from describe_lineage(self.lineage, "  ")
 
 
-def in_words(operation: Mapping[str, Any]) -> str:
+def describe_operation(operation: Mapping[str, Any]) -> str:
     """Returns a description of an operation of a lineage."""
     arguments = [f"{k}: {value}" for k, value in operation.items() if k not in ("do", "rows")]
     return f"{operation['do']} {', '.join(arguments)}".rstrip()
 
 
-def described(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
+def describe_lineage(lineage: Mapping[str, Any], indent: str = "") -> Iterable[str]:
     """Yields a description of a lineage, line by line."""
     for operation in lineage["operations"]:
-        yield indent + in_words(operation)
+        yield indent + describe_operation(operation)
     yield from (f"{indent}license: {conflict}" for conflict in lineage.get("conflicts", ()))
-    num_kept, of = lineage.get("kept"), lineage.get("of")
-    counted = "episodes" if num_kept is None else count(num_kept if of is None else of, "episode")
-    yield f"{indent}{counted if of is None else f'{num_kept} of {counted}'}, from"
-    for part in lineage["from"]:
-        facts = [part["format"], part["license"] or "no license", part["digest"]]
-        yield f"{indent}  {part['name']} ({', '.join(facts)})"
-        if part.get("earlier_left_out"):
+    num_kept, total = lineage.get("kept"), lineage.get("of")
+    num_before: Any = num_kept if total is None else total
+    episodes = "episodes" if num_kept is None else count(num_before, "episode")
+    yield f"{indent}{episodes if total is None else f'{num_kept} of {episodes}'}, from"
+    for origin in lineage["from"]:
+        facts = [origin["format"], origin["license"] or "no license", origin["digest"]]
+        yield f"{indent}  {origin['name']} ({', '.join(facts)})"
+        if origin.get("earlier_left_out"):
             yield f"{indent}    earlier operations are not listed"
-        if part["lineage"]:
-            yield from described(part["lineage"], indent + "    ")
+        if origin["lineage"]:
+            yield from describe_lineage(origin["lineage"], indent + "    ")
 
 
 def inspect_lineage(path: str, split: str | None = None, episode: int | None = None) -> Lineage:
@@ -128,14 +129,13 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
 def edit(
     path: str, operations: Sequence[editing.Operation], *, plan: bool = False, **arguments: Any
 ) -> EditResult:
-    """Edits a dataset, or plans it; see `rlds.edit`."""
+    """Edits a dataset, or plans the edit; see `rlds.edit`."""
     if plan:
         names = ("format", "to_format", "progress", "options", "target_options")
         plan_arguments = {name: arguments[name] for name in names if name in arguments}
         prepared = editing.prepare_edit(path, operations, **plan_arguments)
-        return EditResult(
-            (), sum(prepared.num_episodes.values()), prepared.num_original, str(prepared)
-        )
+        num_episodes = sum(prepared.num_episodes.values())
+        return EditResult((), num_episodes, prepared.num_original, str(prepared))
     edited = editing.edit(path, *operations, **arguments)
     paths = [each.path for each in edited.datasets]
     return EditResult(paths, edited.num_episodes, edited.num_original, edited.plan)
@@ -145,7 +145,7 @@ def read_recipe(path: str | os.PathLike[str]) -> list[editing.Operation]:
     """Reads the operations of a recipe, in YAML or JSON, or of the lineage of a dataset.
 
     Raises:
-      ValueError: It is none; says what is wrong.
+      ValueError: The file is no recipe; the message names the fault.
     """
     parse = json.loads if os.fspath(path).endswith(".json") else _from_yaml
     try:
@@ -164,60 +164,63 @@ def _from_yaml(text: str) -> Any:
         raise ValueError(f"not valid YAML: {error}") from error
 
 
-def operations_of(given: Mapping[str, Any]) -> list[editing.Operation]:
-    """Returns the operations that options of the command line name, in the order of its help.
+def parse_operations(options: Mapping[str, Any]) -> list[editing.Operation]:
+    """Converts the options of `rlds edit` to operations, in the order of its help.
 
     Raises:
-      ValueError: An option is no such operation.
+      ValueError: The value of an option is invalid.
     """
-    where = given["where"]
+    where = options["where"]
     operations: list[editing.Operation] = []
-    if given["merge"]:
-        fields = dict(_pair(text, "map") for text in given["map_fields"])
-        fills = {name: _value(text) for name, text in (_pair(one, "fill") for one in given["fill"])}
-        missing: Literal["error", "drop"] = "drop" if given["drop_missing"] else "error"
-        duplicates: Literal["error", "keep", "drop"] = given["duplicates"] or "error"
-        metadata: Literal["error", "first", "episodes"] = given["metadata"] or "error"
+    if options["merge"]:
+        fields = dict(_parse_pair(text, "map") for text in options["map_fields"])
+        fills = dict(_parse_pair(text, "fill") for text in options["fill"])
+        values = {name: _parse_value(text) for name, text in fills.items()}
+        missing: Literal["error", "drop"] = "drop" if options["drop_missing"] else "error"
+        duplicates: Literal["error", "keep", "drop"] = options["duplicates"] or "error"
+        metadata: Literal["error", "first", "episodes"] = options["metadata"] or "error"
         operations.append(
-            editing.Merge(given["merge"], fields, fills, missing, duplicates, metadata)
+            editing.Merge(options["merge"], fields, values, missing, duplicates, metadata)
         )
-    operations += [editing.Delete(condition) for condition in given["delete"]]
-    operations += [editing.Keep(condition) for condition in given["keep"]]
-    if given["episodes"]:
+    operations += [editing.Delete(condition) for condition in options["delete"]]
+    operations += [editing.Keep(condition) for condition in options["keep"]]
+    if options["episodes"]:
         operations.append(
-            editing.Delete(episodes=numbers_of(given["episodes"], "--delete-episodes"))
+            editing.Delete(episodes=parse_episodes(options["episodes"], "--delete-episodes"))
         )
-    if given["trim"]:
-        begin, end = span_of(given["trim"], "--trim")
+    if options["trim"]:
+        begin, end = parse_span(options["trim"], "--trim")
         operations.append(editing.Trim(begin, end, where))
-    for text in given["set_fields"]:
-        name, value = _pair(text, "set")
-        operations.append(editing.Set(name, _value(value), where))
-    for text in given["describe"]:
-        name, value = _pair(text, "describe")
-        operations.append(editing.Describe(name, _value(value)))
-    operations += [_meaning(*_pair(text, "set-meaning")) for text in given["set_meaning"]]
-    operations += [editing.Rename(*_pair(text, "rename")) for text in given["rename"]]
-    operations += [editing.Drop(path) for path in given["drop"]]
-    operations += [editing.Add(*_pair(text, "add")) for text in given["add"]]
-    if given["fix"]:
+    for text in options["set_fields"]:
+        name, value = _parse_pair(text, "set")
+        operations.append(editing.Set(name, _parse_value(value), where))
+    for text in options["describe"]:
+        name, value = _parse_pair(text, "describe")
+        operations.append(editing.Describe(name, _parse_value(value)))
+    meanings = (_parse_pair(text, "set-meaning") for text in options["set_meaning"])
+    operations += [_parse_meaning(*meaning) for meaning in meanings]
+    operations += [editing.Rename(*_parse_pair(text, "rename")) for text in options["rename"]]
+    operations += [editing.Drop(path) for path in options["drop"]]
+    operations += [editing.Add(*_parse_pair(text, "add")) for text in options["add"]]
+    if options["fix"]:
         operations.append(editing.Fix(where))
-    if given["split"] or given["split_by"]:
-        parts = dict(_part(text) for text in given["split"])
-        operations.append(editing.Split(parts, given["split_by"], given["groups"], given["seed"]))
-    if where is not None and not (given["trim"] or given["set_fields"] or given["fix"]):
+    if options["split"] or options["split_by"]:
+        splits = dict(map(_parse_split, options["split"]))
+        grouping = options["split_by"], options["groups"], options["seed"]
+        operations.append(editing.Split(splits, *grouping))
+    if where is not None and not (options["trim"] or options["set_fields"] or options["fix"]):
         raise ValueError("--where needs --set, --trim or --fix. To select episodes, use --keep.")
     return operations
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def _parse_pair(text: str, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise ValueError(f"--{option}: got {text!r}, expected NAME=VALUE")
     return name, value
 
 
-def _meaning(field: str, text: str) -> editing.SetMeaning:
+def _parse_meaning(field: str, text: str) -> editing.SetMeaning:
     """Parses the meaning of a field: `delta,unit=m,names=x/y/z`, or `unknown`; in any order."""
     meaning: dict[str, Any] = {}
     for word in text.split(","):
@@ -229,43 +232,43 @@ def _meaning(field: str, text: str) -> editing.SetMeaning:
     return editing.SetMeaning(field, **meaning)
 
 
-def _value(text: str) -> Any:
-    """A value as JSON; other types as text."""
+def _parse_value(text: str) -> Any:
+    """Parses a value as JSON; other text is returned as it is."""
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def numbers_of(text: str, name: str) -> list[int]:
-    """Returns numbers of episodes, of a text such as `3,7,10:15`.
+def parse_episodes(text: str, name: str) -> list[int]:
+    """Parses the indices of episodes, such as `3,7,10:15`.
 
     Args:
       text: The text.
-      name: Its name in errors.
+      name: The name of the option, for errors.
 
     Raises:
-      ValueError: It has none.
+      ValueError: The text holds no indices.
     """
-    numbers: list[int] = []
+    indices: list[int] = []
     try:
         for word in text.split(","):
             begin, sign, end = word.partition(":")
-            numbers += range(int(begin), int(end)) if sign else [int(begin)]
+            indices += range(int(begin), int(end)) if sign else [int(begin)]
     except ValueError:
         raise ValueError(f"{name}: got {text!r}, expected numbers such as 3,7,10:15") from None
-    return numbers
+    return indices
 
 
-def span_of(text: str, name: str) -> tuple[int, int | None]:
-    """Returns the first step and the one after the last, of a text such as `10:` or `3:6`.
+def parse_span(text: str, name: str) -> tuple[int, int | None]:
+    """Parses the first step and the end of a range of steps, such as `10:` or `3:6`.
 
     Args:
       text: The text.
-      name: Its name in errors.
+      name: The name of the option, for errors.
 
     Raises:
-      ValueError: It is none.
+      ValueError: The text is no range.
     """
     begin, sign, end = text.partition(":")
     try:
@@ -276,8 +279,8 @@ def span_of(text: str, name: str) -> tuple[int, int | None]:
         raise ValueError(f"{name}: got {text!r}, expected BEGIN:END, such as 10: or :200") from None
 
 
-def _part(text: str) -> tuple[str, str | float | None]:
-    """A part of a split: `train=0.9`, `good=success`, or `rest`."""
+def _parse_split(text: str) -> tuple[str, str | float | None]:
+    """Parses a new split: `train=0.9`, `good=success`, or `rest`."""
     name, sign, value = text.partition("=")
     if not sign:
         return name, None

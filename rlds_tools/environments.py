@@ -1,4 +1,4 @@
-"""Environments and policies by their names, as `rlds record` takes them."""
+"""Creates the environments and policies of `rlds record` from their names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
 _CONSTANT = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
 _GYMNASIUM_ID = re.compile(r"([\w.]+:)?([\w-]+/)?[\w-]+-v\d+")
-# A task of dm_control as other libraries call it.
+# The name of a task of dm_control in other libraries.
 _DM_CONTROL_TASK = re.compile(r"(?:dm_control/)?([a-z_]+)[/-]([a-z_]+)(?:-v\d+)?")
 _DEFAULT_SIZE = (320, 240)
 
@@ -47,14 +47,14 @@ def make_environment(
     is_rendered: bool = False,
     camera: int | str | None = None,
 ) -> tuple[dm_env.Environment, str]:
-    """Makes an environment.
+    """Creates an environment.
 
     Args:
-      environment: Its name, see `rlds_tools.record`; a function that makes it, with an argument
-        `seed` if it has one; or the environment.
-      seed: Its seed.
+      environment: The name, see `rlds_tools.record`; a function that creates the environment, which
+        may take `seed`; or the environment.
+      seed: The seed of the environment.
       max_episode_steps: The number of steps after which an episode ends, for names of Gymnasium.
-      is_rendered: Whether its frames are recorded.
+      is_rendered: Whether frames are recorded.
       camera: The camera of the frames, for names of Gymnasium.
 
     Returns:
@@ -62,38 +62,38 @@ def make_environment(
 
     Raises:
       ImportError: The package of the environment is not installed.
-      ValueError: There is no such environment.
+      ValueError: The environment is unknown.
     """
     if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo would look for a window.
+        os.environ.setdefault("MUJOCO_GL", "egl")  # By default, MuJoCo needs a window.
         if "WAYLAND_DISPLAY" not in os.environ:
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # As would Pygame.
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # By default, Pygame needs a window.
     if not isinstance(environment, str):
-        name = getattr(environment, "__name__", None) or _name_of(environment)
-        return _as_dm_env(_instance(environment, name, seed), seed), name
+        name = getattr(environment, "__name__", None) or _environment_name(environment)
+        return _as_dm_env(_call_factory(environment, name, seed), seed), name
     if environment == _CATCH:
         from envlogger.testing.catch_env import Catch
 
         return Catch(seed=seed), environment
     if environment.startswith(_DM_CONTROL):
-        return _dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
+        return _make_dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
     if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
-        env = _instance(_named(environment), environment, seed)
+        env = _call_factory(_import_object(environment), environment, seed)
         return _as_dm_env(env, seed), environment
     if difflib.get_close_matches(environment, [_CATCH]):
         raise ValueError(
             f"no environment {environment!r}; did you mean {_CATCH!r}? {_ENVIRONMENTS}"
         )
-    env = _gymnasium(environment, max_episode_steps, is_rendered, camera)
+    env = _make_gymnasium(environment, max_episode_steps, is_rendered, camera)
     return _as_dm_env(env, seed), environment
 
 
-def _name_of(environment: Any) -> str:
+def _environment_name(environment: Any) -> str:
     spec = getattr(environment, "spec", None)
     return getattr(spec, "id", None) or type(environment).__name__
 
 
-def _dm_control(name: str, seed: int) -> dm_env.Environment:
+def _make_dm_control(name: str, seed: int) -> dm_env.Environment:
     domain, slash, task = name.partition("/")
     if not slash:
         raise ValueError(
@@ -105,20 +105,20 @@ def _dm_control(name: str, seed: int) -> dm_env.Environment:
             f"{_DM_CONTROL}{name}: dm_control needs labmaze, which has no wheels for Python 3.13 "
             "and later. Use Python 3.11 or 3.12"
         )
-    with _failures_named(f"{_DM_CONTROL}{name}", install_command("dm_control")):
+    with _one_line_errors(f"{_DM_CONTROL}{name}", install_command("dm_control")):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It warns if there is no window.
+            warnings.simplefilter("ignore")  # dm_control warns if there is no window.
             suite = import_extra("dm_control.suite")
         return suite.load(domain, task, task_kwargs={"random": seed})
 
 
 @contextlib.contextmanager
-def _failures_named(name: str, command: str) -> Iterator[None]:
-    """Turns whatever the libraries of an environment raise into one line.
+def _one_line_errors(name: str, command: str) -> Iterator[None]:
+    """Turns the errors of the libraries of an environment into one line.
 
     Args:
-      name: The environment.
-      command: The shell command that installs releases that work together.
+      name: The name of the environment.
+      command: The shell command that installs compatible releases.
     """
     try:
         yield
@@ -129,12 +129,12 @@ def _failures_named(name: str, command: str) -> Iterator[None]:
             raise
         kind = ImportError if isinstance(error, ImportError) else ValueError
         raise kind(
-            f"{name} cannot be made: {type(error).__name__}: {error}. To install releases of its "
-            f"libraries that work together: {command}"
+            f"{name} cannot be created: {type(error).__name__}: {error}. To install compatible "
+            f"releases of its libraries: {command}"
         ) from error
 
 
-def _gymnasium(
+def _make_gymnasium(
     name: str, max_episode_steps: int | None, is_rendered: bool, camera: int | str | None
 ) -> Any:
     gymnasium = import_extra("gymnasium")
@@ -147,26 +147,26 @@ def _gymnasium(
         options["max_episode_steps"] = max_episode_steps
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with _failures_named(name, _command_for(gymnasium, name)):
+        with _one_line_errors(name, _install_command_of(gymnasium, name)):
             try:
                 env = gymnasium.make(name, **options)
             except gymnasium.error.Error as error:
                 task = _DM_CONTROL_TASK.fullmatch(name)
                 hint = task.expand(r" Did you mean 'dm_control:\1/\2'?") if task else ""
                 raise ValueError(f"{error}{hint} {_ENVIRONMENTS}") from error
-            except TypeError as error:  # Its constructor has no such argument.
+            except TypeError as error:  # The constructor lacks the argument `camera_id`.
                 if camera is None:
                     raise
                 raise ValueError(f"no cameras to choose, leave out --camera: {error}") from error
-    for warning in caught:  # Not after an error, which they would contradict.
+    for warning in caught:  # After an error, warnings would be confusing.
         warnings.warn(warning.message, warning.category, stacklevel=2)
     if camera is not None:
         _check_camera(name, camera, env.unwrapped.model)
     return env
 
 
-def _command_for(gymnasium: Any, name: str) -> str:
-    """The shell command that installs the requirements of an environment of Gymnasium."""
+def _install_command_of(gymnasium: Any, name: str) -> str:
+    """Returns the shell command that installs the requirements of a Gymnasium environment."""
     spec = gymnasium.registry.get(name)
     group = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
     extra = group[1].replace("_", "-") if group else "all"
@@ -174,11 +174,12 @@ def _command_for(gymnasium: Any, name: str) -> str:
 
 
 def _check_camera(name: str, camera: int | str, model: Any) -> None:
-    """MuJoCo itself would end the process for a wrong number, and take another for a wrong name."""
+    """Checks a camera: MuJoCo aborts for a wrong index, and ignores a wrong name."""
     names = [model.camera(index).name for index in range(model.ncam)]
     if camera not in names and camera not in range(-1, len(names)):
         cameras = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
-        raise ValueError(f"{name} has no camera {camera!r}, only -1 and {cameras or 'no others'}")
+        existing = f"-1 and {cameras}" if cameras else "-1"
+        raise ValueError(f"{name} has no camera {camera!r}; expected {existing}")
 
 
 def _register_atari(gymnasium: Any) -> None:
@@ -190,30 +191,30 @@ def _register_atari(gymnasium: Any) -> None:
     gymnasium.register_envs(ale_py)
 
 
-def _named(name: str) -> Any:
+def _import_object(name: str) -> Any:
     module, _, attributes = name.rpartition(":")
     try:
-        named: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{name}: cannot import {module!r}: {error}") from error
     for attribute in attributes.split("."):
-        if not hasattr(named, attribute):
+        if not hasattr(value, attribute):
             raise ValueError(f"{name}: the module {module!r} has no {attribute!r}")
-        named = getattr(named, attribute)
-    return named
+        value = getattr(value, attribute)
+    return value
 
 
-def _instance(factory: Any, name: str, seed: int) -> Any:
-    """Calls a function or a class to make an instance; returns anything else as it is."""
+def _call_factory(factory: Any, name: str, seed: int) -> Any:
+    """Calls a function or a class to create an object; returns other objects unchanged."""
     if not callable(factory) or (hasattr(factory, "step") and not inspect.isclass(factory)):
         return factory
     signature = inspect.signature(factory)
     arguments = {"seed": seed} if "seed" in signature.parameters else {}
-    _check_takes(name, signature, **arguments)
+    _check_arguments(name, signature, **arguments)
     return factory(**arguments)
 
 
-def _check_takes(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> None:
+def _check_arguments(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> None:
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -237,10 +238,10 @@ class Limited(EnvironmentWrapper):
 
     Args:
       environment: The environment.
-      max_episode_steps: After how many steps of an episode; None for never.
+      max_episode_steps: The number of steps after which an episode is truncated; None for never.
 
     Attributes:
-      actions_left: After how many more actions an episode is truncated in any case; None for never.
+      actions_left: The number of actions until truncation, over all episodes; None for no limit.
     """
 
     def __init__(self, environment: dm_env.Environment, max_episode_steps: int | None) -> None:
@@ -273,17 +274,17 @@ class Limited(EnvironmentWrapper):
 
 
 class Rendered(EnvironmentWrapper):
-    """An environment that is drawn.
+    """An environment whose observations include rendered frames.
 
     Args:
       environment: The environment.
-      camera: The number or the name of the camera, where dm_control draws it.
-      size: The width and the height of a frame; by default those of the environment.
-      is_observed: Whether frames are part of the observations, under the name `render`. An
-        observation that is no dict is `state` beside it.
+      camera: The index or the name of the camera, for environments of dm_control.
+      size: The width and the height of a frame; by default the size of the environment.
+      is_observed: Whether observations include frames as `render`. An observation that is no dict
+        becomes `state`.
 
     Raises:
-      ValueError: The environment cannot be drawn.
+      ValueError: The environment cannot be rendered.
     """
 
     def __init__(
@@ -297,7 +298,7 @@ class Rendered(EnvironmentWrapper):
         super().__init__(environment)
         self._camera, self._size, self._is_observed = camera, size, is_observed
         self._frame: np.ndarray | None = None
-        # Some draw nothing before they are reset, and the shape of a frame is part of the spec.
+        # The spec needs the shape of a frame, and some environments render only after a reset.
         self._first: dm_env.TimeStep | None = environment.reset()
         self._shape = self.frame.shape
 
@@ -305,7 +306,7 @@ class Rendered(EnvironmentWrapper):
     def frame(self) -> np.ndarray:
         """The rendered frame of the current state: uint8 `[height, width, 3]`."""
         if self._frame is None:
-            self._frame = self._draw()
+            self._frame = self._render()
         return self._frame
 
     @override
@@ -313,30 +314,30 @@ class Rendered(EnvironmentWrapper):
         timestep, self._first = self._first, None
         if timestep is None:
             timestep, self._frame = self._environment.reset(), None
-        return self._with_frame(timestep)
+        return self._add_to_timestep(timestep)
 
     @override
     def step(self, action: Any) -> dm_env.TimeStep:
         timestep, self._frame = self._environment.step(action), None
-        return self._with_frame(timestep)
+        return self._add_to_timestep(timestep)
 
     @override
     def observation_spec(self) -> Any:
         spec = self._environment.observation_spec()
         if not self._is_observed:
             return spec
-        return self._beside(spec, specs.BoundedArray(self._shape, np.uint8, 0, 255, "render"))
+        return self._add_frame(spec, specs.BoundedArray(self._shape, np.uint8, 0, 255, "render"))
 
-    def _with_frame(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _add_to_timestep(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if not self._is_observed:
             return timestep
-        return timestep._replace(observation=self._beside(timestep.observation, self.frame))
+        return timestep._replace(observation=self._add_frame(timestep.observation, self.frame))
 
-    def _beside(self, observation: Any, frame: Any) -> dict[str, Any]:
-        parts = observation if isinstance(observation, Mapping) else {"state": observation}
-        return {**parts, "render": frame}
+    def _add_frame(self, observation: Any, frame: Any) -> dict[str, Any]:
+        fields = observation if isinstance(observation, Mapping) else {"state": observation}
+        return {**fields, "render": frame}
 
-    def _draw(self) -> np.ndarray:
+    def _render(self) -> np.ndarray:
         env = self._environment
         try:
             if hasattr(env, "physics"):
@@ -352,10 +353,10 @@ class Rendered(EnvironmentWrapper):
                 "the environment cannot be rendered: `render` must return a uint8 array of shape "
                 "(height, width, 3). Make a Gymnasium environment with render_mode='rgb_array'."
             )
-        return frame if self._size is None else _resized(frame, self._size)
+        return frame if self._size is None else _resize(frame, self._size)
 
 
-def _resized(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _resize(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     from PIL import Image
 
     return np.array(Image.fromarray(frame).resize(size, Image.Resampling.BOX))
@@ -365,51 +366,51 @@ def _resized(frame: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, str]:
-    """Makes a policy.
+    """Creates a policy.
 
     Args:
-      policy: Its name, see `rlds_tools.record`, or a function, or a class that makes one.
+      policy: The name, see `rlds_tools.record`, or a function, or a class of policies.
       action_spec: The spec of the actions.
-      seed: Its seed.
+      seed: The seed of the policy.
 
     Returns:
-      A function of a timestep, and what to call it. It raises a `ValueError` if the policy chooses
-      what does not fit the spec.
+      A function of a timestep, and its name. The function raises a `ValueError` if the policy
+      chooses an action that does not match the spec.
 
     Raises:
-      ValueError: There is no such policy.
+      ValueError: The policy is unknown.
     """
     if policy == "random":
-        choose = _random(action_spec, np.random.default_rng(seed))
+        choose = _random_sampler(action_spec, np.random.default_rng(seed))
         return lambda timestep: choose(), policy
     if isinstance(policy, str) and policy.startswith(_CONSTANT):
-        action = _constant(policy, action_spec)
+        action = _parse_constant(policy, action_spec)
         return lambda timestep: action, policy
     if isinstance(policy, str):
         if ":" not in policy:
             raise ValueError(
                 f"no policy {policy!r}; expected random, constant:ACTION, or module:function"
             )
-        name, policy = policy, _named(policy)
+        name, policy = policy, _import_object(policy)
     else:
         name = getattr(policy, "__name__", None) or type(policy).__name__
     if inspect.isclass(policy):
-        policy = _instance(policy, name, seed)
+        policy = _call_factory(policy, name, seed)
     signature = inspect.signature(policy)
-    _check_takes(name, signature, None)
+    _check_arguments(name, signature, None)
     if next(iter(signature.parameters)) == "timestep":
-        return lambda timestep: _checked(policy(timestep), action_spec, name), name
-    return lambda timestep: _checked(policy(timestep.observation), action_spec, name), name
+        return lambda timestep: _as_action(policy(timestep), action_spec, name), name
+    return lambda timestep: _as_action(policy(timestep.observation), action_spec, name), name
 
 
-def _random(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
+def _random_sampler(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
     """Returns a sampler of values that fit a spec: uniform within bounds, normal without."""
     if isinstance(spec, Mapping):
-        named = {name: _random(part, rng) for name, part in spec.items()}
-        return lambda: {name: choose() for name, choose in named.items()}
+        samplers = {name: _random_sampler(nested, rng) for name, nested in spec.items()}
+        return lambda: {name: sample() for name, sample in samplers.items()}
     if isinstance(spec, list | tuple):
-        parts = [_random(part, rng) for part in spec]
-        return lambda: tuple(choose() for choose in parts)
+        elements = [_random_sampler(nested, rng) for nested in spec]
+        return lambda: tuple(sample() for sample in elements)
     low, high = _bounds(spec)
     dtype, shape = spec.dtype.type, spec.shape
     if spec.dtype.kind != "f":
@@ -445,7 +446,7 @@ def _bounds(spec: specs.Array) -> tuple[Any, Any]:
     )
 
 
-def _constant(policy: str, spec: Any) -> Any:
+def _parse_constant(policy: str, spec: Any) -> Any:
     text = policy.removeprefix(_CONSTANT)
     try:
         values = json.loads(f"[{text}]")
@@ -453,30 +454,30 @@ def _constant(policy: str, spec: Any) -> Any:
         raise ValueError(f"{policy}: got {text!r}, expected numbers separated by commas") from None
     value: Any = values[0] if len(values) == 1 else values
     if isinstance(spec, specs.Array) and np.ndim(value) == 0:
-        value = np.full(spec.shape, value)[()]  # The same for all that there are.
-    return _checked(value, spec, policy)
+        value = np.full(spec.shape, value)[()]  # The same value for all elements.
+    return _as_action(value, spec, policy)
 
 
-def _checked(action: Any, spec: Any, policy: str) -> Any:
-    """An action in the dtypes of its spec."""
+def _as_action(action: Any, spec: Any, policy: str) -> Any:
+    """Converts an action to the dtypes of its spec."""
     try:
-        return _fit(action, spec)
+        return _cast(action, spec)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f"the policy {policy} chose {action!r:.100}, which does not fit the environment: "
+            f"the policy {policy} chose {action!r:.100}, which does not match the environment: "
             f"{error}"
         ) from error
 
 
-def _fit(action: Any, spec: Any) -> Any:
+def _cast(action: Any, spec: Any) -> Any:
     if isinstance(spec, Mapping):
-        return {name: _fit(action[name], part) for name, part in spec.items()}
+        return {name: _cast(action[name], nested) for name, nested in spec.items()}
     if isinstance(spec, list | tuple):
-        return tuple(_fit(value, part) for value, part in zip(action, spec, strict=True))
+        return tuple(_cast(value, nested) for value, nested in zip(action, spec, strict=True))
     if spec.dtype.kind not in "biuf":
         return spec.validate(action)
-    given = np.asarray(action)
-    value = given.astype(spec.dtype)
-    if spec.dtype.kind != "f" and not np.array_equal(value, given):
+    array = np.asarray(action)
+    value = array.astype(spec.dtype)
+    if spec.dtype.kind != "f" and not np.array_equal(value, array):
         raise ValueError(f"expected {spec.dtype}")
     return spec.validate(value)[()]  # Scalars, which some environments use as keys.

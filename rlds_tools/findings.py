@@ -1,4 +1,4 @@
-"""Findings of `rlds validate` and `rlds report`: each kind of fault once, with its episodes."""
+"""Findings of `rlds validate` and `rlds report`, one for each kind of fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlds.auditing.checks import USUAL_PART
 from rlds.auditing.registry import Severity
 from rlds_tools.results import Table, count
 
-__all__ = ["Finding", "FindingCollector", "table_of"]
+__all__ = ["Finding", "FindingCollector", "findings_table"]
 
 _CHECKS = {check.name: check for check in CHECKS}
 
@@ -23,18 +23,18 @@ _MAX_NAMED = 10
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A finding: a fault of a dataset, with the affected episodes.
+    """A fault of a dataset, with the affected episodes.
 
     Attributes:
-      check: The name of the check that found it, one of `rlds.auditing.CHECKS`.
+      check: The name of the check that detected it, one of `rlds.auditing.CHECKS`.
       text: The description of the fault.
-      field: The path of the field, if it is about one.
-      count: The number of affected episodes; 0 if it is about the dataset as a whole.
-      episodes: The first of these, by their stored numbers.
-      texts: Its description in each of these.
-      step: The step of the first one, if it is about a step.
-      hint: The remedy, if there is one.
-      severity: "error" or "warning", as the check has it.
+      field: The path of the faulty field; None for other faults.
+      count: The number of affected episodes; 0 for a fault of the dataset.
+      episodes: The stored indices of the first affected episodes.
+      texts: The description of the fault in each of `episodes`.
+      step: The faulty step of the first episode; None if no single step is faulty.
+      hint: The remedy; empty if there is none.
+      severity: "error" or "warning".
     """
 
     check: str
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The episodes, in words."""
+        """The text that names the affected episodes."""
         if not self.count:
             return ""
         first = f"{self.episodes[0]}" + ("" if self.step is None else f", step {self.step}")
@@ -61,66 +61,63 @@ class Finding:
         return f"{count(self.count, 'episode')}, first: {first}"
 
 
-def table_of(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Sequence[Finding]) -> Table:
     """Returns findings as a table."""
     rows = [[it.severity, it.check, it.text, it.where] for it in findings]
     return Table(["severity", "finding", "what", "where"], rows)
 
 
 class FindingCollector:
-    """Collects faults episode by episode.
+    """A collector of faults, which merges equal faults of several episodes.
 
     Args:
-      number_of: Returns the stored number of an episode by its index.
+      stored_index: Returns the stored index of an episode by its index.
 
     Attributes:
-      episodes: The indices of episodes with faults, by the names of checks; none if the dataset
-        has them.
+      episodes: The indices of faulty episodes, by the names of checks.
     """
 
-    def __init__(self, number_of: Callable[[int], int]) -> None:
-        self._number_of = number_of
+    def __init__(self, stored_index: Callable[[int], int]) -> None:
+        self._stored_index = stored_index
         self._findings: dict[tuple[str, str | None, str], Finding] = {}
         self.episodes: dict[str, array[int]] = {}
 
     def add(self, finding: Finding, index: int | None = None) -> None:
-        """Adds a fault. Those of episodes that differ only in numbers and names are one."""
+        """Adds a fault. Faults of episodes that differ only in numbers and names are merged."""
         text = finding.text
         kind = text if index is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
         key = finding.check, finding.field, kind
         faulty = self.episodes.setdefault(finding.check, array("q"))
         earlier = self._findings.setdefault(key, finding)
-        if index is None or earlier.episodes[-1:] == (number := self._number_of(index),):
+        if index is None or earlier.episodes[-1:] == (stored := self._stored_index(index),):
             return
         faulty.append(index)
-        episodes, texts = (
-            (*earlier.episodes, number)[:_MAX_NAMED],
-            (*earlier.texts, text)[:_MAX_NAMED],
-        )
+        episodes = (*earlier.episodes, stored)[:_MAX_NAMED]
+        texts = (*earlier.texts, text)[:_MAX_NAMED]
         self._findings[key] = dataclasses.replace(
             earlier, count=earlier.count + 1, episodes=episodes, texts=texts
         )
 
     def add_audit(self, audit: Audit, indices: Sequence[int]) -> None:
-        """Adds the findings of an audit, without those that repeat a fault.
+        """Adds the findings of an audit that repeat no fault.
 
         Args:
           audit: The audit.
-          indices: The indices of its episodes.
+          indices: The indices of the audited episodes.
         """
-        known: dict[str, set[int]] = {}
+        reported: dict[str, set[int]] = {}
         for name, episodes in self.episodes.items():
             check = _CHECKS[name]
             for check_name in (name, *(check.hides if check.find is None else ())):
-                known.setdefault(check_name, set()).update(episodes)
+                reported.setdefault(check_name, set()).update(episodes)
         for finding in audit.findings:
             index = indices[finding.episode]
-            if index not in known.get(finding.check, ()):
+            if index not in reported.get(finding.check, ()):
                 step = finding.row if finding.row >= 0 else None
                 self.add(Finding(finding.check, finding.text, step=step), index)
         for name, texts in audit.facts.items():
             # A fact of most episodes is new if few episodes have the same fault.
-            if name not in known or 0 < len(known[name]) <= USUAL_PART * len(indices):
+            if name not in reported or 0 < len(reported[name]) <= USUAL_PART * len(indices):
                 for text in texts:
                     self.add(Finding(name, text))
 

@@ -1,8 +1,7 @@
 """`rlds inspect`: the format, splits and fields of a dataset.
 
-A dataset of TFDS is shown from its JSON files alone, without NumPy: that takes no longer than
-starting Python. Everything else is opened as `rlds.sources.open` does; no episode is read, unless
-one is named.
+Only the JSON files of a TFDS dataset are read, without NumPy: that takes no longer than starting
+Python. Other formats are opened with `rlds.sources.open`; episodes are read only on request.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ class InspectedField:
     """A field of a step, or of an episode.
 
     Attributes:
-      name: Its path, such as "observation/camera".
-      dtype: Its dtype, such as "float32" or "string".
-      shape: Its shape in a step; None where a size is not fixed.
-      notes: Other facts: the storage, the unit, the description of the author.
+      name: The path, such as "observation/camera".
+      dtype: The dtype, such as "float32" or "string".
+      shape: The shape in a step; None for a size that is not fixed.
+      notes: More facts: the storage, the unit, the description of the author.
     """
 
     name: str
@@ -82,14 +81,14 @@ class InspectedField:
 
 @dataclasses.dataclass(frozen=True)
 class InspectedSplit:
-    """A split of a dataset. Values that need reading the episodes are None.
+    """A split of a dataset. Values that would need reading the episodes are None.
 
     Attributes:
-      name: Its name.
+      name: The name of the split.
       episodes: The number of its episodes.
-      steps: The number of their steps together.
-      files: The number of their files.
-      num_bytes: The size of these in bytes.
+      steps: The number of the steps of all episodes.
+      files: The number of files.
+      num_bytes: The size of the files in bytes.
       lengths: The smallest, the median and the largest number of steps of an episode.
     """
 
@@ -107,21 +106,21 @@ class Inspection(Result):
 
     Attributes:
       path: The path of the data.
-      format: The name of the format, as `rlds.sources.formats` has it.
+      format: The name of the format, a key of `rlds.sources.formats()`.
       name: The name of the dataset, with its config.
-      version: Its version, if it has one.
-      file_format: The format of its files, if it can have several.
-      num_bytes: The size of its files.
+      version: The version; empty without one.
+      file_format: The format of the files; empty if the format implies it.
+      num_bytes: The size of its files in bytes.
       num_files: The number of its files.
-      description: Its description.
-      splits: Its splits.
+      description: The description of the dataset.
+      splits: The splits.
       step_fields: The fields of a step.
-      episode_fields: The fields of an episode beside the steps.
+      episode_fields: The fields of an episode except the steps.
       metadata: The metadata of the dataset.
-      robotics: The meaning of the fields, if it is a known dataset of a robot.
+      robotics: The meaning of the fields of a published robot dataset; None for other datasets.
       tasks: The number of episodes of each task of a LeRobot dataset; empty if unknown.
-      where: The condition of the episodes that are counted.
-      meanings: The meaning of vectors of the first split, in sentences, if it was asked for.
+      where: The condition of the counted episodes.
+      meanings: The sentences about the meaning of vectors of the first split, if requested.
       meanings_by: The basis of the meanings: the last audit, or a number of episodes.
     """
 
@@ -155,13 +154,13 @@ class Inspection(Result):
         yield " · ".join(filter(None, facts))
         if self.description:
             yield _first_sentence(self.description)
-        yield _table_of_splits(self.splits)
+        yield _split_table(self.splits)
         if self.step_fields:
-            yield _table_of_fields("field of a step", self.step_fields)
+            yield _field_table("field of a step", self.step_fields)
         if self.episode_fields:
-            yield _table_of_fields("field of an episode", self.episode_fields)
+            yield _field_table("field of an episode", self.episode_fields)
         if self.robotics is not None:
-            yield from _known_of(self.robotics)
+            yield from _robotics_blocks(self.robotics)
         if self.meanings_by:
             shown = self.meanings[:_MAX_SHOWN_MEANINGS]
             unknown = "" if shown else ": unknown"
@@ -196,17 +195,17 @@ def _first_sentence(text: str, max_length: int = 160) -> str:
     return shorten(line, max_length)
 
 
-def _table_of_splits(splits: Sequence[InspectedSplit]) -> Table:
+def _split_table(splits: Sequence[InspectedSplit]) -> Table:
     columns = ["split", ">episodes", ">steps"]
     rows = [[split.name, cell(split.episodes), cell(split.steps)] for split in splits]
     if any(split.lengths for split in splits):
         columns.append(">length (min median max)")
         for row, split in zip(rows, splits):
-            row.append("  ".join(f"{n:,g}" for n in split.lengths) if split.lengths else "?")
+            row.append("  ".join(f"{it:,g}" for it in split.lengths) if split.lengths else "?")
     return Table(columns, rows)
 
 
-def _table_of_fields(heading: str, fields: Sequence[InspectedField]) -> Table:
+def _field_table(heading: str, fields: Sequence[InspectedField]) -> Table:
     rows = [
         [f"  {field.name}", field.dtype, shape_in_words(field.shape), field.notes]
         for field in fields
@@ -215,20 +214,20 @@ def _table_of_fields(heading: str, fields: Sequence[InspectedField]) -> Table:
 
 
 def shape_in_words(shape: Sequence[int | None]) -> str:
-    """Returns a shape as NumPy prints it, with `any` for sizes that are not fixed."""
+    """Formats a shape like NumPy, with `any` for sizes that are not fixed."""
     inner = ", ".join("any" if size is None else str(size) for size in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordFile(Result):
-    """A file of records that are of no dataset, as far as can be seen.
+    """A file of records outside of any dataset.
 
     Attributes:
-      path: Its path.
-      file_format: Its format.
-      records: The number of its records.
-      num_bytes: Its size in bytes.
+      path: The path.
+      file_format: The format.
+      records: The number of records.
+      num_bytes: The size in bytes.
     """
 
     path: str
@@ -247,12 +246,12 @@ class RecordFile(Result):
 
 @dataclasses.dataclass(frozen=True)
 class LayoutProposal(Result):
-    """A proposed layout for files of no known format.
+    """A proposed layout for files of unknown format.
 
     Attributes:
-      path: Their path.
+      path: The path of the files.
       layout: The layout in YAML, with `???` in lines that the user has to fill in.
-      reason: Why a proposal is needed; empty if the user asked for one.
+      reason: The reason for the proposal; empty if the user asked for one.
     """
 
     path: str
@@ -280,14 +279,14 @@ class EpisodeView(Result):
       path: The path of the dataset.
       split: The split.
       episode: The index of the episode in the split.
-      key: Its permanent name in its source.
+      key: The permanent name of the episode in its source.
       num_steps: The number of its steps.
       total_reward: The sum of its rewards; None without rewards, or with several in a step.
-      truncated: Whether it ended without a terminal state.
-      complete: Whether all of it is there.
+      truncated: Whether the episode ended without a terminal state.
+      complete: Whether the source holds the complete episode.
       final_observation_known: Whether the last step has a real observation.
-      metadata: Its fields beside the steps.
-      steps: A summary of some steps: their index, and their fields in a few characters.
+      metadata: The fields of the episode except the steps.
+      steps: A summary of some steps: their index, and shortened values of their fields.
     """
 
     path: str
@@ -314,7 +313,7 @@ class EpisodeView(Result):
         ]
         yield " · ".join(filter(None, facts))
         if self.metadata:
-            rows = [[name, _shown(value, 70)] for name, value in named_leaves(self.metadata)]
+            rows = [[name, _value_text(value, 70)] for name, value in named_leaves(self.metadata)]
             yield Table(["field of the episode", "value"], rows)
         if self.steps:
             first, *columns = self.steps[0]
@@ -333,7 +332,7 @@ class StepView(Result):
       split: The split.
       episode: The index of the episode.
       step: The index of the step.
-      fields: The values of its fields, by their paths; of images their shape and range.
+      fields: The values of its fields, by path; shape and range of images.
     """
 
     path: str
@@ -346,7 +345,7 @@ class StepView(Result):
     def blocks(self) -> Iterator[Block]:
         yield f"{self.split} episode {self.episode}, step {self.step}"
         rows = [
-            [name, str(value.dtype), shape_in_words(value.shape), _shown(value, 70)]
+            [name, str(value.dtype), shape_in_words(value.shape), _value_text(value, 70)]
             for name, value in self.fields.items()
         ]
         yield Table(["field", "dtype", "shape", "value"], rows)
@@ -369,18 +368,18 @@ def inspect(
     Args:
       path: A folder or a file, here or in an object store.
       split: The only split to show; all if None.
-      where: A condition on the episodes to count, in SQL; see `rlds.sources.open`. They are read
-        for it, unless there is a table of them already.
-      format: The name of its format, if it cannot be recognized.
+      where: A condition on the episodes to count, in SQL; see `rlds.sources.open`. Episodes are
+        read for it, unless the dataset has a table of episodes.
+      format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
 
     Returns:
-      The inspection of the dataset; of a single file of records, a `RecordFile`.
+      The inspection of the dataset; a `RecordFile` for a single file of records.
 
     Raises:
       FileNotFoundError: The path does not exist.
-      KeyError: There is no such split; the message lists the splits.
-      ValueError: The data is of no known format, or damaged; the message has the location.
+      KeyError: The dataset lacks the split; the message lists the splits.
+      ValueError: The data is damaged, or its format is unknown; the message has the location.
 
     >>> import tempfile
     >>> import numpy as np
@@ -398,24 +397,24 @@ def inspect(
     if split is None and where is None:
         return inspected
     splits = inspected.splits if isinstance(inspected, Inspection) else ()
-    chosen = tuple(each for each in splits if split in (None, each.name))
-    if not chosen or isinstance(inspected, RecordFile):
+    selected = tuple(each for each in splits if split in (None, each.name))
+    if not selected or isinstance(inspected, RecordFile):
         split_names = suggest_names(split or "", [each.name for each in splits])
         raise KeyError(f"{inspected.path}: no split {split!r}; {split_names}")
     if where is not None:
         from rlds import sources
 
-        how: dict[str, Any] = {"format": inspected.format, **(options or {})}
-        opened = (sources.open(path, each.name, **how) for each in chosen)
-        chosen = tuple(_chosen(episodes, where) for episodes in opened)
-    return dataclasses.replace(inspected, splits=chosen, tasks={}, where=where)
+        arguments: dict[str, Any] = {"format": inspected.format, **(options or {})}
+        opened = (sources.open(path, each.name, **arguments) for each in selected)
+        selected = tuple(_count_matching(episodes, where) for episodes in opened)
+    return dataclasses.replace(inspected, splits=selected, tasks={}, where=where)
 
 
 def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
-    """Adds the meaning of actions to an `Inspection`, if it is known or quickly estimated.
+    """Adds the meaning of actions to an `Inspection`.
 
-    The meaning comes from the last audit, or from 20 episodes that are read in a second. Of TFDS
-    datasets, only an audit next to them is read, so that `rlds` need not be loaded.
+    The meaning comes from the last audit, or is estimated from up to 20 episodes in a second. For
+    TFDS datasets, only an audit counts, so that other datasets need not load `rlds`.
 
     Args:
       dataset: The inspection.
@@ -426,10 +425,10 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     path = dataset.path
     actions = (it for it in dataset.step_fields if it.name.split("/")[0] == "action")
     is_tfds, has_floats = dataset.format == "tfds", any("float" in it.dtype for it in actions)
-    beside = (f"{below}.rlds/audit-*" for below in ("", "*/", "*/*/"))
+    audits = (f"{folder}.rlds/audit-*" for folder in ("", "*/", "*/*/"))
     if "://" in path or not has_floats:
         return dataset
-    if is_tfds and not any(glob.glob(below, root_dir=path) for below in beside):
+    if is_tfds and not any(glob.glob(pattern, root_dir=path) for pattern in audits):
         return dataset
     from rlds import auditing, sources
     from rlds.sources.audit_rows import meanings_in
@@ -443,14 +442,14 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
         if episodes.has_random_access and not is_tfds:
             vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
             by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"
-            are_known = any(it.kind != "unknown" for each in vectors for it in each.elements)
-            sentences = (text for each in vectors for text in each.sentences() if are_known)
+            has_kinds = any(it.kind != "unknown" for each in vectors for it in each.elements)
+            sentences = (text for each in vectors for text in each.sentences() if has_kinds)
             return dataclasses.replace(dataset, meanings=tuple(sentences), meanings_by=by)
     return dataset
 
 
-def _chosen(episodes: Episodes, where: str) -> InspectedSplit:
-    """Returns the number and the lengths of the episodes of a split that fulfil a condition."""
+def _count_matching(episodes: Episodes, where: str) -> InspectedSplit:
+    """Returns the number and the lengths of the episodes that match a condition."""
     lengths = episodes.where(where).table().arrow(["steps"])["steps"].to_numpy()
     return InspectedSplit(episodes.split, len(lengths), int(sum(lengths)), lengths=_spread(lengths))
 
@@ -462,26 +461,26 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
 
         format = format or sources.format_of(path)
         folder = tfds_files.find_folder(path) if format == "tfds" else path
-    if not options and (_is_plainly_tfds(path) or _may_be_tfds(path, format)):
+    if not options and (_has_only_tfds(path) or _may_be_tfds(path, format)):
         try:
             return _from_summary(path, tfds_files.summarize(folder))
         except (FileNotFoundError, NotADirectoryError):
-            pass  # It is something else, if anything.
+            pass  # The path may have another format.
     if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
-        return _record_file(path)
+        return _count_records(path)
     try:
         return _from_source(path, format, options)
     except ValueError as error:
         from rlds.sources.dataset_search import find_datasets, several_datasets
 
-        below = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
-        if len(below) < 2:
+        datasets = [] if format or not os.path.isdir(path) else sorted(find_datasets(path, 3))
+        if len(datasets) < 2:
             raise
-        raise ValueError(several_datasets(path, below)) from error
+        raise ValueError(several_datasets(path, datasets)) from error
 
 
-def _is_plainly_tfds(path: str) -> bool:
-    """True if a folder has the files of a TFDS dataset alone, so that `rlds` need not be loaded."""
+def _has_only_tfds(path: str) -> bool:
+    """Returns True if a folder holds only a TFDS dataset, so that `rlds` need not be loaded."""
     if not os.path.isfile(os.path.join(path, "features.json")):
         return False
     with os.scandir(path) as entries:
@@ -492,8 +491,8 @@ def _is_plainly_tfds(path: str) -> bool:
 def _may_be_tfds(path: str, format: str | None) -> bool:
     from rlds.sources.dataset_search import is_hugging_face_dataset, marked_formats
 
-    is_one = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
-    return is_one and not is_hugging_face_dataset(path)
+    is_tfds = format == "tfds" or (format is None and len(marked_formats(path)) < 2)
+    return is_tfds and not is_hugging_face_dataset(path)
 
 
 def inspect_episode(
@@ -510,14 +509,14 @@ def inspect_episode(
     Args:
       path: A folder or a file, here or in an object store.
       episode: The index of the episode; negative ones count from the end.
-      split: Its split; needed if there are several.
-      where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
+      split: The split of the episode; needed if there are several.
+      where: A condition on the episodes that are indexed, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
 
     Raises:
-      IndexError: There is no such episode.
-      KeyError: There is no such split.
+      IndexError: The index of the episode is out of range.
+      KeyError: The dataset lacks the split.
       SourceError: The episode is damaged; the message has the location.
     """
     from rlds import sources
@@ -559,13 +558,13 @@ def inspect_step(
       episode: The index of the episode; negative ones count from the end.
       step: The index of the step; negative ones count from the end.
       split: The split of the episode; needed if there are several.
-      where: Among which episodes, as a condition in SQL; see `rlds.sources.open`.
+      where: A condition on the episodes that are indexed, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
 
     Raises:
-      IndexError: There is no such episode, or no such step.
-      KeyError: There is no such split.
+      IndexError: The index of the episode or of the step is out of range.
+      KeyError: The dataset lacks the split.
       SourceError: The episode is damaged; the message has the location.
     """
     import numpy as np
@@ -587,24 +586,24 @@ def inspect_step(
 
 
 def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProposal:
-    """Proposes a layout for files of your own, by the names and shapes of their arrays.
+    """Proposes a layout for files, by the names and shapes of their arrays.
 
     Args:
       path: A file or a folder.
-      reason: Why a proposal is needed.
+      reason: The reason for the proposal.
 
     Raises:
-      ValueError: There are no files that a layout can describe, or a file is damaged.
+      ValueError: No file can be described by a layout, or a file is damaged.
     """
     from rlds.formats.layout.proposals import propose_layout
 
     return LayoutProposal(os.fspath(path), propose_layout(path), reason)
 
 
-# --- What the fields of a robot dataset mean.
+# --- The meaning of the fields of a robot dataset.
 
 
-def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
+def _robotics_blocks(meaning: DatasetMeaning) -> Iterator[Block]:
     facts = [
         meaning.robot,
         "" if meaning.control_hz is None else f"{meaning.control_hz:g} Hz",
@@ -630,11 +629,11 @@ def _known_of(meaning: DatasetMeaning) -> Iterator[Block]:
 
 
 def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
-    """Returns the robotics meaning of a dataset. Loads `rlds` only for known datasets."""
+    """Returns the robotics meaning of a dataset. Loads `rlds` only for published datasets."""
     spec = importlib.util.find_spec("rlds")
     folders = (spec and spec.submodule_search_locations) or []
     tables = [os.path.join(folder, "robotics", "datasets.json") for folder in folders]
-    if "rlds_robotics" not in metadata and not any(_names(table, name) for table in tables):
+    if "rlds_robotics" not in metadata and not any(_is_named_in(table, name) for table in tables):
         return None
     from rlds.robotics import find_meaning
 
@@ -644,12 +643,12 @@ def _meaning(name: str, metadata: Mapping[str, Any]) -> DatasetMeaning | None:
         return None  # `rlds validate` reports the error of the metadata.
 
 
-def _names(table: str, name: str) -> bool:
+def _is_named_in(table: str, name: str) -> bool:
     with open(table, encoding="utf-8") as file:
         return f'"{name}"' in file.read()
 
 
-# --- A dataset of TFDS, from its JSON files.
+# --- TFDS datasets.
 
 
 def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
@@ -672,13 +671,13 @@ def _from_summary(path: str, summary: tfds_files.FolderSummary) -> Inspection:
             )
             for split in summary.splits
         ),
-        step_fields=_ordered(
-            _summarized(field, 1, summary.metadata)
+        step_fields=_flags_last(
+            _inspect_field(field, 1, summary.metadata)
             for field in summary.fields
             if field.path[:1] == (_STEPS,)
         ),
         episode_fields=tuple(
-            _summarized(field, 0, summary.metadata)
+            _inspect_field(field, 0, summary.metadata)
             for field in summary.fields
             if field.path[:1] != (_STEPS,)
         ),
@@ -695,34 +694,34 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _summarized(field: tfds_files.FieldSummary, skip: int, stated: Any) -> InspectedField:
+def _inspect_field(field: tfds_files.FieldSummary, skip: int, facts: Any) -> InspectedField:
     for key in ("rlds_fields", "/".join(field.path)):
-        stated = stated.get(key) if isinstance(stated, Mapping) else None
-    stated = stated if isinstance(stated, Mapping) else {}
+        facts = facts.get(key) if isinstance(facts, Mapping) else None
+    facts = facts if isinstance(facts, Mapping) else {}
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
-        f"in {stated['unit']}" if "unit" in stated else "",
-        str(stated["kind"]) if "kind" in stated else "",
+        f"in {facts['unit']}" if "unit" in facts else "",
+        str(facts["kind"]) if "kind" in facts else "",
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])
     return InspectedField(name, field.dtype, field.shape, "; ".join(filter(None, notes)))
 
 
-def _ordered(fields: Iterable[InspectedField]) -> tuple[InspectedField, ...]:
-    """The fields of a step, with the flags that all datasets have at the end."""
+def _flags_last(fields: Iterable[InspectedField]) -> tuple[InspectedField, ...]:
+    """Returns the fields of a step in order, with the flags at the end."""
     fields = list(fields)
     flags = [field for field in fields if field.name in _FLAGS]
     return (*(field for field in fields if field.name not in _FLAGS), *flags)
 
 
-# --- Everything else.
+# --- Other formats.
 
 _RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
 
 
-def _record_file(path: str) -> RecordFile:
+def _count_records(path: str) -> RecordFile:
     suffix = os.path.splitext(path)[1]
     if suffix == ".riegeli":
         import riegeli
@@ -753,8 +752,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        known_lengths = episodes.lengths()
-        lengths = None if known_lengths is None else known_lengths.num_steps.tolist()
+        declared = episodes.lengths()
+        lengths = None if declared is None else declared.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(
@@ -774,8 +773,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
         num_files=len(files),
         description=source.about.description,
         splits=tuple(splits),
-        step_fields=_ordered(_fields_of(fields.pop(_STEPS, {}))),
-        episode_fields=tuple(_fields_of(fields)),
+        step_fields=_flags_last(_inspect_fields(fields.pop(_STEPS, {}))),
+        episode_fields=tuple(_inspect_fields(fields)),
         metadata=source.about.metadata,
         robotics=_meaning(source.about.name, source.about.metadata),
         tasks=tasks,
@@ -790,12 +789,12 @@ def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
     return int(np.min(lengths)), float(np.median(lengths)), int(np.max(lengths))
 
 
-def _fields_of(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
-    from rlds_ecosystem.model import fields as declared
+def _inspect_fields(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
+    from rlds_ecosystem.model import fields as model_fields
 
     for name, field in named_leaves(fields):
-        if not isinstance(field, declared.Field):
-            yield InspectedField(name, "", (), declared.in_words(field))
+        if not isinstance(field, model_fields.Field):
+            yield InspectedField(name, "", (), model_fields.in_words(field))
             continue
         facts = [field.encoding.upper(), *field.facts, _first_sentence(field.doc, 60)]
         dtype = "string" if field.is_text else field.column_dtype.name
@@ -810,12 +809,12 @@ def _step_row(steps: Mapping[str, Any], index: int) -> dict[str, str]:
     flags = [name.removeprefix("is_") for name in _FLAGS if name in steps and steps[name][index]]
     for name, column in named_leaves(steps):
         if name not in _FLAGS:
-            row[name] = _shown(column[index], 24)
+            row[name] = _value_text(column[index], 24)
     return {**row, "flags": " ".join(flags)}
 
 
-def _shown(value: Any, max_length: int) -> str:
-    """A value in a few characters; of large arrays the shape and the range."""
+def _value_text(value: Any, max_length: int) -> str:
+    """Formats a value in a few characters: large arrays by their shape and range."""
     import numpy as np
 
     array = np.asarray(value)

@@ -12,14 +12,14 @@ from typing_extensions import override
 from rlds import labels as rlds_labels
 from rlds.labels import Agreement, Label, Labels
 from rlds.labels.label_files import as_text
-from rlds_tools.editing import numbers_of, span_of
+from rlds_tools.editing import parse_episodes, parse_span
 from rlds_tools.results import Block, Result, Table, count, next_commands
 
 __all__ = [
     "Agreements",
+    "LabelTransfer",
     "LayerSummary",
     "Layers",
-    "Moved",
     "add",
     "agreement",
     "export_labels",
@@ -36,13 +36,13 @@ class LayerSummary:
     """A layer of labels.
 
     Attributes:
-      name: Its name.
-      type: Its type.
+      name: The name of the layer.
+      type: The type of its values.
       labels: The number of its labels.
       episodes: The number of episodes with labels.
       unlabelled: The number of episodes without labels.
-      disagree: Of how many episodes annotators say different things as a whole.
-      values: The frequency of each value; of numbers, the smallest, the mean and the largest.
+      disagree: The number of episodes whose annotators disagree about the episode.
+      values: The frequency of each value; minimum, mean and maximum of a layer of numbers.
       annotators: The number of labels of each annotator.
     """
 
@@ -61,7 +61,7 @@ class Layers(Result):
     """The labels of a dataset.
 
     Attributes:
-      path: The dataset.
+      path: The path of the dataset.
       episodes: The number of its episodes.
       layers: The layers.
     """
@@ -86,11 +86,11 @@ class Layers(Result):
 
 
 @dataclasses.dataclass(frozen=True)
-class Moved(Result):
+class LabelTransfer(Result):
     """Labels that were added, written or read.
 
     Attributes:
-      path: The dataset.
+      path: The path of the dataset.
       labels: The number of labels.
       what: The description of the operation, such as "added".
     """
@@ -110,7 +110,7 @@ class Agreements(Result):
     """The inter-annotator agreement of the layers of a dataset.
 
     Attributes:
-      path: The dataset.
+      path: The path of the dataset.
       compared: The result of `rlds.labels.agreement` for each layer.
     """
 
@@ -137,44 +137,44 @@ class Agreements(Result):
 def _cell(value: Any) -> str:
     if not isinstance(value, Mapping):
         return f"{value:,}" if isinstance(value, int) else str(value)
-    shown = [f"{name} {number:,.6g}" for name, number in value.items()]
-    more = [f"and {len(shown) - _MAX_SHOWN_VALUES} more"] if len(shown) > _MAX_SHOWN_VALUES else []
-    return ", ".join([*shown[:_MAX_SHOWN_VALUES], *more])
+    texts = [f"{name} {frequency:,.6g}" for name, frequency in value.items()]
+    more = [f"and {len(texts) - _MAX_SHOWN_VALUES} more"] if len(texts) > _MAX_SHOWN_VALUES else []
+    return ", ".join([*texts[:_MAX_SHOWN_VALUES], *more])
 
 
 def show(path: str, **options: Any) -> Layers:
     """Returns a summary of the labels of data.
 
     Args:
-      path: The data.
-      **options: Of `rlds.sources.open`, such as `format`.
+      path: The path of the data.
+      **options: Options of `rlds.sources.open`, such as `format`.
     """
     labels = rlds_labels.open(path, **options)
-    rows_of_layers: dict[str, list[Label]] = {}
+    rows_by_layer: dict[str, list[Label]] = {}
     for row in labels:
-        rows_of_layers.setdefault(row.layer, []).append(row)
-    layers = tuple(_layer(rows, labels) for _, rows in sorted(rows_of_layers.items()))
+        rows_by_layer.setdefault(row.layer, []).append(row)
+    layers = tuple(_summarize(rows, labels) for _, rows in sorted(rows_by_layer.items()))
     return Layers(path, len(labels.digests), layers)
 
 
-def _layer(rows: Sequence[Label], labels: Labels) -> LayerSummary:
-    number_of = Counter(labels.digests)  # Several episodes may have the same steps.
-    by_episode: dict[str, set[Any]] = {row.episode: set() for row in rows}
+def _summarize(rows: Sequence[Label], labels: Labels) -> LayerSummary:
+    copies = Counter(labels.digests)  # Several episodes may have the same steps.
+    values_by_digest: dict[str, set[Any]] = {row.episode: set() for row in rows}
     for row in rows:
-        by_episode[row.episode] |= {row.value} if row.end is None else set()
-    episodes = sum(number_of[episode] for episode in by_episode)
-    values: dict[str, float] = dict(Counter(as_text(row.value) for row in rows).most_common())
+        values_by_digest[row.episode] |= {row.value} if row.end is None else set()
+    episodes = sum(copies[digest] for digest in values_by_digest)
+    statistics: dict[str, float] = dict(Counter(as_text(row.value) for row in rows).most_common())
     if rows[0].type == "number":
-        numbers = [float(row.value or 0) for row in rows]
-        values = {"min": min(numbers), "mean": sum(numbers) / len(rows), "max": max(numbers)}
+        values = [float(row.value or 0) for row in rows]
+        statistics = {"min": min(values), "mean": sum(values) / len(rows), "max": max(values)}
     return LayerSummary(
         rows[0].layer,
         rows[0].type,
         len(rows),
         episodes,
         len(labels.digests) - episodes,
-        sum(number_of[episode] for episode, several in by_episode.items() if len(several) > 1),
-        values,
+        sum(copies[digest] for digest, several in values_by_digest.items() if len(several) > 1),
+        statistics,
         dict(Counter(row.annotator for row in rows).most_common()),
     )
 
@@ -189,59 +189,59 @@ def add(
     steps: str | None = None,
     type: str | None = None,
     **options: Any,
-) -> Moved:
-    """Adds a label to episodes, to all or to none.
+) -> LabelTransfer:
+    """Adds a label to episodes. If an error occurs, no label is added.
 
     Args:
-      path: The data.
+      path: The path of the data.
       layer: The layer.
-      episodes: The numbers of the episodes, such as `3,7,10:15`.
+      episodes: The indices of the episodes, such as `3,7,10:15`.
       value: The value.
-      by: Who says so.
+      by: The annotator.
       steps: The steps, as BEGIN:END; the whole episode if None.
       type: The type of a new layer.
-      **options: Of `rlds.sources.open`, such as `format`.
+      **options: Options of `rlds.sources.open`, such as `format`.
     """
     labels = rlds_labels.open(path, **options)
-    given = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
+    label = {"layer": layer, "type": type, "value": value, "annotator": by, "tool": "rlds label"}
     rows = []
-    for index in numbers_of(episodes, "EPISODES"):
+    for index in parse_episodes(episodes, "EPISODES"):
         if not 0 <= index < len(labels.digests):
             raise IndexError(
                 f"no episode {index}; the dataset has {count(len(labels.digests), 'episode')}"
             )
-        begin, end = (None, None) if steps is None else span_of(steps, "--steps")
+        begin, end = (None, None) if steps is None else parse_span(steps, "--steps")
         end = labels.lengths[index] if steps is not None and end is None else end
-        rows.append({**given, "episode": labels.digests[index], "begin": begin, "end": end})
-    rows_added = rlds_labels.as_labels(rows, labels)
-    labels.add_rows(rows_added)
-    return Moved(path, len(rows_added), "added")
+        rows.append({**label, "episode": labels.digests[index], "begin": begin, "end": end})
+    added = rlds_labels.as_labels(rows, labels)
+    labels.add_rows(added)
+    return LabelTransfer(path, len(added), "added")
 
 
-def export_labels(path: str, file: str, **options: Any) -> Moved:
+def export_labels(path: str, file: str, **options: Any) -> LabelTransfer:
     """Writes labels to a file; see `rlds.labels.write`."""
     written = rlds_labels.write(rlds_labels.open(path, **options), file)
-    return Moved(path, written, f"written to {file}")
+    return LabelTransfer(path, written, f"written to {file}")
 
 
-def import_labels(path: str, file: str, **options: Any) -> Moved:
-    """Adds the labels of a file that are not there, all or none; see `rlds.labels.read`."""
+def import_labels(path: str, file: str, **options: Any) -> LabelTransfer:
+    """Adds the new labels of a file; none if one is invalid; see `rlds.labels.read`."""
     labels = rlds_labels.open(path, **options)
     imported = rlds_labels.read(file, labels)
     labels.add_rows(imported)
-    return Moved(path, len(imported), f"added from {file}")
+    return LabelTransfer(path, len(imported), f"added from {file}")
 
 
 def agreement(path: str, layer: str | None = None, **options: Any) -> Agreements:
-    """Returns how far annotators agree; see `rlds.labels.agreement`.
+    """Computes the agreement of annotators; see `rlds.labels.agreement`.
 
     Args:
-      path: The data.
+      path: The path of the data.
       layer: The layer; all if None.
-      **options: Of `rlds.sources.open`, such as `format`.
+      **options: Options of `rlds.sources.open`, such as `format`.
 
     Raises:
-      ValueError: There are no labels.
+      ValueError: The dataset has no labels.
     """
     labels = rlds_labels.open(path, **options)
     names = sorted({row.layer for row in labels}) if layer is None else [layer]

@@ -1,4 +1,4 @@
-"""`rlds list`: the datasets below a folder, and the formats that can be read."""
+"""`rlds list` and `rlds episodes`: datasets below a folder, readable formats, episodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "list_formats",
 ]
 
-# Columns of the table of episodes that are listed by default, if they have values.
+# The default columns of a list of episodes; columns without values are left out.
 _COLUMNS = ("index", "key", "steps", "duration", "return", "success", "instruction", "error")
 
 
@@ -37,16 +37,16 @@ class ListedDataset:
     """A dataset below a folder.
 
     Attributes:
-      path: Its path.
-      format: The name of its format.
-      name: Its name.
-      version: Its version.
-      episodes: The number of its episodes; None if unknown without reading it.
-      steps: The number of their steps; None likewise.
-      num_bytes: Its size in bytes; None likewise.
-      error: The error message, if it cannot be opened, or the condition fails.
-      matching: For how many episodes the condition holds; None without one.
-      matching_steps: The number of their steps; None likewise.
+      path: The path.
+      format: The name of the format.
+      name: The name of the dataset.
+      version: The version.
+      episodes: The number of episodes; None if counting would need reading.
+      steps: The number of steps; None if counting would need reading.
+      num_bytes: The size in bytes; None if unknown.
+      error: The message of the error of opening, or of the condition; None if there is none.
+      matching: The number of episodes that match the condition; None without a condition.
+      matching_steps: The number of steps of these episodes; None without a condition.
     """
 
     path: str
@@ -68,7 +68,7 @@ class Listing(Result):
     Attributes:
       path: The folder.
       datasets: The datasets, by their paths.
-      where: The condition whose episodes were counted.
+      where: The condition of the counted episodes.
     """
 
     path: str
@@ -107,7 +107,7 @@ class Listing(Result):
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeList(Result):
-    """Episodes, by their numbers in the dataset.
+    """A list of episodes of a dataset.
 
     Attributes:
       path: The path of the dataset.
@@ -124,7 +124,7 @@ class EpisodeList(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         yield f"{self.path}: {count(len(self.episodes), 'episode')}"
-        rows = [[_text(value) for value in row] for row in self.episodes]
+        rows = [[_cell_text(value) for value in row] for row in self.episodes]
         columns = zip(*self.episodes)
         is_text = [any(isinstance(value, str) for value in column) for column in columns]
         names = [name if text else f">{name}" for name, text in zip(self.columns, is_text)]
@@ -144,18 +144,18 @@ class Formats(Result):
     """The readable formats, with a mark of the writable ones.
 
     Attributes:
-      formats: For each its `name`, its `description`, its `options` in words, whether it can be
-        written (`is_written`), and the options for that (`export_options`).
+      formats: Dicts with the `name`, the `description` and the `options` of a format, whether
+        `rlds` writes it (`is_written`), and the options for writing (`export_options`).
     """
 
     formats: tuple[dict[str, Any], ...]
 
     @override
     def blocks(self) -> Iterator[Block]:
-        yield "formats that rlds reads; written: those that it writes"
+        yield "formats that rlds reads; written: formats that it also writes"
         rows = [
-            [f["name"], "written" if f["is_written"] else "", f["description"]]
-            for f in self.formats
+            [it["name"], "written" if it["is_written"] else "", it["description"]]
+            for it in self.formats
         ]
         yield Table(["format", "", "description"], rows)
         for heading, key in (
@@ -163,23 +163,23 @@ class Formats(Result):
             ("options for writing with rlds convert --to, -T NAME=VALUE", "export_options"),
         ):
             yield heading
-            rows = [[f["name"], option] for f in self.formats for option in f[key]]
+            rows = [[it["name"], option] for it in self.formats for option in it[key]]
             yield Table(["format", "option"], rows)
 
 
 def list_datasets(
     directory: str | os.PathLike[str] = ".", *, depth: int = 6, where: str | None = None
 ) -> Listing:
-    """Finds the datasets below a folder of this machine: of TFDS, LeRobot and Minari, and logs.
+    """Finds the datasets below a local folder: TFDS, LeRobot and Minari datasets, and logs.
 
     Args:
       directory: The folder. Links are not followed.
       depth: The maximum depth of folders.
-      where: Counts the episodes for which this holds, a condition in SQL; see `rlds.sources.open`.
-        A dataset for which it is wrong, because it has no such column, has that as its `error`.
+      where: A condition on the episodes to count, in SQL; see `rlds.sources.open`. If a dataset
+        lacks a column of the condition, the listed dataset has an `error`.
 
     Raises:
-      FileNotFoundError: There is no such folder.
+      FileNotFoundError: The folder does not exist.
       ImportError: The package for conditions is not installed.
     """
     from rlds.sources.dataset_search import find_datasets
@@ -192,8 +192,8 @@ def list_datasets(
         )
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{directory!r} is not a folder")
-    datasets_found = sorted(find_datasets(directory, depth))
-    datasets = (_describe(path, format, where) for path, format in datasets_found)
+    paths = sorted(find_datasets(directory, depth))
+    datasets = (_describe(path, format, where) for path, format in paths)
     return Listing(directory, tuple(datasets), where)
 
 
@@ -207,39 +207,39 @@ def list_episodes(
     options: Mapping[str, Any] | None = None,
     is_csv: bool = False,
 ) -> EpisodeList:
-    """Lists episodes with some of the columns of their table; see `rlds.sources.Episodes.table`.
+    """Lists episodes with some columns of their table; see `rlds.sources.Episodes.table`.
 
     Args:
       path: A folder or a file, here or in an object store.
       split: The only split to list; all if None.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
-      columns: The columns; `["all"]` for all of them. By default the number, the length and the
-        like, as far as there are any.
+      columns: The columns; `["all"]` for all of them. By default the columns with values among
+        index, key, steps, duration, return, success, instruction and error.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format; see `rlds.sources.open`.
       is_csv: Whether the text of the result is CSV.
 
     Raises:
       ImportError: The package for tables is not installed.
-      KeyError: There is no such split, or no such column; the message lists the existing ones.
+      KeyError: The dataset lacks the split or a column; the message lists the existing ones.
       ValueError: The condition is wrong; the message has the reason.
     """
     from rlds import sources
 
     episodes = sources.open(path, split or "all", format=format, where=where, **(options or {}))
     table = episodes.table()
-    chosen = [table.aliases.get(column, column) for column in columns or ()]
+    names = [table.aliases.get(column, column) for column in columns or ()]
     if columns is None:
-        several = ["split"] if len(episodes.splits) > 1 else []
-        chosen = [column for column in (*several, *_COLUMNS) if column in table.columns]
+        split_column = ["split"] if len(episodes.splits) > 1 else []
+        names = [column for column in (*split_column, *_COLUMNS) if column in table.columns]
     elif columns == ["all"]:
-        chosen = list(table.columns)
-    if unknown := [column for column in chosen if column not in table.columns]:
+        names = list(table.columns)
+    if unknown := [column for column in names if column not in table.columns]:
         raise KeyError(f"no column {unknown[0]!r}; {suggest_names(unknown[0], table.columns)}")
-    values = table.arrow(chosen).to_pydict()
+    values = table.arrow(names).to_pydict()
     if columns is None:  # Empty columns are left out.
-        values = {c: items for c, items in values.items() if any(x is not None for x in items)}
-    rows = (map(_readable, row) for row in zip(*values.values()))
+        values = {k: column for k, column in values.items() if any(v is not None for v in column)}
+    rows = (map(_bytes_as_hex, row) for row in zip(*values.values()))
     return EpisodeList(os.fspath(path), tuple(values), tuple(map(tuple, rows)), is_csv)
 
 
@@ -253,22 +253,22 @@ def list_formats() -> Formats:
             {
                 "name": name,
                 "description": format.description,
-                "options": _in_words(format.options),
-                # Datasets of TFDS are made by conversions.
+                "options": _option_texts(format.options),
+                # `rlds convert` writes TFDS datasets without an export.
                 "is_written": name in exports or name == "tfds",
-                "export_options": _in_words(exports.get(name, {})),
+                "export_options": _option_texts(exports.get(name, {})),
             }
             for name, format in sources.formats().items()
         )
     )
 
 
-def _in_words(options: Mapping[str, Option]) -> list[str]:
+def _option_texts(options: Mapping[str, Option]) -> list[str]:
     return [str(option) for option in options.values() if option.is_json]
 
 
 def _describe(path: str, format: str, where: str | None) -> ListedDataset:
-    """Describes a dataset, and counts the episodes for which a condition holds."""
+    """Describes a dataset, and counts the episodes that match a condition."""
     listed = ListedDataset(path, format)
     try:
         dataset = inspect(path, format=format)
@@ -295,9 +295,9 @@ def _totals(dataset: Inspection | RecordFile) -> tuple[int | None, int | None]:
     )
 
 
-def _readable(value: Any) -> Any:
+def _bytes_as_hex(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Text of others in Markdown and YAML: it shows as it is, and is no markup."""
+"""Escapes text of datasets for Markdown and YAML, so that it is displayed unchanged."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ __all__ = ["code", "fenced", "paragraphs", "plain_text", "table", "yaml_text"]
 
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _BEGINS_BLOCK = re.compile(r"(\d+)?([#>+=.)-])")
-# Texts that YAML reads as text; others may be numbers, comments, lists, references, …
+# Texts that YAML needs no quotes for; other texts may be numbers, comments, lists, references, …
 _PLAIN_YAML = re.compile(r"[A-Za-z][\w.+/-]*(?: [\w.+/-]+)*")
 _NO_TEXT_IN_YAML = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 def plain_text(text: str) -> str:
-    r"""Returns a text on one line.
+    r"""Escapes a text, and joins its lines.
 
     >>> print(plain_text("1. <b> & *a_b* _c_\n|"))
     1\. &lt;b&gt; &amp; \*a_b\* \_c\_ \|
     """
-    line = " ".join(_visible(text).split())
+    line = " ".join(_without_invisible(text).split())
     line = html.escape(_MARKUP.sub(lambda match: "\\" + match[0], line), quote=False)
     begin = _BEGINS_BLOCK.match(line)
     return line if begin is None else f"{line[: begin.end() - 1]}\\{line[begin.end() - 1 :]}"
 
 
 def paragraphs(text: str) -> str:
-    """Returns a text with its paragraphs."""
+    """Escapes a text of several paragraphs."""
     return "\n\n".join(filter(None, map(plain_text, re.split(r"\n\s*\n", text))))
 
 
 def code(text: str) -> str:
-    r"""Returns a text as code within a line, or a cell of a table.
+    r"""Formats a text as code within a line or a cell of a table.
 
     >>> print(code("a`|b"))
     ``a`\|b``
     """
-    text = " ".join(_visible(text).split()).replace("|", "\\|")
+    text = " ".join(_without_invisible(text).split()).replace("|", "\\|")
     if not text:
         return ""
     ticks = "`" * (_longest_run(text) + 1)
@@ -50,13 +50,13 @@ def code(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Returns a text as a block of code."""
+    """Formats a text as a block of code."""
     ticks = "`" * max(3, _longest_run(text) + 1)
-    return f"{ticks}{language}\n{_visible(text, keep=chr(10)).strip()}\n{ticks}"
+    return f"{ticks}{language}\n{_without_invisible(text, keep=chr(10)).strip()}\n{ticks}"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table of cells that are Markdown. Columns whose heading begins with > are numbers.
+    """Formats a table of Markdown cells; headings of columns of numbers begin with ">".
 
     >>> print(table(["name", ">number"], [["a", "1"]]))
     | name | number |
@@ -70,7 +70,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def yaml_text(text: str) -> str:
-    r"""Returns a text as a scalar of YAML.
+    r"""Formats a text as a scalar of YAML.
 
     >>> print(yaml_text("walker2d"), yaml_text("no"), yaml_text("a: b"), yaml_text("\x85é"))
     walker2d "no" "a: b" "\u0085é"
@@ -83,7 +83,7 @@ def yaml_text(text: str) -> str:
 
 def _yaml_escape(character: str) -> str:
     code_point = ord(character)
-    if 0xD800 <= code_point < 0xE000:  # Half of a character, which no file can hold.
+    if 0xD800 <= code_point < 0xE000:  # A surrogate, which UTF-8 cannot encode.
         code_point = 0xFFFD
     return f"\\u{code_point:04x}" if code_point < 0x10000 else f"\\U{code_point:08x}"
 
@@ -92,6 +92,6 @@ def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-def _visible(text: str, keep: str = "") -> str:
-    """A text with spaces in place of invisible characters and surrogates."""
+def _without_invisible(text: str, keep: str = "") -> str:
+    """Replaces invisible characters and surrogates with spaces."""
     return replaced(text, lambda _: " ", keep)

@@ -1,4 +1,4 @@
-"""HTML in which nothing is forgotten to be escaped: text is, unless it is `Markup` already."""
+"""Builds HTML that is safe by default: all text is escaped, except for `Markup`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WITHOUT_END = ("br", "img", "input", "meta", "path", "line", "rect")
 
 
 class Markup(str):
-    """HTML, which is inserted as it is."""
+    """A string of HTML, which is inserted without escaping."""
 
     __slots__ = ()
 
@@ -19,22 +19,23 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
     """Returns an element.
 
     Args:
-      name: Its name.
+      name: The name of the element.
       *children: The content: text is escaped, `Markup` is not, None is left out.
-      **attributes: Its attributes. An underscore at the end is dropped, others are hyphens. True
-        stands for an attribute without a value; those that are None or False are left out.
+      **attributes: The attributes. In names, a final underscore is dropped, and the remaining
+        underscores become hyphens. True is an attribute without a value; None and False are left
+        out.
 
     >>> tag("p", "a < b", tag("br"), class_="note", aria_label='"')
     '<p class="note" aria-label="&quot;">a &lt; b<br></p>'
     """
-    inside = "".join(
+    attrs = "".join(
         f" {key}" if value is True else f' {key}="{html.escape(str(value))}"'
         for key, value in ((k.rstrip("_").replace("_", "-"), v) for k, v in attributes.items())
         if value is not None and value is not False
     )
     if name in _WITHOUT_END:
-        return Markup(f"<{name}{inside}>" if name in _WITHOUT_END[:4] else f"<{name}{inside}/>")
-    return Markup(f"<{name}{inside}>{join(*children)}</{name}>")
+        return Markup(f"<{name}{attrs}>" if name in _WITHOUT_END[:4] else f"<{name}{attrs}/>")
+    return Markup(f"<{name}{attrs}>{join(*children)}</{name}>")
 
 
 def join(*children: str | None) -> Markup:

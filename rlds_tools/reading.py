@@ -1,4 +1,4 @@
-"""Reads the episodes of a split in their order, small ones in several processes at once."""
+"""Reads the episodes of a split in order, with several processes for many small episodes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from rlds_ecosystem.files.processes import in_processes
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_tools.results import text_of
 
-__all__ = ["indices_at", "indices_of", "instructions_in", "is_whole", "known_length", "read_all"]
+__all__ = ["declared_length", "indices_at", "indices_of", "instructions_in", "is_whole", "read_all"]
 
-# Processes are started for at least so many episodes, if they are small: starting takes seconds,
-# and episodes are copied between processes.
+# The minimum number and the maximum size of episodes for several processes: starting a process
+# takes seconds, and episodes are copied between processes.
 _MIN_EPISODES_FOR_JOBS, _MAX_SMALL_BYTES = 5_000, 1 << 18
 _CHUNK_EPISODES, _CHUNK_BYTES = 128, 32 << 20
 
 
 def indices_of(episodes: Episodes) -> Iterator[int]:
-    """Yields the indices of all episodes; those of a source without an index are not counted."""
+    """Yields the indices of all episodes, without counting the episodes first."""
     return itertools.takewhile(episodes.has, itertools.count())
 
 
-def indices_at(episodes: Episodes, numbers: Sequence[int]) -> list[int]:
-    """Returns the indices of episodes by their stored numbers.
+def indices_at(episodes: Episodes, stored_indices: Sequence[int]) -> list[int]:
+    """Converts stored indices of episodes to indices in `episodes`.
 
     Raises:
-      IndexError: There is no such episode.
+      IndexError: The split lacks an episode.
     """
     if is_whole(episodes):
-        indices = {number: number for number in numbers if number >= 0 and episodes.has(number)}
+        indices = {index: index for index in stored_indices if index >= 0 and episodes.has(index)}
     else:
         indices = {episodes.stored_index(index): index for index in range(len(episodes))}
-    for number in numbers:
-        if number not in indices:
-            raise IndexError(f"split {episodes.split!r} has no episode {number}")
-    return [indices[number] for number in numbers]
+    for stored in stored_indices:
+        if stored not in indices:
+            raise IndexError(f"split {episodes.split!r} has no episode {stored}")
+    return [indices[stored] for stored in stored_indices]
 
 
 def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
@@ -58,13 +58,13 @@ def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
 
 
 def is_whole(episodes: Episodes) -> bool:
-    """True if the episodes are a whole stored split."""
+    """Returns True if the episodes are all episodes of a stored split."""
     source = episodes.source
     return episodes.split in episodes.splits and (not isinstance(source, View) or source.has_all)
 
 
-def known_length(episodes: Episodes) -> int | None:
-    """Returns the number of episodes if it is known without reading them."""
+def declared_length(episodes: Episodes) -> int | None:
+    """Returns the number of episodes; None if counting would need reading them."""
     if not is_whole(episodes):
         return len(episodes)
     return reading.count(episodes.source, episodes.split)
@@ -73,13 +73,13 @@ def known_length(episodes: Episodes) -> int | None:
 def read_all(
     episodes: Episodes, indices: Iterable[int], jobs: int = 1
 ) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
-    """Yields each index with its episode, or with the error if that is damaged, in their order.
+    """Yields each index with its episode, or with the error of a damaged episode, in order.
 
     Args:
       episodes: The episodes.
       indices: The indices of the episodes.
-      jobs: The maximum number of processes. They are started if there are thousands of episodes,
-        and the first one is small.
+      jobs: The maximum number of processes. Processes are started for thousands of episodes if the
+        first episode is small.
     """
     remaining = iter(indices)
     for index in itertools.islice(remaining, 1):

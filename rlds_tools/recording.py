@@ -37,13 +37,13 @@ class Recording(Result):
       seed: The seed of both.
       episodes: The number of recorded episodes.
       steps: The number of their steps together. An episode has one step more than actions, because
-        the final observation has a step of its own.
+
       seconds: The duration of the recording.
       steps_per_second: The speed of the recording.
-      returns: The returns of the episodes; None without any, or with several rewards in a step.
+      returns: The spread of the returns; None without episodes, or with several rewards in a step.
       episodes_before: The number of episodes that the log had before.
       video: The path of the video of the first episode.
-      interrupted: Whether it was interrupted. The episode that was running then is not in the log.
+      interrupted: Whether Ctrl-C ended the recording. The log lacks the interrupted episode.
     """
 
     path: str
@@ -104,42 +104,38 @@ def record(
 ) -> Recording:
     """Plays episodes in an environment, and records them with `envlogger.EnvLogger`.
 
-    Ctrl-C (`KeyboardInterrupt`) ends it: all finished episodes are in the log.
+    Ctrl-C (`KeyboardInterrupt`) ends the recording; the log keeps all finished episodes.
 
     Args:
-      environment: An identifier of Gymnasium such as "CartPole-v1" or "ALE/Breakout-v5",
-        "dm_control:DOMAIN/TASK", "catch", or "module:function". Or a function that makes an
-        environment of dm_env or Gymnasium, which is given the seed if it has an argument `seed`; or
-        such an environment, which is closed in the end.
-      output: The directory of the log. If there is a log of this environment, the episodes are
-        added to it.
+      environment: A Gymnasium id such as "CartPole-v1" or "ALE/Breakout-v5",
+        "dm_control:DOMAIN/TASK", "catch", or "module:function". Or a function that returns a dm_env
+        or Gymnasium environment; it gets the seed if it has an argument `seed`. Or an environment,
+        which is closed at the end.
+      output: The directory of the log. Episodes are appended to an existing log of the environment.
       episodes: The number of episodes to record; 10 by default, without `steps`.
       steps: The maximum number of steps of the log. The last episode is truncated there.
-      policy: "random"; "constant:0", or "constant:0.5,-1" with a number for each part of an action;
-        or "module:function". Or a function, of the observation, or of the timestep if that is what
-        its argument is called; or a class that makes one, which is given the seed if it has an
+      policy: "random"; "constant:0", or "constant:0.5,-1" with a number for each element of an
+        action; or "module:function". Or a function of the observation, or of the timestep if its
+        argument has that name. Or a class of such functions, which gets the seed if it has an
         argument `seed`.
-      seed: The seed of the environment and of the policy. By default one is drawn. It is recorded
-        with each episode. An environment of dm_env that is made already keeps its own.
-      max_episode_steps: After how many actions an episode is truncated.
-      render: Whether to record how the environment looks, as part of the observations: `render`.
-        An observation that is no dict is called `state` then.
-      camera: The number or the name of the camera of a MuJoCo environment.
+      seed: The seed of the environment and of the policy, which each episode records; random by
+        default. A dm_env environment that is passed as an object keeps its own seed.
+      max_episode_steps: The number of actions after which an episode is truncated.
+      render: Whether to record rendered frames as the field `render` of the observation. An
+        observation that is no dict becomes the field `state`.
+      camera: The index or the name of the camera of a MuJoCo environment.
       size: The width and the height of frames.
-      info: Whether to record what Gymnasium environments return besides, with each step.
+      info: Whether to record the info that Gymnasium environments return with each step.
       metadata: The metadata of the log, in addition to the name of the environment.
       video: The path for a video of the first episode (MP4).
       encode: The video encoding of fields of the observation, such as `render`, by field; see
         `envlogger.Video`.
       progress: Whether to show a progress bar; if None, on a terminal.
 
-    Returns:
-      What was recorded.
-
     Raises:
-      ImportError: The environment, or the video, needs what is not installed; says what.
-      ValueError: There is no such environment or policy, or the log is of another environment.
-      EnvLoggerError: It cannot be recorded.
+      ImportError: The message names the package that the environment or the video needs.
+      ValueError: The environment or policy is unknown, or the log has another environment.
+      EnvLoggerError: The environment cannot be recorded.
 
     >>> import tempfile
     >>> recording = record("catch", tempfile.mkdtemp(), episodes=3, policy="constant:1", seed=1)
@@ -166,8 +162,8 @@ def record(
         is_rendered=is_rendered,
         camera=camera,
     )
-    with contextlib.ExitStack() as if_it_fails:
-        if_it_fails.callback(env.close)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(env.close)
         if info and not hasattr(env, "info"):
             raise ValueError(
                 f"{name} returns no info; only Gymnasium environments do. Leave out `info`."
@@ -176,9 +172,9 @@ def record(
             env = environments.Rendered(env, camera, size, is_observed=render)
         env = environments.Limited(env, max_episode_steps)
         act, policy_name = environments.make_policy(policy, env.action_spec(), seed=seed)
-        episodes_before = _episodes_in(output, env, name)
+        episodes_before = _count_logged(output, env, name)
         session = _Session(env, act, policy=policy_name, seed=seed)
-        with _video(video, env) as session.film:
+        with _open_video(video, env) as session.add_frame:
             step_fn = None
             if info:
                 from envlogger.gymnasium_adapter import record_info
@@ -192,7 +188,7 @@ def record(
                 video=encode,
                 data_directory=output,
             )
-            if_it_fails.pop_all()  # The recorder closes the environment from here on.
+            cleanup.pop_all()  # The recorder closes the environment from here on.
             with recorder, show_progress(progress) as bars:
                 session.play(recorder, episodes, steps, bars)
     return Recording(
@@ -204,7 +200,7 @@ def record(
         steps=session.num_steps,
         seconds=session.seconds,
         steps_per_second=session.num_steps / session.seconds if session.seconds else 0.0,
-        returns=None if np.ndim(session.returns) > 1 else Spread.of(session.returns),
+        returns=None if np.ndim(session.returns) > 1 else Spread.from_values(session.returns),
         episodes_before=episodes_before,
         video=None if video is None else os.fspath(video),
         interrupted=session.is_interrupted,
@@ -217,15 +213,15 @@ class _Session:
     Args:
       env: The environment.
       act: The policy.
-      policy: Its name.
+      policy: The name of the policy.
       seed: The seed of both.
 
     Attributes:
-      film: Called after each step of the first episode.
+      add_frame: Called after each step of the first episode.
       returns: The returns of the finished episodes.
-      num_steps: The number of steps of these together.
+      num_steps: The number of steps of the finished episodes.
       seconds: The duration of the recording.
-      is_interrupted: Whether Ctrl-C ended it.
+      is_interrupted: Whether Ctrl-C ended the recording.
     """
 
     def __init__(self, env: Any, act: Callable[[Any], Any], *, policy: str, seed: int) -> None:
@@ -236,7 +232,7 @@ class _Session:
         self._statistics = EpisodeStatistics()
         self._latest: dict[str, Any] = {}
         self._is_running = False
-        self.film: Callable[[], None] = lambda: None
+        self.add_frame: Callable[[], None] = lambda: None
         self.returns: list[Any] = []
         self.num_steps = 0
         self.seconds = 0.0
@@ -251,7 +247,7 @@ class _Session:
         if statistics is None:
             return None
         self._latest = statistics
-        # Not how long it took: the same seed records the same values.
+        # Durations are left out, so that the same seed records the same values.
         return {
             **self._episode_metadata,
             "return": statistics["return"],
@@ -267,13 +263,13 @@ class _Session:
         try:
             while episodes is None or len(self.returns) < episodes:
                 if steps is not None:
-                    # An episode has a step more than it has actions, of which it has at least one.
+                    # An episode has at least one action, and one step more than actions.
                     self._env.actions_left = steps - self.num_steps - 1
                     if self._env.actions_left < 1:
                         break
                 self._play_episode(recorder)
-                done = self.num_steps if episodes is None else len(self.returns)
-                bars.update(bar, completed=done)
+                completed = self.num_steps if episodes is None else len(self.returns)
+                bars.update(bar, completed=completed)
         except BaseException as error:
             if self._is_running:
                 recorder.discard_episode()
@@ -287,27 +283,27 @@ class _Session:
 
     def _play_episode(self, recorder: EnvLogger) -> None:
         timestep = recorder.reset()
-        self.film()
+        self.add_frame()
         while not timestep.last():
             timestep = recorder.step(self._act(timestep))
-            self.film()
+            self.add_frame()
         self._is_running = False
-        self.film = lambda: None
+        self.add_frame = lambda: None
         self.returns.append(self._latest["return"])
         self.num_steps += self._latest["length"] + 1
 
 
-def _check_positive(**numbers: int | None) -> None:
-    for name, value in numbers.items():
+def _check_positive(**limits: int | None) -> None:
+    for name, value in limits.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be positive, got {value}")
 
 
-def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: str) -> int:
+def _count_logged(output: str | os.PathLike[str], env: dm_env.Environment, name: str) -> int:
     """Returns the number of episodes of the log at a path; 0 without a log.
 
     Raises:
-      ValueError: It is of another environment.
+      ValueError: The log has another environment.
     """
     import envlogger
     from envlogger.backends.riegeli_files import layout
@@ -330,7 +326,7 @@ def _episodes_in(output: str | os.PathLike[str], env: dm_env.Environment, name: 
 
 
 @contextlib.contextmanager
-def _video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[], None]]:
+def _open_video(path: str | os.PathLike[str] | None, env: Any) -> Iterator[Callable[[], None]]:
     """Yields a function that adds a frame of the environment to a video."""
     if path is None:
         yield lambda: None

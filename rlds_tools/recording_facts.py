@@ -20,8 +20,8 @@ def recording_facts(
 
     Args:
       metadata: The metadata of the dataset.
-      num_steps: The number of its steps; 0 if it is not known.
-      episodes: The number of episodes of each task; empty if it is not known.
+      num_steps: The number of its steps; 0 if unknown.
+      episodes: The number of episodes of each task; empty if unknown.
     """
     recorded = _dict(metadata.get("lerobot"))
     info = _dict(recorded.get("info"))
@@ -34,22 +34,23 @@ def recording_facts(
     if facts:
         yield f"recorded: {' · '.join(facts)}"
     features = {name: _dict(value) for name, value in _dict(info.get("features")).items()}
-    if cameras := [name for name, of in features.items() if of.get("dtype") in ("image", "video")]:
-        rows = [_camera(name, features[name]) for name in cameras]
+    cameras = {n: it for n, it in features.items() if it.get("dtype") in ("image", "video")}
+    if cameras:
+        rows = [_camera_row(name, feature) for name, feature in cameras.items()]
         yield Table(["camera", "height x width", "stored as"], rows)
     tasks = recorded.get("tasks")
     tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
     if tasks:
         texts = [str(task.get("task")) for task in tasks[:_SHOWN_TASKS]]
-        counted = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
-        shown = "; ".join(shorten(text, 80) + counted[text] * bool(episodes) for text in texts)
+        counts = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
+        shown = "; ".join(shorten(text, 80) + counts[text] * bool(episodes) for text in texts)
         yield f"{count(len(tasks), 'task')}: {shown}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
 
 
-def _camera(name: str, feature: Mapping[str, Any]) -> list[str]:
+def _camera_row(name: str, feature: Mapping[str, Any]) -> list[str]:
     names, shape = feature.get("names"), feature.get("shape")
     sizes = list(zip(names, shape)) if isinstance(names, list) and isinstance(shape, list) else []
-    size = [str(length) for axis in ("height", "width") for of, length in sizes if of == axis]
+    size = [str(length) for side in ("height", "width") for axis, length in sizes if axis == side]
     codec = _dict(feature.get("info") or feature.get("video_info")).get("video.codec", "")
     return [f"  {name}", " x ".join(size), f"{feature['dtype']} {codec}".strip()]
 

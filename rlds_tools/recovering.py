@@ -1,4 +1,4 @@
-"""`rlds recover`: repairs a log or a LeRobot dataset that was cut short or damaged."""
+"""`rlds recover`: the crash recovery of logs and LeRobot datasets."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["Recovery", "recover"]
 
 @dataclasses.dataclass(frozen=True)
 class Recovery(Result):
-    """The result of `rlds recover`, the crash recovery of a log or of a LeRobot dataset.
+    """The result of `rlds recover`: the readable episodes before and after, and faults.
 
     Attributes:
       path: The recovered log or dataset.
       dry_run: Whether nothing was written.
-      is_changed: Whether there was anything to recover.
-      num_episodes_before: The number of readable episodes before; of LeRobot, as in `info.json`.
-      num_episodes: The number of readable episodes after it.
-      num_steps_before: The number of readable steps before; of LeRobot, as in `info.json`.
-      num_steps: The number of readable steps after it.
-      metadata_problem: Why the metadata of the log is replaced by empty metadata; None if it is
-        kept.
+      is_changed: Whether the recovery changes the data.
+      num_episodes_before: The number of readable episodes before, or as in LeRobot's `info.json`.
+      num_episodes: The number of readable episodes after the recovery.
+      num_steps_before: The number of readable steps before, or as in LeRobot's `info.json`.
+      num_steps: The number of readable steps after the recovery.
+      metadata_problem: The reason to replace the metadata of the log with empty metadata; None if
+        the metadata is kept.
       shards: The report of each directory of steps.
       faults: The faults of a LeRobot dataset.
       lost: The data loss of a LeRobot dataset.
@@ -54,8 +54,8 @@ class Recovery(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         if not self.is_changed:
-            read = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
-            yield f"{self.path}: nothing to recover in {read}"
+            size = f"{count(self.num_episodes, 'episode')}, {count(self.num_steps, 'step')}"
+            yield f"{self.path}: nothing to recover in {size}"
             yield next_commands(["inspect", self.path])
             return
         yield (
@@ -87,24 +87,24 @@ def recover(
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Recovery:
-    """Repairs what a killed recorder or a damaged disk left: a log, or a LeRobot dataset.
+    """Repairs a log or a LeRobot dataset after a crash of the recorder or damage.
 
-    `envlogger.recover` and `rlds.recording.recover` say what is done.
+    See `envlogger.recover` and `rlds.recording.recover`.
 
     Args:
       path: The directory of the log, or the LeRobot dataset. Its recorder must have ended.
       copy: The directory of the repaired dataset, empty or new.
-      in_place: Whether to repair it where it is; by default, a log is if there is no `copy`. The
-        steps of a log do not change, and its old index is kept as `*.damaged`. A dataset gets the
-        place of the damaged one, which is kept as `<name>.old`.
+      in_place: Whether to repair the original; by default, a log without a `copy` is repaired. The
+        steps of a log do not change, and its old index is kept as `*.damaged`. A damaged dataset is
+        kept as `<name>.old`.
       dry_run: Whether to write nothing, and only report what would be recovered.
       progress: Whether to show a progress bar; if None, on a terminal.
 
     Raises:
-      StorageError: There is no log in the directory, or a file cannot be read or written.
-      SourceError: Nothing of the dataset can be recovered.
-      ValueError: The copy is not empty, or in the log; or not one of `copy`, `in_place` and
-        `dry_run` is chosen.
+      StorageError: The directory holds no log, or a file cannot be read or written.
+      SourceError: No episode of the dataset can be recovered.
+      ValueError: The copy is not empty, or inside of the log; or `copy`, `in_place` and `dry_run`
+        are combined in a wrong way.
     """
     import envlogger
     from rlds.formats.lerobot import recovering as lerobot
@@ -126,7 +126,7 @@ def recover(
         )
     else:
         in_place = copy is None and not dry_run if in_place is None else in_place
-        with _bars(progress) as show:
+        with _progress_bars(progress) as show:
             report = envlogger.recover(
                 path, copy, in_place=in_place, dry_run=dry_run, on_progress=show
             )
@@ -135,7 +135,7 @@ def recover(
 
 
 @contextlib.contextmanager
-def _bars(progress: bool | None) -> Iterator[Callable[[str, int, int], None]]:
+def _progress_bars(progress: bool | None) -> Iterator[Callable[[str, int, int], None]]:
     tasks: dict[str, Any] = {}
     with show_progress(progress, of_bytes=True) as bars:
 

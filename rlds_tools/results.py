@@ -1,8 +1,7 @@
 """The results of all commands: dataclasses that display as text, as HTML and as JSON.
 
-A result yields its lines and tables in `Result.blocks`. The command line
-prints them, a notebook shows them as HTML. What a program reads is `Result.to_dict`, whose keys are
-the attributes of the dataclass.
+A result yields its lines and tables in `Result.blocks`. The command line prints them, a notebook
+shows them as HTML. Programs read `Result.to_dict`, whose keys are the attributes of the dataclass.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ __all__ = [
     "text_of",
 ]
 
-# The maximum number of characters of a table cell, as names may be of any length.
+# The maximum number of characters of a table cell.
 _MAX_CELL = 1000
 
-# Renders a part of the text for a terminal, given the text and its style.
+# Renders a line for a terminal, given the line and the name of its style.
 Style = Callable[[str, str], str]
 
 
@@ -40,7 +39,7 @@ class Table:
     """A table.
 
     Attributes:
-      columns: The headings. Those that begin with ">" belong to columns of numbers.
+      columns: The headings; ">" in front marks a column of numbers, aligned to the right.
       rows: The cells.
     """
 
@@ -60,7 +59,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """See above."""
+        """The exit status of a command."""
         return 0
 
     def blocks(self) -> Iterable[Block]:
@@ -76,8 +75,8 @@ class Result:
         """Returns the result as text.
 
         Args:
-          style: Changes a part of it, for a terminal: given the text, and "title" for the first
-            line, "heading" for headings of tables, "hint" for what to type next.
+          style: Renders a line for a terminal, given the line, and "title" for the first line,
+            "heading" for headings of tables, or "hint" for suggested commands.
         """
         return "\n".join(_lines(list(self.blocks()), style))
 
@@ -100,18 +99,18 @@ class Spread:
     max: float
 
     @classmethod
-    def of(cls, numbers: Sequence[float]) -> Spread | None:
-        """Returns the spread of numbers; None without numbers."""
+    def from_values(cls, values: Sequence[float]) -> Spread | None:
+        """Returns the spread of values; None without values."""
         import numpy as np
 
-        if not len(numbers):
+        if not len(values):
             return None
-        parts = np.min(numbers), np.median(numbers), np.mean(numbers), np.max(numbers)
-        return cls(*map(float, parts))
+        spread = np.min(values), np.median(values), np.mean(values), np.max(values)
+        return cls(*map(float, spread))
 
     def cells(self) -> list[str]:
-        """The numbers as text."""
-        return [f"{number:,.6g}" for number in dataclasses.astuple(self)]
+        """Returns the numbers as text."""
+        return [f"{value:,.6g}" for value in dataclasses.astuple(self)]
 
 
 def _lines(blocks: Sequence[Block], style: Style) -> Iterable[str]:
@@ -189,22 +188,22 @@ def text_of(value: Any) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def count(number: int, noun: str) -> str:
-    """Formats a number with its noun.
+def count(total: int, noun: str) -> str:
+    """Formats a number of things with its noun.
 
     >>> count(1, "episode"), count(12345, "step")
     ('1 episode', '12,345 steps')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{total:,} {noun}{'' if total == 1 else 's'}"
 
 
-def cell(number: int | None) -> str:
-    """Returns a number as a cell of a table; it may be unknown."""
-    return "?" if number is None else f"{number:,}"
+def cell(total: int | None) -> str:
+    """Formats a number for a cell of a table; "?" if it is unknown."""
+    return "?" if total is None else f"{total:,}"
 
 
 def next_commands(*commands: Sequence[object]) -> str:
-    """Returns the line that names commands to type next, with words that a shell reads.
+    """Returns the line of suggested commands, quoted for a shell.
 
     >>> next_commands(["inspect", "my data"], ["stats", "my data", "--out", "stats.json"])
     "next: rlds inspect 'my data' · rlds stats 'my data' --out stats.json"
@@ -213,7 +212,7 @@ def next_commands(*commands: Sequence[object]) -> str:
 
 
 def size_text(num_bytes: int) -> str:
-    """Formats a number of bytes.
+    """Formats a size in bytes.
 
     >>> size_text(999), size_text(81_234_567)
     ('999 B', '81.2 MB')

@@ -1,4 +1,4 @@
-"""Checks of robot datasets: misspelled names, and fields that differ from the known ones."""
+"""Checks of robot datasets: misspelled names, and fields that differ from the published ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,10 @@ def meaning_or_none(episodes: Episodes) -> DatasetMeaning | None:
 
 
 def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
-    """Yields the probable faults of the name and the fields of a dataset.
+    """Yields probable faults of the name and the fields of a dataset, with the path of the field.
 
     Args:
-      episodes: A split of it.
-
-    Yields:
-      The fault, and the path of the field if it is about one.
+      episodes: A split of the dataset.
     """
     name = name_of(episodes.source)
     try:
@@ -41,10 +38,7 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
         meaning = None
     similar = similar_dataset(name)
     if similar is not None:
-        yield (
-            f"the name {name!r} resembles the known dataset {similar!r}, check it",
-            None,
-        )
+        yield f"the name {name!r} resembles the known dataset {similar!r}, check it", None
     if episodes.source.can.examples is not None:
         yield from ((fault, None) for fault in _check_folder(episodes.source, meaning))
     if meaning is not None:
@@ -54,13 +48,12 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
 def _check_folder(source: AnySource, meaning: DatasetMeaning | None) -> Iterator[str]:
     """Yields faults of the folder name, by which TFDS finds a dataset."""
     assert source.can.examples is not None
-    parts: list[str] = ["", "", *source.can.examples.directory.absolute().parts]
+    folders: list[str] = ["", "", *source.can.examples.directory.absolute().parts]
     about = source.about
-    above, parent, version = parts[-3:]
-    if version != about.version or about.name in (parent, above):
+    grandparent, parent, version = folders[-3:]
+    if version != about.version or about.name in (parent, grandparent):
         return
-    of_folder = find_meaning(parent)
-    if meaning is not None or of_folder is not None:
+    if meaning is not None or find_meaning(parent) is not None:
         yield (
             f"the folder is named {parent!r}, but dataset_info.json has the name {about.name!r}: "
             f"tfds.load({parent!r}) does not find the dataset"
@@ -72,20 +65,20 @@ def _check_fields(
 ) -> Iterator[tuple[str, str | None]]:
     sizes: dict[str, int] = {}
     for dimension in meaning.action:
-        needed = dimension.element + 1 if dimension.element >= 0 else -dimension.element
-        sizes[dimension.field] = max(sizes.get(dimension.field, 0), needed)
-    for path, needed in sizes.items():
+        min_size = dimension.element + 1 if dimension.element >= 0 else -dimension.element
+        sizes[dimension.field] = max(sizes.get(dimension.field, 0), min_size)
+    for path, min_size in sizes.items():
         field = fields.get(path)
         if not isinstance(field, Field):
             yield f"{path} is missing, but {meaning.name} has this field", path
             continue
         size = field.shape[0] if field.shape else 1
-        if size is not None and size < needed:
-            yield f"{path} has {size} elements, expected {needed} as in {meaning.name}", path
+        if size is not None and size < min_size:
+            yield f"{path} has {size} elements, expected {min_size} as in {meaning.name}", path
 
 
 def known_defect(meaning: DatasetMeaning | None, *words: str | None) -> str:
-    """Returns the known defect of a dataset that mentions one of the words; empty if none does."""
+    """Returns the first known defect of a dataset that mentions a word; empty without one."""
     if meaning is None:
         return ""
     matches = (defect for defect in meaning.defects if any(w and w in defect for w in words))

@@ -1,8 +1,8 @@
 """One pass over the episodes of a split, for `rlds validate` and `rlds report`.
 
-It collects findings and statistics. Memory grows by some 50 bytes for each episode and 8 for each
-of its faults. Numbers are checked for several thousand steps at once; a picture is decoded only as
-far as needed to see that it is not blank.
+The pass collects findings and statistics. Memory grows by some 50 bytes for each episode and 8 for
+each fault. Numeric fields are checked for several thousand steps at once; an image is decoded only
+until a pixel shows that it is not blank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
 from rlds_tools.findings import Finding, FindingCollector
 from rlds_tools.inspection import recorded_steps
-from rlds_tools.reading import instructions_in, is_whole, known_length, read_all
+from rlds_tools.reading import declared_length, instructions_in, is_whole, read_all
 from rlds_tools.results import count
 from rlds_tools.robots import check_description, known_defect, meaning_or_none
 from rlds_tools.values import NumericField, element_name
@@ -40,17 +40,17 @@ __all__ = ["SplitScan", "open_splits"]
 
 # The largest batch of steps to check at once, in steps and in bytes.
 _MAX_BATCH_STEPS, _MAX_BATCH_BYTES = 4096, 32 << 20
-# Larger fields are no vectors with a meaning for each element.
-_MOST_ELEMENTS = 4096
-_MOST_TEXTS = 10_000
+# The maximum size of a field whose elements have a meaning, and of the counter of instructions.
+_MAX_ELEMENTS, _MAX_TEXTS = 4096, 10_000
+
 # Consecutive unreadable episodes after which reading stops.
-_MOST_UNREADABLE = 1000
-_PARTS = (rlds.OBSERVATION, rlds.ACTION)
+_MAX_UNREADABLE = 1000
+_MAIN_FIELDS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
-# The maximum length of suspiciously short episodes, and the minimum steps to report a constant.
+# The maximum length of a suspiciously short episode, and the minimum steps to report a constant.
 _MAX_SHORT_STEPS, _MIN_STEPS_TO_JUDGE = 2, 10
 # Zero first actions are reported if at least this share of the episodes has them, and at most that
-# share of the other actions is zero.
+
 _MIN_ZERO_FIRST_SHARE, _MAX_ZERO_OTHER_SHARE = 0.9, 0.1
 # A row of `SplitScan.table`.
 _EPISODE_DTYPE = np.dtype(
@@ -68,7 +68,7 @@ def open_splits(
     options: Mapping[str, Any] | None = None,
     where: str | None = None,
 ) -> list[Episodes]:
-    """Opens splits, with images as the files they are stored as.
+    """Opens splits without decoding the images of TFDS datasets.
 
     Args:
       path: The path of the data.
@@ -78,9 +78,9 @@ def open_splits(
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
 
     Raises:
-      FileNotFoundError: There is nothing at the path.
-      KeyError: There is no such split.
-      SourceError: The data is damaged, or of no known format.
+      FileNotFoundError: The path does not exist.
+      KeyError: The dataset lacks the split.
+      SourceError: The data is damaged, or its format is unknown.
     """
     from rlds import sources
 
@@ -96,7 +96,7 @@ def open_splits(
 
 
 class _BatchEpisode(NamedTuple):
-    """An episode in the batch to be checked."""
+    """An episode of the batch to check."""
 
     episode: int
     length: int
@@ -109,16 +109,16 @@ class SplitScan:
     """Checks the episodes of a split one by one, and collects statistics.
 
     Args:
-      episodes: The split they are of.
+      episodes: The split.
       finite: Paths of fields that must be neither NaN nor infinite.
-      profile: A profile that they have to fit; see `rlds.validation.validate`.
+      profile: The profile of a loader to check; see `rlds.validation.validate`.
       decode_all: Whether to decode all images.
 
     Attributes:
       episodes: The split.
-      numbers: The statistics of numeric fields, by path.
-      cameras: The fields that hold pictures.
-      instructions: In how many episodes each instruction is.
+      numeric_fields: The statistics of numeric fields, by path.
+      cameras: The image fields, by path.
+      instructions: The number of episodes with each instruction.
       num_steps: The number of steps.
       num_unreadable: The number of unreadable episodes.
       collector: The faults.
@@ -135,7 +135,7 @@ class SplitScan:
         self.episodes, self._decode_all, self._finite = episodes, decode_all, tuple(finite)
         self.fields: dict[str, Any] = dict(named_leaves(episodes.spec[rlds.STEPS]))
         self.cameras = cameras_of(self.fields)
-        self.numbers = {
+        self.numeric_fields = {
             path: NumericField(tuple(int(size or 0) for size in field.shape))
             for path, field in self.fields.items()
             if _is_numeric(field) and path not in self.cameras and path not in rlds.STEP_FLAGS
@@ -155,21 +155,26 @@ class SplitScan:
 
     @property
     def table(self) -> Any:
-        """A row for each episode that was read.
+        """A table with a row for each episode that was read.
 
-        `index` is that in the split, `length` the number of steps, `reward` their sum (NaN if there
-        is none), `is_terminal` whether it ended in a terminal state, and `digest` is equal for
-        episodes of the same observations and actions.
+        `index` is the index in the split, `length` the number of steps, `reward` the sum of the
+        rewards (NaN without rewards), `is_terminal` is true if the episode ended in a terminal
+        state, and `digest` is equal for episodes with the same observations and actions.
         """
         return np.frombuffer(bytes(self._rows), _EPISODE_DTYPE).view(np.recarray)
 
     def read(self, indices: Iterable[int], jobs: int = 1) -> None:
-        """Looks at the files and, one by one, at episodes, which so many processes read.
+        """Checks the files, then the episodes.
 
-        It ends where too many in a row cannot be read: there may be no end to what a file declares.
+        Reading stops after too many consecutive unreadable episodes, as a damaged file can declare
+        any number of them.
+
+        Args:
+          indices: The indices of the episodes.
+          jobs: The number of processes that read.
 
         Raises:
-          ValueError: The profile is about datasets of TFDS, and this is none.
+          ValueError: The profile requires a TFDS dataset.
         """
         if self._has_profile:
             self._check_profile()
@@ -180,7 +185,7 @@ class SplitScan:
             self.collector.add(Finding("files", text))
         num_consecutive = 0
         for index, episode in read_all(self.episodes, indices, jobs):
-            if num_consecutive == _MOST_UNREADABLE:
+            if num_consecutive == _MAX_UNREADABLE:
                 event = f"stopped at episode {index:,}"
                 text = f"{event}: the {num_consecutive:,} episodes before it cannot be read"
                 self.collector.add(Finding("unreadable", text))
@@ -218,8 +223,8 @@ class SplitScan:
             self._add_violation(violation)
 
     def _hint_of(self, finding: Finding) -> str:
-        of_actions = finding.check if finding.check == "first action" else None
-        return known_defect(self._meaning, finding.field, of_actions)
+        words = finding.field, finding.check if finding.check == "first action" else None
+        return known_defect(self._meaning, *words)
 
     def _add_finding(self, check: str, text: str, episode: int, field: str | None = None) -> None:
         self.collector.add(Finding(check, text, field), episode)
@@ -248,7 +253,7 @@ class SplitScan:
             length,
             math.nan if reward is None else reward,
             is_terminal_end or (is_terminal is None and not episode.truncated),
-            _digest(columns),
+            _episode_digest(columns),
         )
         self._rows += np.array(row, _EPISODE_DTYPE).tobytes()
         if 0 < length <= _MAX_SHORT_STEPS:  # The validator reports episodes without steps.
@@ -266,15 +271,15 @@ class SplitScan:
     def _missing_frames(
         self, columns: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
     ) -> Iterator[tuple[str, int]]:
-        """Yields the cameras without a frame in some steps, with the number of these steps."""
+        """Yields cameras that lack frames, with the number of steps without a frame."""
         suffix = f"/{FRAMES}"
         for path, frames in named_leaves(metadata.get(VIDEO, {})):
             if path.endswith(suffix) and (missing := int((np.asarray(frames) < 0).sum())):
                 yield path.removesuffix(suffix), missing
         for path in self.cameras:
-            is_known = columns.get(known_field(path), np.ones(1, np.bool_))
-            if is_known.dtype == np.bool_ and not is_known.all():
-                yield path, int((~is_known).sum())
+            has_frame = columns.get(known_field(path), np.ones(1, np.bool_))
+            if has_frame.dtype == np.bool_ and not has_frame.all():
+                yield path, int((~has_frame).sum())
 
     def _check_frames(self, index: int, path: str, frames: Frames) -> None:
         try:
@@ -288,7 +293,7 @@ class SplitScan:
     def _count_instructions(self, index: int, episode: SourceEpisode) -> None:
         for path, texts in instructions_in(episode).items():
             for text in sorted({*texts}):
-                if len(self.instructions) < _MOST_TEXTS or text in self.instructions:
+                if len(self.instructions) < _MAX_TEXTS or text in self.instructions:
                     self.instructions[text] += 1
             if not any(map(str.strip, texts)):
                 self._add_finding("task", f"{path} is empty", index, path)
@@ -308,28 +313,28 @@ class SplitScan:
         if not rows:
             return
         uniform = [row for row in rows if self._is_uniform(row)]
-        joined = {
+        columns = {
             path: np.concatenate([row.columns[path] for row in uniform])
             for path in (uniform[0].columns if uniform else ())
         }
-        if len(uniform) < len(rows) or not self._are_valid(uniform, joined):
+        if len(uniform) < len(rows) or not self._are_valid(uniform, columns):
             for row in rows:
                 self._validate(row)
         if uniform:
-            self._add_numbers(uniform, joined)
+            self._add_statistics(uniform, columns)
 
     def _is_uniform(self, row: _BatchEpisode) -> bool:
-        """True if the columns have the declared and the earlier types, and can be joined."""
+        """Returns True if the columns can be concatenated with the earlier and declared ones."""
         shapes = {path: column.shape[1:] for path, column in row.columns.items()}
         if self._shapes is None and all(
             shapes.get(path) == field.shape and row.columns[path].dtype.kind in "biuf"
-            for path, field in self.numbers.items()
+            for path, field in self.numeric_fields.items()
         ):
             self._shapes = shapes
         return row.length > 0 and shapes == self._shapes
 
     def _are_valid(self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]) -> bool:
-        """Checks a batch of episodes at once; returns False if any is invalid."""
+        """Checks a batch of episodes at once; returns False if an episode is invalid."""
         first, last = rows[0], rows[-1]
         names = first.fields.keys()
         is_consecutive = last.episode - first.episode == len(rows) - 1
@@ -351,21 +356,21 @@ class SplitScan:
 
     def _add_violation(self, violation: validation.Violation, episode: int | None = None) -> None:
         details: Any = {"field": violation.field, "step": violation.step, "hint": violation.hint}
-        self.collector.add(Finding("rules", _described(violation), **details), episode)
+        self.collector.add(Finding("rules", _describe(violation), **details), episode)
 
-    def _add_numbers(
+    def _add_statistics(
         self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]
     ) -> None:
         ends = np.cumsum([row.length for row in rows])
         is_placeholder = np.zeros(ends[-1], np.bool_)
         is_placeholder[ends - 1] = [row.is_final_known for row in rows]
         all_valid = np.ones(ends[-1], np.bool_)
-        for path, statistics in self.numbers.items():
+        for path, statistics in self.numeric_fields.items():
             has_placeholders = root_of(path) in _PLACEHOLDERS
             num_before = statistics.not_finite.sum()
             statistics.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
-            is_checked = any(is_in(path, name) for name in self._finite)  # By the validator.
-            if statistics.not_finite.sum() > num_before and not is_checked:
+            is_validated = any(is_in(path, name) for name in self._finite)
+            if statistics.not_finite.sum() > num_before and not is_validated:
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
                     self._check_finite(row.episode, path, row.columns[path][:stop])
@@ -380,12 +385,12 @@ class SplitScan:
             self.collector.add(Finding("not finite", text, path, step=step), episode)
 
     def _count_zero_actions(self, columns: Mapping[str, np.ndarray], length: int) -> None:
-        """Counts the actions of floats that are zero, without the placeholder."""
+        """Counts the float actions that are zero, without the placeholder."""
         if length < 2:
             return
         zeros = [
             ~columns[path].reshape(len(columns[path]), -1)[:length].any(axis=1)
-            for path in self.numbers
+            for path in self.numeric_fields
             if root_of(path) == rlds.ACTION and path in columns and columns[path].dtype.kind == "f"
         ]
         if zeros:
@@ -395,29 +400,29 @@ class SplitScan:
     # --- Checks after the last episode.
 
     def _check_num_steps(self) -> None:
-        """Compares the number of steps with the one that a conversion has recorded."""
+        """Compares the number of steps with the number that a conversion has recorded."""
         stored = recorded_steps(self.episodes.metadata, self.episodes.split)
         is_complete = self._is_whole and not self.num_unreadable
-        is_complete = is_complete and len(self.table) == known_length(self.episodes)
+        is_complete = is_complete and len(self.table) == declared_length(self.episodes)
         if stored is not None and is_complete and stored != self.num_steps:
             text = f"the split has {self.num_steps:,} steps, but the metadata says {stored:,}"
             self.collector.add(Finding("files", text))
 
     def _check_terminal_flags(self) -> None:
-        # Without rewards, terminal flags do not matter: there is nothing to bootstrap.
-        is_rewarded = any(root_of(path) == rlds.REWARD for path in self.fields)
+        # Without rewards, nothing is bootstrapped, so terminal flags do not matter.
+        has_rewards = any(root_of(path) == rlds.REWARD for path in self.fields)
         if not self.num_steps:
             return
         if rlds.IS_TERMINAL not in self.fields:
             text = "is_terminal is missing: terminal and truncated episodes look the same"
             self.collector.add(Finding("terminal", text))
-        elif is_rewarded and not self._num_terminal and len(self.table) > 1:
+        elif has_rewards and not self._num_terminal and len(self.table) > 1:
             text = "is_terminal is false in all steps of all episodes"
             self.collector.add(Finding("terminal", text))
 
     def _check_constants(self) -> None:
-        for path, field in self.numbers.items():
-            if root_of(path) not in _PARTS or field.count < _MIN_STEPS_TO_JUDGE:
+        for path, field in self.numeric_fields.items():
+            if root_of(path) not in _MAIN_FIELDS or field.count < _MIN_STEPS_TO_JUDGE:
                 continue
             is_constant = field.is_constant
             if len(field.shape) > 1 and not is_constant.all():
@@ -452,18 +457,18 @@ class SplitScan:
     def _check_duplicates(self) -> None:
         indices, first_rows = self.table.index, originals(self.table.digest)
         for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
-            number = self.episodes.stored_index(int(indices[first_rows[row]]))
-            text = f"same observations and actions as episode {number}"
+            stored = self.episodes.stored_index(int(indices[first_rows[row]]))
+            text = f"same observations and actions as episode {stored}"
             self._add_finding("duplicate", text, int(indices[row]))
 
 
 def _is_numeric(field: Any) -> bool:
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return False
-    return 0 < math.prod(size or 0 for size in field.shape) <= _MOST_ELEMENTS
+    return 0 < math.prod(size or 0 for size in field.shape) <= _MAX_ELEMENTS
 
 
-def _described(violation: validation.Violation) -> str:
+def _describe(violation: validation.Violation) -> str:
     """Describes a violation without its location."""
     if violation.field is None:
         return violation.what
@@ -472,17 +477,17 @@ def _described(violation: validation.Violation) -> str:
     return f"{violation.field}{fault}"
 
 
-def _elements(path: str, field: NumericField, is_named: np.ndarray) -> str:
-    """Returns the Python expression of elements of a field."""
+def _elements(path: str, field: NumericField, mask: np.ndarray) -> str:
+    """Formats elements of a field as a Python expression."""
     if not field.shape:
         return path
-    indices = list(map(str, np.flatnonzero(is_named)))
-    if len(indices) == len(is_named) > 1:
+    indices = list(map(str, np.flatnonzero(mask)))
+    if len(indices) == len(mask) > 1:
         return f"all of {path}"
     return f"{path}[{', '.join(indices[:8])}{', …' if len(indices) > 8 else ''}]"
 
 
-def _digest(columns: Mapping[str, Any]) -> int:
+def _episode_digest(columns: Mapping[str, Any]) -> int:
     """Returns a hash of the observations and actions of an episode."""
-    digested = {path: column for path, column in columns.items() if root_of(path) in _PARTS}
-    return int.from_bytes(digest_of_columns(digested)[:8])
+    main = {path: column for path, column in columns.items() if root_of(path) in _MAIN_FIELDS}
+    return int.from_bytes(digest_of_columns(main)[:8])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from rlds_ecosystem.progress import show_progress
-from rlds_tools.findings import Finding, table_of
+from rlds_tools.findings import Finding, findings_table
 from rlds_tools.results import Block, Result, count, next_commands
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Check:
     seconds: float
     findings: tuple[Finding, ...]
 
-    def number_of(self, severity: str) -> int:
+    def num_findings(self, severity: str) -> int:
         """Returns the number of findings of a severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
@@ -52,7 +52,7 @@ class Validation(Result):
 
     Attributes:
       checks: The check of each split of each dataset.
-      strict: Whether warnings count as errors do.
+      strict: Whether warnings count as errors.
       most: The maximum number of printed findings of a split.
     """
 
@@ -64,12 +64,12 @@ class Validation(Result):
     def is_valid(self) -> bool:
         """True if there are no errors and, if `strict`, no warnings."""
         return not any(
-            check.number_of("error") or (self.strict and check.findings) for check in self.checks
+            check.num_findings("error") or (self.strict and check.findings) for check in self.checks
         )
 
     @property
     def exit_code(self) -> int:
-        """1 if it is not valid."""
+        """1 if a dataset is not valid."""
         return 0 if self.is_valid else 1
 
     @override
@@ -79,30 +79,30 @@ class Validation(Result):
             name = check.split if len(paths) == 1 else f"{check.path} {check.split}".rstrip()
             counts = f"{count(check.episodes, 'episode')}, {count(check.steps, 'step')}"
             yield f"{name or check.path}: {counts}, {check.seconds:.1f} s"
-            if not check.split:  # It cannot be opened.
+            if not check.split:  # The dataset cannot be opened.
                 yield from (f"{finding.severity}: {finding.text}" for finding in check.findings)
                 yield from dict.fromkeys(f"hint: {it.hint}" for it in check.findings if it.hint)
                 continue
             shown = check.findings[: self.most]
             if shown:
-                yield table_of(shown)
+                yield findings_table(shown)
             if len(shown) < len(check.findings):
                 yield f"{len(check.findings) - len(shown)} more findings (--max shows more)"
             yield from dict.fromkeys(f"hint: {finding.hint}" for finding in shown if finding.hint)
-        num_errors = sum(check.number_of("error") for check in self.checks)
-        num_warnings = sum(check.number_of("warning") for check in self.checks)
+        num_errors = sum(check.num_findings("error") for check in self.checks)
+        num_warnings = sum(check.num_findings("warning") for check in self.checks)
         yield f"{count(num_errors, 'error')}, {count(num_warnings, 'warning')}"
-        yield from self._next()
+        yield from self._next_commands()
 
-    def _next(self) -> Iterator[str]:
+    def _next_commands(self) -> Iterator[str]:
         readable = [check for check in self.checks if check.episodes]
         if not readable:
             return
         worst = next((check for check in readable if check.findings), readable[0])
         faulty = [finding.episodes[0] for finding in worst.findings if finding.episodes]
-        chosen = ",".join(map(str, dict.fromkeys(faulty[:6])))
-        split = ["--split", worst.split] if len({c.split for c in readable}) > 1 else []
-        episodes = ["--episodes", chosen] if chosen else []
+        indices = ",".join(map(str, dict.fromkeys(faulty[:6])))
+        split = ["--split", worst.split] if len({check.split for check in readable}) > 1 else []
+        episodes = ["--episodes", indices] if indices else []
         yield next_commands(["report", worst.path, *split, *episodes, "--open"])
 
 
@@ -121,19 +121,19 @@ def validate(
 ) -> Validation:
     """Checks datasets in any format, without TensorFlow.
 
-    Errors are broken rules of RLDS (`rlds.validation.validate` lists them), and data that cannot be
-    read. Warnings are probable mistakes: cameras that are black, of one color or frozen,
-    elements of observations and actions that never change or are at a limit in 10 % of the steps,
-    NaN, episodes that are there twice or have two steps at most, empty instructions,
-    `is_terminal` that is never true, and actions whose numbers are not what is declared of them.
+    Errors are broken rules of RLDS (`rlds.validation.validate` lists them), and unreadable data.
+    Warnings are probable mistakes: cameras that are black, of one color or frozen; elements of
+    observations and actions that never change or are at a limit in 10 % of the steps; NaN;
+    duplicate episodes, and episodes of two steps at most; empty instructions; `is_terminal` that is
+    never true; and actions that contradict their declared meaning.
 
     Args:
       *paths: Folders or files, here or in an object store.
       split: The name of the split; all splits if None.
       finite: Paths of fields in which NaN and infinity are errors.
-      profile: "octo" to check also whether the loaders of Octo and OpenVLA can read it.
-      strict: Whether warnings count as errors do.
-      checksums: Whether to decode all images, too. Checksums of records are always verified.
+      profile: "octo" to check also the requirements of the loaders of Octo and OpenVLA.
+      strict: Whether warnings count as errors.
+      checksums: Whether to decode all images. Checksums of records are always verified.
       format: The name of the format, if it cannot be recognized.
       options: Options of the format, as `rlds.sources.open` takes them.
       most: The maximum number of printed findings of a split.
@@ -141,13 +141,10 @@ def validate(
       jobs: The number of processes that read, if there are thousands of small episodes. With more
         than one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
-    Returns:
-      The errors and warnings of each split.
-
     Raises:
-      FileNotFoundError: There is nothing at a path.
-      KeyError: There is no such split, or no such field.
-      ValueError: There is no such profile, or it cannot be of this format.
+      FileNotFoundError: A path does not exist.
+      KeyError: A dataset lacks the split or a field.
+      ValueError: The profile is unknown, or does not support the format.
 
     >>> import tempfile
     >>> import envlogger
@@ -164,7 +161,7 @@ def validate(
 
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
-    # A missing path is reported before anything is read, which may take long.
+    # All paths are opened first, so that a missing one is reported before hours of reading.
     opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
     for path, splits in opened:
@@ -212,13 +209,13 @@ def _faults_after_crash(path: str) -> tuple[Finding, ...]:
 
 def _check(path: str, scan: SplitScan, progress: bool | None, jobs: int) -> Check:
     from rlds.auditing.declared import contradictions_in
-    from rlds_tools.reading import indices_of, known_length
+    from rlds_tools.reading import declared_length, indices_of
 
     begin, episodes = time.monotonic(), scan.episodes
     with show_progress(progress) as bars:
-        indices, total = indices_of(episodes), known_length(episodes)
+        indices, total = indices_of(episodes), declared_length(episodes)
         scan.read(bars.track(indices, total=total, description=episodes.split), jobs)
-    hint = "`rlds audit` shows what the numbers of actions mean"
+    hint = "`rlds audit` shows the meaning of actions"
     for text in contradictions_in(episodes) if episodes.has_random_access else ():
         scan.collector.add(Finding("declaration", text, hint=hint))
     findings = scan.findings

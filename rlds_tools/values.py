@@ -13,8 +13,8 @@ from rlds import statistics
 
 __all__ = ["NumericField", "ThinnedRows", "element_name", "statistics_of"]
 
-# The maximum numbers of steps and of values that are kept for histograms and quantiles.
-_MAX_KEPT_STEPS, _MAX_KEPT_NUMBERS = 20_000, 4_000_000
+# The maximum numbers of steps and of values of the sample for histograms and quantiles.
+_MAX_KEPT_STEPS, _MAX_KEPT_VALUES = 20_000, 4_000_000
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # The minimum share of values at a limit that is reported; the maximum number of categories.
 _MIN_LIMIT_SHARE, _MAX_CATEGORIES = 0.1, 16
@@ -39,24 +39,24 @@ class ThinnedRows:
     def __init__(self, max_rows: int) -> None:
         self._max_rows, self.stride = max_rows, 1
         self._num_seen = self._num_kept = 0
-        self._parts: list[np.ndarray] = []
+        self._chunks: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
         """Adds rows."""
-        part = rows[-self._num_seen % self.stride :: self.stride].copy()
+        chunk = rows[-self._num_seen % self.stride :: self.stride].copy()
         self._num_seen += len(rows)
-        self._num_kept += len(part)
-        self._parts.append(part)
+        self._num_kept += len(chunk)
+        self._chunks.append(chunk)
         while self._num_kept > self._max_rows:
-            self._parts = [self.all()[::2]]
+            self._chunks = [self.all()[::2]]
             self.stride *= 2
-            self._num_kept = len(self._parts[0])
+            self._num_kept = len(self._chunks[0])
 
     def all(self) -> np.ndarray:
         """Returns the kept rows."""
-        if len(self._parts) != 1:
-            self._parts = [np.concatenate(self._parts)] if self._parts else [np.zeros(0)]
-        return self._parts[0]
+        if len(self._chunks) != 1:
+            self._chunks = [np.concatenate(self._chunks)] if self._chunks else [np.zeros(0)]
+        return self._chunks[0]
 
 
 class NumericField:
@@ -66,14 +66,14 @@ class NumericField:
       shape: The shape of a value.
 
     Attributes:
-      shape: The shape of a value. The following have a number for each of its elements.
+      shape: The shape of a value. The attributes below except `count` have a number per element.
       count: The number of values, without placeholders.
-      not_finite: The number of values that are NaN or infinite.
+      not_finite: The number of NaN and infinite values.
       zeros: The number of zeros.
-      min: The least finite value.
+      min: The smallest finite value.
       max: The largest finite value.
-      at_min: The number of values equal to the least one.
-      at_max: The number of values equal to the largest one.
+      at_min: The number of values equal to `min`.
+      at_max: The number of values equal to `max`.
       sampled: The values of evenly spread steps, `[steps, elements]`.
     """
 
@@ -82,7 +82,7 @@ class NumericField:
         self.count = 0
         self.not_finite, self.zeros, self.at_min, self.at_max = np.zeros((4, size), np.int64)
         self.min, self.max = np.full(size, np.inf), np.full(size, -np.inf)
-        self.sampled = ThinnedRows(min(_MAX_KEPT_STEPS, max(1, _MAX_KEPT_NUMBERS // max(size, 1))))
+        self.sampled = ThinnedRows(min(_MAX_KEPT_STEPS, max(1, _MAX_KEPT_VALUES // max(size, 1))))
         self._pass = statistics.StatisticsPass({"": shape}, quantiles=(), ddof=0, masks=None)
 
     def add(self, column: np.ndarray, is_valid: np.ndarray) -> None:
@@ -90,7 +90,7 @@ class NumericField:
 
         Args:
           column: The values.
-          is_valid: A mask of the values that are no placeholders.
+          is_valid: The mask that excludes placeholders.
         """
         rows = column.reshape(len(column), -1)
         rows = rows if is_valid.all() else rows[is_valid]
@@ -105,8 +105,8 @@ class NumericField:
         self.zeros += np.count_nonzero(rows == 0, axis=0)
         finite = rows if all_finite else np.where(is_finite, rows, np.nan)
         low, high = np.fmin.reduce(finite, axis=0), np.fmax.reduce(finite, axis=0)
-        self.min, self.at_min = _updated_limit(rows, np.fmin(self.min, low), self.min, self.at_min)
-        self.max, self.at_max = _updated_limit(rows, np.fmax(self.max, high), self.max, self.at_max)
+        self.min, self.at_min = _update_limit(rows, np.fmin(self.min, low), self.min, self.at_min)
+        self.max, self.at_max = _update_limit(rows, np.fmax(self.max, high), self.max, self.at_max)
         no_steps = np.zeros(len(rows), np.bool_)
         valid = {} if all_finite else {"": is_finite.reshape(-1, *self.shape)}
         self._pass.add({"": rows.reshape(-1, *self.shape)}, valid, no_steps, no_steps, 0)
@@ -132,7 +132,7 @@ class NumericField:
     def statistics(self) -> statistics.FieldStatistics:
         """Returns mean, deviation, extremes, and quantiles of the sampled values."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # Of elements that are NaN throughout.
+            warnings.simplefilter("ignore", RuntimeWarning)  # Some elements are always NaN.
             field = self._pass.result()[""]
             rows = self.sampled.all().astype(np.float64)
             if rows.ndim == 2:
@@ -143,7 +143,7 @@ class NumericField:
         return dataclasses.replace(field, quantiles=dict(zip(QUANTILES, quantiles)))
 
 
-def _updated_limit(
+def _update_limit(
     rows: np.ndarray, limit: np.ndarray, before: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns a new limit, and the number of values at it."""
@@ -151,7 +151,7 @@ def _updated_limit(
 
 
 def element_name(path: str, shape: tuple[int, ...], element: int) -> str:
-    """Returns the Python expression of an element of a field.
+    """Formats an element of a field as a Python expression.
 
     >>> element_name("observation/board", (2, 3), 4), element_name("reward", (), 0)
     ('observation/board[1, 1]', 'reward')
@@ -164,6 +164,6 @@ def element_name(path: str, shape: tuple[int, ...], element: int) -> str:
 def statistics_of(
     fields: Mapping[str, NumericField], num_transitions: int, num_episodes: int
 ) -> statistics.Statistics:
-    """Returns the statistics of fields, which know how to become JSON."""
-    described = {name: field.statistics() for name, field in fields.items() if field.count}
-    return statistics.Statistics(described, num_transitions, num_episodes)
+    """Converts streaming statistics to `Statistics`."""
+    results = {name: field.statistics() for name, field in fields.items() if field.count}
+    return statistics.Statistics(results, num_transitions, num_episodes)

@@ -1,4 +1,4 @@
-"""The command `rlds`: each module here has a command, and imports what it needs when it runs."""
+"""The command `rlds`: one module for each subcommand, which is imported when it is called."""
 
 from rlds_tools.command_line.commands import main, rlds
 

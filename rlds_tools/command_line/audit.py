@@ -33,15 +33,15 @@ from rlds_tools.results import Result
 @option("--by SCORE", "Also list the episodes of the lowest score: smoothness, information, ...")
 @option(
     "--best",
-    "Part of the episodes of each task that the next command keeps.",
+    "Share of the episodes of each task that the suggested command keeps.",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.5,
     show_default=True,
 )
 @option(
     "--worst N",
-    "Number of episodes in the next commands: those with the most serious findings, or with --by "
-    "those of the lowest score.",
+    "Number of episodes in the suggested commands: the most serious findings, or with --by the "
+    "lowest scores.",
     type=click.IntRange(1),
     default=6,
     show_default=True,
@@ -50,19 +50,18 @@ from rlds_tools.results import Result
 @where_option
 @jobs_option
 @option("--runner TEXT", "Read episodes with Apache Beam on this runner, such as DirectRunner.")
-@option("--draft DIR", "Folder for results of Beam that all its machines see.")
+@option("--draft DIR", "Folder for results of Beam that all its machines share.")
 @opens_source
 @prints_result
 def command(
     path: str, words: Sequence[str], runner: str | None, views: bool, **options: Any
 ) -> Result:
-    """Tell what actions mean, and which episodes to look at.
+    """Detect the meaning of actions, and unusual episodes.
 
-    Finds what each element of the action does to the state (absolute, delta, velocity, gripper;
-    scale and lag), and episodes that are unlike the others: frozen, dead, saturated, jumping,
-    rough, late, in other units, idle, short, doubled; with cameras that are black, blurred, frozen,
-    swapped, turned. Thresholds are those of the dataset itself. The exit code is 1 if there are
-    such episodes.
+    Detects the effect of each element of the action on the state (absolute, delta, velocity,
+    gripper; scale and lag), and unusual episodes: frozen, dead, saturated, jumping, rough, late, in
+    other units, idle, short, doubled; with cameras that are black, blurred, frozen, swapped,
+    turned. Thresholds come from the dataset itself. The exit code is 1 if there are such episodes.
 
     Scores of episodes (smoothness, steadiness, efficiency, activity, information, agreement,
     novelty) become the column audit of the table of episodes: --where "audit.efficiency > 0.5".
@@ -77,7 +76,7 @@ def command(
     paths, beam_options = split_words([path, *words], runner)
     if paths != [path]:
         raise click.UsageError(f"expected one PATH, and options of Beam after it, got {paths}")
-    view = _view_of(path, **options) if views else None
+    view = _find_view_command(path, **options) if views else None
     result = auditing.audit(
         path,
         beam_runner=runner,
@@ -86,15 +85,15 @@ def command(
         progress=wants_progress(),
     )
     if view is not None:
-        chosen = result.viewing(0) if result.audits else []
-        invocation().then = functools.partial(_open, view, chosen)
+        arguments = result.view_arguments(0) if result.audits else []
+        invocation().after_output = functools.partial(_open_view, view, arguments)
     return result
 
 
-def _view_of(
+def _find_view_command(
     path: str, split: str | None, format: str | None, options: Any, **_: Any
 ) -> click.Command:
-    """Returns the command `rlds view`, if it can show what an audit of the data names."""
+    """Returns the command `rlds view`; raises a UsageError if it cannot show audited episodes."""
     from rlds_tools.auditing import stored_split
     from rlds_tools.split_scan import open_splits
 
@@ -106,19 +105,19 @@ def _view_of(
     if view is None:
         raise click.UsageError("--view: there is no command `view` here. Call `rlds audit`.")
     opened = [it for it in open_splits(path, split, format, options) if it.has_random_access]
-    filled = [it for it in opened if len(it)]
-    if len(filled) > 1 or any(stored_split(it) is None for it in filled):
-        names = ", ".join(dict.fromkeys(name for it in filled for name in it.splits))
+    nonempty = [it for it in opened if len(it)]
+    if len(nonempty) > 1 or any(stored_split(it) is None for it in nonempty):
+        names = ", ".join(dict.fromkeys(name for it in nonempty for name in it.splits))
         raise click.UsageError(f"--view: {path} has the splits {names}. Choose one with --split.")
     return view
 
 
-def _open(view: click.Command, words: Sequence[str]) -> None:
-    """Calls `rlds view` with the words that `next:` shows."""
+def _open_view(view: click.Command, words: Sequence[str]) -> None:
+    """Calls `rlds view` with the arguments of the suggested command."""
     if not words:
-        click.echo("There is nothing to look at, so no page is opened.", err=True)
+        click.echo("There are no unusual episodes, so no page is opened.", err=True)
         return
     root = click.get_current_context().find_root()
-    _, name, *arguments = shlex.split(invocation().completed(shlex.join(["rlds", *words])))
+    _, name, *arguments = shlex.split(invocation().complete_command(shlex.join(["rlds", *words])))
     with view.make_context(name, arguments, parent=root) as context:
         view.invoke(context)

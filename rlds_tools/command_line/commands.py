@@ -1,8 +1,8 @@
-"""The command itself: finds the command that is named, and turns errors into one line and a code.
+"""The entry point: loads the called subcommand, and turns errors into one line and an exit code.
 
-0    it did what it should
-1    there are findings, or it could not do what it should
-2    the command line is wrong
+0    success
+1    findings, or an error
+2    a wrong command line
 130  Ctrl-C
 """
 
@@ -61,7 +61,7 @@ _USER_ERRORS = (OSError, ValueError, LookupError, ImportError, RuntimeError, Mem
 
 
 class _Commands(click.Group):
-    """Loads a command when it is needed: its module is called as the command is."""
+    """Loads a command when it is called, from the module of the same name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -121,37 +121,37 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command, and exits.
 
     Args:
-      arguments: The command line without the name of the program; that of the process if None.
+      arguments: The command line without the program name; `sys.argv[1:]` if None.
     """
     sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, and returns the exit code; see `main`."""
-    called = Invocation(owns_process=arguments is None)
+    call = Invocation(owns_process=arguments is None)
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if called.owns_process:
-        _show_warnings_as_lines(called)
+    if call.owns_process:
+        _shorten_warnings(call)
     try:
-        code = rlds.main(arguments, rlds.name, standalone_mode=False, obj=called)
+        code = rlds.main(arguments, rlds.name, standalone_mode=False, obj=call)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        # Click before 8.2 hides the KeyboardInterrupt that it makes an Abort of.
+        # Click before 8.2 wraps the KeyboardInterrupt in an Abort, which lacks its notes.
         interrupt = error.__context__ if isinstance(error, click.Abort) else error
         click.echo(_with_notes("Interrupted.", interrupt or error), err=True)
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain when it flushes at exit.
+        # The reader has closed the pipe; without this, Python reports an error when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if called.verbose or not _is_expected(error):
+        if call.verbose or not _is_expected(error):
             raise
-        # The text of a KeyError is quoted, as that of a key.
+        # `str` of a KeyError would quote the text.
         text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
         if isinstance(error, OSError) and error.strerror and error.filename:
             text = f"{error.filename}: {error.strerror}"
@@ -159,21 +159,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _show_warnings_as_lines(called: Invocation) -> None:
-    """Has warnings shown without the line of code that they come from."""
+def _shorten_warnings(call: Invocation) -> None:
+    """Shows warnings without the line of code."""
     show = warnings.showwarning
 
     def show_line(message: Warning | str, *args: Any, **kwargs: Any) -> None:
-        if called.verbose:
+        if call.verbose:
             show(message, *args, **kwargs)
-        elif not called.quiet:
+        elif not call.quiet:
             click.echo(printable(f"warning: {click.unstyle(str(message))}"), err=True)
 
     warnings.showwarning = show_line
 
 
 def _is_expected(error: Exception) -> bool:
-    riegeli = sys.modules.get("riegeli")  # Only what is loaded can have raised.
+    riegeli = sys.modules.get("riegeli")  # Only a loaded module can have raised.
     return isinstance(error, _USER_ERRORS) or (
         riegeli is not None and isinstance(error, riegeli.RiegeliError)
     )

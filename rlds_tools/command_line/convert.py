@@ -14,7 +14,7 @@ from rlds_tools.command_line.printing import (
     format_option,
     invocation,
     option,
-    parsed_options,
+    parse_options,
     prints_result,
     split_words,
     wants_progress,
@@ -41,7 +41,7 @@ from rlds_tools.results import Result
     "Kind of the new actions: changes of the state, or its targets. Exact both ways.",
     type=click.Choice(["delta", "absolute"]),
 )
-@option("--split TEXT", "Split to write, or part of one, such as train[:10%]. Not for TFDS.")
+@option("--split TEXT", "Split to write, or a slice of one, such as train[:10%]. Not for TFDS.")
 @option("--to-option -T to_options NAME=VALUE...", "Option of the new format. Not for TFDS.")
 @option("--allow-loss", "Write the dataset even if the new format loses fields. Not for TFDS.")
 @option("--plan", "Show the result for each field; write nothing. Not for TFDS.")
@@ -64,12 +64,12 @@ from rlds_tools.results import Result
 )
 @option(
     "--tensor-encoding",
-    "Compression of the arrays of steps. Default: that of the source. TFDS only.",
+    "Compression of the arrays of steps. Default: as in the source. TFDS only.",
     type=click.Choice(["none", "zlib"]),
 )
 @option(
     "--png-level",
-    "Compression level of PNG files. Default: 1, or 6 for images that it makes small. TFDS only.",
+    "Compression level of PNG files. Default: 1, or 6 for images that become small. TFDS only.",
     type=click.IntRange(0, 9),
 )
 @option("--num-shards", "Number of files per split. TFDS only.", type=int)
@@ -88,10 +88,10 @@ from rlds_tools.results import Result
 )
 @option(
     "--at-once",
-    "Write without parts, by one process: less time for a large HDF5 file on few processors, but a "
-    "kill loses all. Not for TFDS.",
+    "Write all at once, in one process: less time for a large HDF5 file on few processors, but no "
+    "resume after a crash. Not for TFDS.",
 )
-@option("--draft DIR", "Folder for unfinished parts. Default: that of DST. Not for TFDS.")
+@option("--draft DIR", "Folder for unfinished work. Default: the folder of DST. Not for TFDS.")
 @option("--runner TEXT", "Convert with Apache Beam on this runner, such as DirectRunner.")
 @prints_result
 def command(
@@ -142,34 +142,34 @@ def command(
     if dataset is not None:
         if to not in FILE_FORMATS:
             raise click.UsageError(f"--dataset works with --to tfrecord or array_record, not {to}.")
-        owner, known_options = dataset.partition("/")[0], _options_of_builder(dataset)
+        owner, accepted = dataset.partition("/")[0], _options_of_builder(dataset)
     else:
         owner = format = format or sources.format_of(str(source))
-        known_options = sources.formats()[format].options if format in sources.formats() else {}
+        accepted = sources.formats()[format].options if format in sources.formats() else {}
     layers = None if labels is None else [] if labels == "all" else labels.split(",")
     common: dict[str, Any] = {
         **{"to": to, "format": format, "where": where, "labels": layers, "action_as": action_as},
         **{name: options[name] for name in ("skip_damaged", "verify", "jobs")},
-        "options": parsed_options(known_options, options["given"], owner),
+        "options": parse_options(accepted, options["pairs"], owner),
         "progress": wants_progress(),
     }
     if to not in FILE_FORMATS:
-        _check_options(to, {"--version": version, **_given(options)})
+        _check_unused(to, {"--version": version, **_tfds_options(options)})
         return converting.export(
             str(source),
             str(directory),
             split=split,
-            target_options=parsed_options(sources.exports()[to], to_options, to),
+            target_options=parse_options(sources.exports()[to], to_options, to),
             allow_loss=allow_loss,
             plan=plan,
-            part=_share(part),
+            part=_parse_share(part),
             at_once=at_once,
             draft=draft,
             beam_runner=options["runner"],
             beam_options=beam_options or None,
             **common,
         )
-    _check_options(
+    _check_unused(
         to,
         {
             **{"--split": split, "--to-option": to_options, "--allow-loss": allow_loss},
@@ -180,10 +180,10 @@ def command(
         raise click.UsageError("--where, --labels and --action-as do not work with --dataset.")
     if options["name"] is not None:
         _check_name(options["name"])
-    called = invocation()
+    call = invocation()
     names = ("name", "num_shards", "float64", "tensor_encoding", "png_level")
     common |= {name: options[name] for name in names}
-    if options["shuffle"] is not None:  # The default of a builder is its own.
+    if options["shuffle"] is not None:  # Builders have their own defaults.
         common["shuffle"] = options["shuffle"]
     return converting.convert(
         source,
@@ -192,25 +192,25 @@ def command(
         version=version,
         beam_runner=options["runner"],
         beam_options=beam_options,
-        quiet_process=called.owns_process and not called.verbose,
+        quiet_process=call.owns_process and not call.verbose,
         **common,
     )
 
 
-def _share(part: str | None) -> tuple[int, int] | None:
+def _parse_share(part: str | None) -> tuple[int, int] | None:
     if part is None:
         return None
-    number, _, of = part.partition("/")
-    if not (number.isdecimal() and of.isdecimal()):
+    share, _, num_shares = part.partition("/")
+    if not (share.isdecimal() and num_shares.isdecimal()):
         raise click.UsageError(f"--part: got {part!r}, expected a share such as 3/64.")
-    return int(number), int(of)
+    return int(share), int(num_shares)
 
 
 def _options_of_builder(dataset: str) -> Mapping[str, Any]:
     from rlds_tools import converting
 
     try:
-        builder_class, _ = converting.builder_of(dataset)
+        builder_class, _ = converting.find_builder(dataset)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return builder_class.options()
@@ -225,14 +225,14 @@ def _check_name(name: str) -> None:
         raise click.UsageError(f"--name: {error}") from None
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of datasets of TFDS that were given."""
+def _tfds_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of options that only TFDS datasets support."""
     names = ("name", "float64", "tensor_encoding", "png_level", "num_shards")
-    given = {f"--{name.replace('_', '-')}": options[name] for name in names}
-    return {**given, "--shuffle": options["shuffle"] is not None}
+    values = {f"--{name.replace('_', '-')}": options[name] for name in names}
+    return {**values, "--shuffle": options["shuffle"] is not None}
 
 
-def _check_options(to: str, given: Mapping[str, Any]) -> None:
-    wrong = [name for name, value in given.items() if value]
+def _check_unused(to: str, options: Mapping[str, Any]) -> None:
+    wrong = [name for name, value in options.items() if value]
     if wrong:
         raise click.UsageError(f"not available with --to {to}: {', '.join(wrong)}")

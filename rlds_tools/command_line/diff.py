@@ -22,7 +22,7 @@ from rlds_tools.results import Result
 @click.command(cls=Command)
 @click.argument("one")
 @click.argument("other")
-@option("--split TEXT", "Split, or part of one. Default: all splits.")
+@option("--split TEXT", "Split, or a slice of one. Default: all splits.")
 @option("--structure-only", "Compare splits, fields and numbers of episodes; read no values.")
 @option(
     "--match",
@@ -44,9 +44,9 @@ def command(
     other: str,
     format: str | None,
     other_format: str | None,
-    given: Sequence[str],
+    pairs: Sequence[str],
     other_option: Sequence[str],
-    **chosen: Any,
+    **settings: Any,
 ) -> Result:
     """Compare all values of two datasets, also of different formats.
 
@@ -60,17 +60,17 @@ def command(
     """
     from rlds_tools import comparing
 
-    invocation().carry(one, format, given, split=chosen["split"])
-    words = ["--other-format", other_format] if other_format else []
-    words += [part for word in other_option for part in ("--other-option", word)]
-    invocation().carried[one] += words
+    invocation().add_path_options(one, format, pairs, split=settings["split"])
+    other_words = ["--other-format", other_format] if other_format else []
+    other_words += [word for pair in other_option for word in ("--other-option", pair)]
+    invocation().path_options[one] += other_words
     return comparing.diff(
         one,
         other,
         format=format,
         other_format=other_format,
-        options=source_options(one, format, given),
+        options=source_options(one, format, pairs),
         other_options=source_options(other, other_format, other_option),
         progress=wants_progress(),
-        **chosen,
+        **settings,
     )

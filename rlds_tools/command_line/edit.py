@@ -12,7 +12,7 @@ from rlds_tools.command_line.printing import (
     format_option,
     invocation,
     option,
-    parsed_options,
+    parse_options,
     prints_result,
     source_options,
     wants_progress,
@@ -20,7 +20,7 @@ from rlds_tools.command_line.printing import (
 )
 from rlds_tools.results import Result
 
-# Options that are no operations.
+# Options of the writer of the new dataset.
 _WRITE_OPTIONS = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verify", "jobs", "draft")
 
 
@@ -64,11 +64,11 @@ _WRITE_OPTIONS = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verif
 )
 @option("--fix", "Correct is_first, is_last and is_terminal by the positions of the steps.")
 @option(
-    "--split NAME[=PART]...",
-    "Write a part of the dataset: a fraction (0.9) or a condition; without either, the remaining "
+    "--split NAME[=SELECTION]...",
+    "Write a split of the dataset: a fraction (0.9) or a condition; without either, the remaining "
     "episodes.",
 )
-@option("--split-by COLUMN", "Write a part for each value of this column.")
+@option("--split-by COLUMN", "Write a split for each value of this column.")
 @option("--groups COLUMN", "Keep episodes with equal values of this column in the same fraction.")
 @option("--seed INTEGER", "Seed of the random choice of fractions.", default=0)
 @option(
@@ -76,58 +76,58 @@ _WRITE_OPTIONS = ("plan", "to", "keep_old", "allow_loss", "skip_damaged", "verif
     "YAML or JSON file of operations. They run before those of other options.",
     type=click.Path(exists=True, dir_okay=False),
 )
-@option("--plan", "Show what would be done; write nothing.")
+@option("--plan", "Show the operations; write nothing.")
 @option("--keep-old", "Keep the old dataset as PATH.old; rename it to open it.")
 @option("--as to_format FORMAT", "Format of the new dataset. Default: the format of PATH.")
 @option("--format TEXT", "Format of PATH, if it is not recognized.")
 @format_option("Option of the format of PATH.")
-@option("--to-option -T to_given NAME=VALUE...", "Option of the new format.")
+@option("--to-option -T to_pairs NAME=VALUE...", "Option of the new format.")
 @option("--allow-loss", "Write the dataset even if the new format loses fields.")
 @option("--skip-damaged", "Skip unreadable episodes.")
 @option("--verify/--no-verify", "Read the new dataset back, and check its values.", default=True)
 @writers_option
-@option("--draft DIR", "Folder for unfinished parts. Default: that of DST.")
+@option("--draft DIR", "Folder for unfinished work. Default: the folder of DST.")
 @prints_result
 def command(
     path: str,
     recipe: str | None,
     to_format: str | None,
     format: str | None,
-    given: Sequence[str],
-    to_given: Sequence[str],
+    pairs: Sequence[str],
+    to_pairs: Sequence[str],
     **options: Any,
 ) -> Result:
     """Edit a dataset: select, merge, split, change fields.
 
     All operations run in one pass, in the order of the options below. A CONDITION is SQL over the
-    table of episodes before the edit: "steps > 50 and success". Unchanged data is copied as it is
-    stored. The new dataset replaces the old one when it is complete, or is written to DST; several
-    parts become folders in DST.
+    table of episodes before the edit: "steps > 50 and success". Unchanged data is copied without
+    decoding. The new dataset replaces the old one when it is complete, or is written to DST;
+    several splits become folders in DST.
 
     Examples:
       rlds edit my_robot --delete "not success" --plan
-      rlds edit my_robot --split train=0.9 --split test=0.1 --to parts
+      rlds edit my_robot --split train=0.9 --split test=0.1 --to splits
     """
     from rlds import sources
     from rlds_tools import editing
 
     operations = [] if recipe is None else editing.read_recipe(recipe)
     try:
-        operations += editing.operations_of(options)
+        operations += editing.parse_operations(options)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not operations:
         raise click.UsageError("nothing to do: give an operation, such as --delete or --set.")
     if to_format is None:
-        invocation().carry(path, format, given)
+        invocation().add_path_options(path, format, pairs)
     target = to_format or format or sources.format_of(path)
     return editing.edit(
         path,
         operations,
         to_format=to_format,
         format=format,
-        options=source_options(path, format, given),
-        target_options=parsed_options(sources.exports().get(target, {}), to_given, target),
+        options=source_options(path, format, pairs),
+        target_options=parse_options(sources.exports().get(target, {}), to_pairs, target),
         progress=wants_progress(),
         **{name: options[name] for name in _WRITE_OPTIONS},
     )

@@ -25,10 +25,10 @@ from rlds_tools.results import Result
 @opens_source
 @prints_result
 def command(path: str, columns: str | None, **options: Any) -> Result:
-    """List the episodes at PATH with their numbers.
+    """List the episodes at PATH with their indices.
 
-    `rlds inspect --episode` and `rlds edit --delete-episodes` take these numbers. The first call
-    reads all episodes, and keeps a table of them next to the data.
+    `rlds inspect --episode` and `rlds edit --delete-episodes` take these indices. The first call
+    reads all episodes, and stores a table of them next to the data.
 
     Examples:
       rlds episodes data/so100 --where 'steps < 10'
@@ -36,5 +36,5 @@ def command(path: str, columns: str | None, **options: Any) -> Result:
     """
     from rlds_tools import listing
 
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    return listing.list_episodes(path, columns=chosen, **options)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    return listing.list_episodes(path, columns=names, **options)

@@ -33,8 +33,8 @@ def command(
     """Show the structure of a dataset, an episode or a step.
 
     The structure is the format, the splits, the fields of steps and episodes, and the metadata.
-    Of actions that are floats it tells the meaning, by the last audit or a sample of 20 episodes.
-    Nothing else reads an episode.
+    The meaning of float actions is shown, too, by the last audit or a sample of 20 episodes; no
+    other episodes are read.
 
     Examples:
       rlds inspect data/walker2d
@@ -51,13 +51,13 @@ def command(
     if episode is None and step is not None:
         raise click.UsageError("--step needs --episode.")
     if episode is None:
-        return _inspected(path, options)
+        return _inspect_or_propose(path, options)
     if step is None:
         return inspection.inspect_episode(path, episode, **options)
     return inspection.inspect_step(path, episode, step, **options)
 
 
-def _inspected(path: str, options: Mapping[str, Any]) -> Result:
+def _inspect_or_propose(path: str, options: Mapping[str, Any]) -> Result:
     """Inspects a dataset, or proposes a layout if no format recognizes it."""
     from rlds_tools import inspection
 
@@ -65,7 +65,7 @@ def _inspected(path: str, options: Mapping[str, Any]) -> Result:
         inspected = inspection.inspect(path, **options)
         return inspection.with_meanings(inspected, options["options"] or {})
     except ValueError as error:
-        from rlds.sources import UnknownFormatError  # Takes long to load.
+        from rlds.sources import UnknownFormatError  # Loading takes long.
 
         if isinstance(error, UnknownFormatError):
             with contextlib.suppress(ImportError, OSError, ValueError):

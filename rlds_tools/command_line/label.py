@@ -13,7 +13,7 @@ from rlds_tools.results import Result
 
 
 class _Group(Command, click.Group):
-    """Shows labels, if the first word is none of its commands."""
+    """A group with the default command `show`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_help = not args or args[0] in ctx.help_option_names
@@ -36,24 +36,24 @@ def command() -> None:
 
 
 def _command(name: str, function: str = "") -> Callable[[Callable[[], None]], Any]:
-    """Makes a command of a function of `labelling`, which takes what the options and arguments say.
+    """Returns a decorator that creates a command which calls a function of `labelling`.
 
     Args:
       name: The name of the command.
-      function: The name of the function, if it is another one.
+      function: The name of the function if it differs.
     """
 
-    def decorated(documented: Callable[[], None]) -> Any:
+    def decorate(documented: Callable[[], None]) -> Any:
         @functools.wraps(documented)
-        def opening(options: Mapping[str, Any], **arguments: Any) -> Result:
+        def call(options: Mapping[str, Any], **arguments: Any) -> Result:
             from rlds_tools import labelling
 
             result: Result = getattr(labelling, function or name)(**arguments, **options)
             return result
 
-        return command.command(name)(click.argument("path")(opens_source(prints_result(opening))))
+        return command.command(name)(click.argument("path")(opens_source(prints_result(call))))
 
-    return decorated
+    return decorate
 
 
 @_command("show")
@@ -73,7 +73,7 @@ def _show() -> None:
     type=click.Choice(["flag", "choice", "text", "number"]),
 )
 def _add() -> None:
-    """Add a label to episodes, by number: 3,7,10:15.
+    """Add a label to episodes, by index: 3,7,10:15.
 
     It replaces the label of the same annotator on the same episode or steps.
     """
@@ -88,7 +88,7 @@ def _export() -> None:
 @_command("import", "import_labels")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def _import() -> None:
-    """Import the new labels of FILE, all or none.
+    """Import the new labels of FILE; none if one is invalid.
 
     Episodes are matched by digest, or by key if their lengths are equal.
     """
@@ -97,4 +97,4 @@ def _import() -> None:
 @_command("agreement")
 @option("--layer TEXT", "Layer to compare. Default: all layers.")
 def _agreement() -> None:
-    """Measure how far annotators agree: Krippendorff's alpha, of all and of each pair."""
+    """Measure inter-annotator agreement: Krippendorff's alpha, of all and of each pair."""

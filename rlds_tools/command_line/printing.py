@@ -26,7 +26,7 @@ __all__ = [
     "jobs_option",
     "opens_source",
     "option",
-    "parsed_options",
+    "parse_options",
     "prints_result",
     "source_options",
     "split_words",
@@ -35,7 +35,7 @@ __all__ = [
     "writers_option",
 ]
 
-# Words of the command line that no command knows may be options of Apache Beam.
+# Unknown options of a command may be options of Apache Beam.
 BEAM_SETTINGS = {"ignore_unknown_options": True}
 
 # The texts around the commands of `next_commands`.
@@ -53,61 +53,60 @@ class Invocation:
     """The invocation of a command: verbosity, condition, and options of the opened paths.
 
     Attributes:
-      owns_process: Whether the process is the command's own, so that it may change settings of the
-        whole process.
+      owns_process: Whether the command may change settings of the process.
       quiet: Whether to print errors only.
       verbose: Whether to show the messages of libraries.
       where: The condition of the episodes that were read.
-      carried: By path, the options it was opened with, as words of the next commands.
-      then: Called after the result is printed.
+      path_options: The options that opened a path, by path, for the suggested commands.
+      after_output: Called after the result is printed.
     """
 
     owns_process: bool = False
     quiet: bool = False
     verbose: bool = False
     where: str | None = None
-    carried: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    then: Callable[[], None] | None = None
+    path_options: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    after_output: Callable[[], None] | None = None
 
-    def carry(
-        self, path: str, format: str | None, words: Sequence[str], *, split: str | None = None
+    def add_path_options(
+        self, path: str, format: str | None, pairs: Sequence[str], *, split: str | None = None
     ) -> None:
-        """Remembers how a path was opened: `words` are options of the format, as `name=value`."""
+        """Stores the options that opened a path; `pairs` are options of the format."""
         options = [
             *(["--split", split] if split else []),
             *(["--format", format] if format else []),
         ]
-        self.carried[path] = [*options, *(part for word in words for part in ("-O", word))]
+        self.path_options[path] = [*options, *(word for pair in pairs for word in ("-O", pair))]
 
     def complete(self, hint: str) -> str:
-        """Returns a line of `next_commands` with the words that its commands need."""
+        """Completes the commands of a line of `next_commands`."""
         commands = hint.removeprefix(_NEXT).split(_BETWEEN)
-        return _NEXT + _BETWEEN.join(map(self.completed, commands))
+        return _NEXT + _BETWEEN.join(map(self.complete_command, commands))
 
-    def completed(self, command: str) -> str:
-        """Returns a command with the words that it needs."""
+    def complete_command(self, command: str) -> str:
+        """Adds the options to a command that its path needs."""
         words = shlex.split(command)
-        carried = next((self.carried[word] for word in words if word in self.carried), [])
-        if carried[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
-            # `edit --split` means something else; other commands may name theirs.
-            carried = carried[2:]
+        options = next((self.path_options[it] for it in words if it in self.path_options), [])
+        if options[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
+            # `edit --split` has another meaning; other commands may have the option already.
+            options = options[2:]
         if self.where is not None and words[1] in ("stats", "report"):
-            carried = [*carried, "--where", self.where]
-        return " ".join(filter(None, [command, shlex.join(carried)]))
+            options = [*options, "--where", self.where]
+        return " ".join(filter(None, [command, shlex.join(options)]))
 
 
 def invocation() -> Invocation:
-    """Returns how the command that is running was called."""
+    """Returns the invocation of the running command."""
     return click.get_current_context().ensure_object(Invocation)
 
 
 def wants_progress() -> bool | None:
-    """Returns whether to show progress; None for what suits the terminal."""
+    """Returns False for `--quiet`; None to show progress on a terminal."""
     return False if invocation().quiet else None
 
 
 class Command(click.Command):
-    """A command whose docstring ends with its examples, which end its page, too."""
+    """A command whose docstring and help end with examples."""
 
     def __init__(self, *, help: str, **settings: Any) -> None:
         text, _, examples = inspect.cleandoc(help).partition("\nExamples:\n")
@@ -115,13 +114,14 @@ class Command(click.Command):
 
 
 def option(shown: str, help: str, **settings: Any) -> Callable[[Any], Any]:
-    """Returns a decorator that adds an option, which is written as its page shows it.
+    """Returns a decorator that adds an option.
 
     Args:
-      shown: The names, then what stands for the value: "-o --output FILE". With "..." after it, the
-        option is repeatable. Without it, and without a type in the settings, the option is a flag.
-        A word in lower case is the name of the argument, if that is not the longest name.
-      help: Its description.
+      shown: The names, then the placeholder of the value: "-o --output FILE". With "..." after the
+        placeholder, the option is repeatable. Without a placeholder or a type in the settings, the
+        option is a flag. A word in lower case is the name of the argument, by default the longest
+        name.
+      help: The description.
       **settings: Other arguments of `click.option`.
     """
     words = shown.split()
@@ -142,7 +142,7 @@ def _default_jobs() -> int:
 
 writers_option = option(
     "--jobs N",
-    "Write large datasets in N processes, in parts with which a repeated command resumes. Default: "
+    "Write large datasets in N processes; a repeated command resumes the unfinished work. Default: "
     "one per processor.",
     type=click.IntRange(1),
 )
@@ -166,21 +166,21 @@ where_option = option(
 
 
 def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that adds `-O`, options of a format, as the argument `given`.
+    """Returns a decorator that adds `-O`, options of a format, as the argument `pairs`.
 
-    It also adds `--layout FILE`, which is short for `--format layout -O layout=FILE`.
+    The decorator also adds `--layout FILE`, short for `--format layout -O layout=FILE`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @option("--layout FILE", "Description in YAML of files of your own.")
-        @option("--option -O given NAME=VALUE...", help)
+        @option("--layout FILE", "Layout of files of your own, in YAML.")
+        @option("--option -O pairs NAME=VALUE...", help)
         @functools.wraps(function)
         def command(
-            layout: str | None, given: Sequence[str], format: str | None, **kwargs: Any
+            layout: str | None, pairs: Sequence[str], format: str | None, **kwargs: Any
         ) -> Any:
             if layout is not None:
-                format, given = format or "layout", (*given, f"layout={layout}")
-            return function(given=given, format=format, **kwargs)
+                format, pairs = format or "layout", (*pairs, f"layout={layout}")
+            return function(pairs=pairs, format=format, **kwargs)
 
         return command
 
@@ -188,58 +188,58 @@ def format_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def opens_source(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options by which data is opened: its `format`, and `options` of the format.
+    """Adds the arguments that open data: its `format`, and `options` of the format.
 
-    The data is at the argument `path`, or at all of `paths`.
+    The function has an argument `path` or `paths`.
     """
 
     @option("--format TEXT", "Format of the data, if it is not recognized.")
     @format_option("Option of the format.")
     @functools.wraps(function)
-    def command(format: str | None, given: Sequence[str], **kwargs: Any) -> Any:
+    def command(format: str | None, pairs: Sequence[str], **kwargs: Any) -> Any:
         paths = kwargs.get("paths") or [kwargs["path"]]
-        options, *_ = [source_options(path, format, given) for path in paths]
+        options, *_ = [source_options(path, format, pairs) for path in paths]
         invocation().where = kwargs.get("where")
         for path in paths:
-            invocation().carry(path, format, given, split=kwargs.get("split"))
+            invocation().add_path_options(path, format, pairs, split=kwargs.get("split"))
         return function(format=format, options=options, **kwargs)
 
     return command
 
 
-def parsed_options(accepted: Mapping[str, Any], words: Sequence[str], owner: str) -> dict[str, Any]:
-    """Parses options of a format from words such as `fps=10`.
+def parse_options(accepted: Mapping[str, Any], pairs: Sequence[str], owner: str) -> dict[str, Any]:
+    """Parses options of a format from pairs such as `fps=10`.
 
     Raises:
-      UsageError: There is no such option, or it cannot have the value.
+      UsageError: An option is unknown, or its value is invalid.
     """
-    from rlds.sources.options import parse_options
+    from rlds.sources import options
 
     try:
-        return parse_options(accepted, words, owner)
+        return options.parse_options(accepted, pairs, owner)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
-def source_options(path: str, format: str | None, words: Sequence[str]) -> dict[str, Any]:
-    """Returns the options of the format of a path; see `parsed_options`.
+def source_options(path: str, format: str | None, pairs: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of the format of a path; see `parse_options`.
 
     Args:
       path: The path of the data.
-      format: The format; if None, it is recognized.
-      words: The options, each as `name=value`.
+      format: The name of the format; recognized if None.
+      pairs: The options, such as `fps=10`.
     """
-    if not words:
+    if not pairs:
         return {}
     from rlds import sources
 
     format = format or sources.format_of(path)
     accepted = sources.formats()[format].options if format in sources.formats() else {}
-    return parsed_options(accepted, words, format)
+    return parse_options(accepted, pairs, format)
 
 
 def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
-    """Makes a command of a function that returns a result, with the options that all commands have.
+    """Prints the result that a function returns; adds the options that all commands have.
 
     The data goes to the standard output; the command ends with the result's `exit_code`.
     """
@@ -257,25 +257,25 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
     def command(
         *args: Any, as_json: bool, color: str, quiet: bool, verbose: bool, **kwargs: Any
     ) -> int:
-        called = invocation()
-        called.quiet, called.verbose = quiet, verbose
+        call = invocation()
+        call.quiet, call.verbose = quiet, verbose
         click.get_current_context().color = _wants_color(color)
         result = function(*args, **kwargs)
         if as_json:
             text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
-            # Characters that would command a terminal are escaped.
+            # Control characters are escaped, as they could control the terminal.
             click.echo(replaced(text, lambda character: json.dumps(character)[1:-1], keep="\n"))
         elif not quiet:
-            click.echo(result.text(functools.partial(_styled, called)))
-        if called.then is not None:
-            called.then()
+            click.echo(result.text(functools.partial(_apply_style, call)))
+        if call.after_output is not None:
+            call.after_output()
         return result.exit_code
 
     return command
 
 
-def _styled(called: Invocation, text: str, kind: str) -> str:
-    return click.style(called.complete(text) if kind == "hint" else text, **_STYLES[kind])
+def _apply_style(call: Invocation, text: str, kind: str) -> str:
+    return click.style(call.complete(text) if kind == "hint" else text, **_STYLES[kind])
 
 
 def _wants_color(color: str) -> bool:
@@ -288,7 +288,7 @@ def split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], li
     """Splits words into paths and options of Beam."""
     paths: list[str] = []
     beam_words: list[str] = []
-    is_value = False  # Of the option before: `--name value` is as good as `--name=value`.
+    is_value = False  # True for the value in `--name value`.
     for word in words:
         is_option = word.startswith("-")
         (beam_words if is_option or is_value else paths).append(word)

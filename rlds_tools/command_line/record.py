@@ -62,7 +62,7 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
 )
 @option("--render", "Record rendered frames as the field `render` of the observation.")
 @option(
-    "--camera CAMERA", "Number or name of the camera, for MuJoCo environments.", callback=_camera
+    "--camera CAMERA", "Index or name of the camera, for MuJoCo environments.", callback=_camera
 )
 @option("--size WIDTHxHEIGHT", "Size of the frames.", callback=_size)
 @option("--info", "Record the info that Gymnasium returns with each step.")
@@ -71,7 +71,7 @@ def _camera(ctx: click.Context, param: click.Parameter, value: str | None) -> An
 )
 @option("--video FILE.mp4", "Write a video of the first episode.")
 @option(
-    "--encode FIELD[=HOW]...",
+    "--encode FIELD[=ENCODING]...",
     "Store a field of the observation, such as render, as video: h264 (default), av1, or lossless.",
 )
 @prints_result
@@ -91,28 +91,28 @@ def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> R
     """
     from rlds_tools import recording
 
-    # As `python -m` does: modules are found where the command is typed.
+    # Like `python -m`, so that the modules of the working directory can be imported.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return recording.record(
         **options,
-        metadata=dict(map(_pair, metadata)),
-        encode=dict(map(_way, encode)),
+        metadata=dict(map(_parse_pair, metadata)),
+        encode=dict(map(_parse_encoding, encode)),
         progress=wants_progress(),
     )
 
 
-def _way(text: str) -> tuple[str, Any]:
+def _parse_encoding(text: str) -> tuple[str, Any]:
     from envlogger import Video
 
-    field, _, how = text.partition("=")
+    field, _, encoding = text.partition("=")
     try:
-        return field, Video.called(how or "h264")
+        return field, Video.called(encoding or "h264")
     except ValueError as error:
         raise click.UsageError(f"--encode {text}: {error}.") from error
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def _parse_pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise click.UsageError(f"--metadata: got {text!r}, expected KEY=VALUE.")

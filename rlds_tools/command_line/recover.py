@@ -13,8 +13,8 @@ from rlds_tools.results import Result
 @option("--dry-run", "Show what would be recovered; write nothing.")
 @option(
     "-o --output COPY",
-    "Write a repaired copy here, and do not change the original. By default, a log is repaired in "
-    "place.",
+    "Write a repaired copy here, and do not change the original. By default, a log itself is "
+    "repaired.",
 )
 @option("--in-place", "Repair PATH itself. A damaged LeRobot dataset is kept as NAME.old.")
 @prints_result

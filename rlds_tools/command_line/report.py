@@ -25,7 +25,7 @@ _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2}
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """A number of bytes, with a unit."""
+    """Parses a size with a unit; returns bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB)", value)
     if match is None:
         raise click.BadParameter(
@@ -34,24 +34,24 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
-    """Stored numbers of episodes, separated by commas; a range ends before its second number."""
-    from rlds_tools.editing import numbers_of
+def _episodes(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
+    """Parses stored indices of episodes, such as `0,5,10:20`; ranges exclude their end."""
+    from rlds_tools.editing import parse_episodes
 
     try:
-        numbers = numbers_of(value, "--episodes") if value else []
+        indices = parse_episodes(value, "--episodes") if value else []
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None
-    if any(number < 0 for number in numbers):
+    if any(index < 0 for index in indices):
         raise click.BadParameter(f"got {value!r}, expected numbers such as 0,5,10:20.", ctx, param)
-    return numbers
+    return indices
 
 
 @click.command(cls=Command)
 @click.argument("path")
 @option("-o --output FILE", "File of the report. Default: report.html.")
-@option("--split TEXT", "Split, or part of one. Required if there are several splits.")
-@option("--episodes LIST", "Episodes to show: 0,5,10:20.", callback=_numbers)
+@option("--split TEXT", "Split, or a slice of one. Required if there are several splits.")
+@option("--episodes LIST", "Episodes to show: 0,5,10:20.", callback=_episodes)
 @option("--cameras FIELDS", "Cameras to show, separated by commas.")
 @option(
     "--frames",
@@ -86,7 +86,7 @@ def command(
     opens: bool,
     **options: Any,
 ) -> Result:
-    """Make an HTML report: videos, curves, distributions, findings.
+    """Create an HTML report: videos, curves, distributions, findings.
 
     The report of a dataset is one file that you can send. For a large dataset, it shows a sample,
     and says so.
@@ -98,7 +98,7 @@ def command(
     from rlds_tools import reporting
 
     folder = os.path.dirname(output or "") or "."
-    if not os.path.isdir(folder):  # Told before anything is read.
+    if not os.path.isdir(folder):  # Checked first, as reading may take hours.
         raise click.UsageError(f"--output: the folder {folder!r} does not exist. Create it first.")
     output = output or "report.html"
     if output.endswith(".md"):
@@ -115,5 +115,5 @@ def command(
     )
     saved = built_report.save(output)
     if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):
-        click.echo(f"No browser was found. Open {output} in a browser.", err=True)
+        click.echo(f"No browser is available. Open {output} in a browser.", err=True)
     return saved

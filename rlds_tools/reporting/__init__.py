@@ -13,18 +13,18 @@ from typing import Any
 from typing_extensions import override
 
 from rlds_ecosystem.files.whole_files import write_atomically
-from rlds_tools.findings import Finding, table_of
+from rlds_tools.findings import Finding, findings_table
 from rlds_tools.results import Block, Result, count, next_commands, size_text
 
 __all__ = ["Report", "is_report", "report"]
 
 _MAX_SIZE = 3_000_000
-# The text by which a report is recognized.
+# The text that identifies a report.
 _MARK = "Made by rlds report."
 
 
 def is_report(path: str | os.PathLike[str]) -> bool:
-    """True if a file is a report, which a new report may replace."""
+    """Returns True if a file is a report, which a new report may replace."""
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -42,10 +42,10 @@ class Report(Result):
       episodes: The number of episodes that were read.
       total: The number of episodes; None if unknown.
       steps: The number of steps that were read.
-      shown: The stored numbers of the episodes to show.
+      shown: The stored indices of the shown episodes.
       findings: The faults, errors first.
       content: The page, in HTML.
-      output: The path of the saved report, if it was saved.
+      output: The path of the saved report; None before `save`.
     """
 
     path: str
@@ -59,16 +59,16 @@ class Report(Result):
     output: str | None = None
 
     def save(self, path: str | os.PathLike[str]) -> Report:
-        """Writes the page to a file, all of it or nothing.
+        """Writes the page to a file atomically.
 
         Args:
           path: The file; replaced if it exists.
 
         Returns:
-          The report, which knows where it was saved.
+          The report with the path as its `output`.
 
         Raises:
-          OSError: It cannot be written.
+          OSError: The file cannot be written.
         """
         write_atomically(path, self.content.encode())
         return dataclasses.replace(self, output=os.fspath(path))
@@ -83,15 +83,15 @@ class Report(Result):
         size = size_text(len(self.content.encode()))
         yield f"{self.output or self.path}: {size} · {extent}, {count(self.steps, 'step')}"
         if self.findings:
-            yield table_of(self.findings[:20])
+            yield findings_table(self.findings[:20])
         yield next_commands(["validate" if is_sample or self.findings else "stats", self.path])
 
     def to_dict(self) -> dict[str, Any]:
-        """See `Result`; the page itself is left out."""
+        """Returns the result in the types of JSON, without the page."""
         return {name: value for name, value in super().to_dict().items() if name != "content"}
 
     def _repr_html_(self) -> str:
-        # In a frame, so that its style stays its own.
+        # The frame separates the styles of the page and of the notebook.
         title = f"Report of {html.escape(self.path)}"
         size = 'width="100%" height="720" style="border: 0"'
         return f'<iframe srcdoc="{html.escape(self.content)}" title="{title}" {size}></iframe>'
@@ -112,20 +112,20 @@ def report(
     progress: bool | None = None,
     jobs: int = 1,
 ) -> Report:
-    """Makes an HTML page of a dataset: content, videos, curves and findings.
+    """Creates an HTML page of a dataset: content, videos, curves and findings.
 
-    The page is a single file that needs nothing else, and fetches nothing. Large datasets are
-    sampled, which the page says: 5,000 episodes are read, or as many as take 2 GB.
+    The page is a single file without requests to any server. Of a large dataset, it shows a sample,
+    and says so: 5,000 episodes are read, or fewer if they exceed 2 GB.
 
     Args:
       path: A folder or a file, here or in an object store.
-      split: The split; needed if there are several. Parts are named as in TFDS: `train[:10%]`.
-      episodes: The stored numbers of the episodes to show; by default the best, the median, the
+      split: The split, or a slice as in TFDS: `train[:10%]`; needed if there are several splits.
+      episodes: The stored indices of the episodes to show; by default the best, the median, the
         worst, the shortest, the longest, and some with findings.
       cameras: The fields to show as videos; by default all image fields.
       frames: The maximum number of frames of a video.
-      max_size: The maximum size of the page in bytes. Videos become coarser, shorter, then fewer,
-        until it fits.
+      max_size: The maximum size of the page in bytes. Videos become coarser, shorter, then fewer to
+        fit.
       max_episodes: The maximum number of episodes to read.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
       format: The name of the format, if it cannot be recognized.
@@ -135,13 +135,13 @@ def report(
         one, a script needs `if __name__ == "__main__":`, as for `multiprocessing`.
 
     Returns:
-      The report. It shows itself in a notebook, and `save` writes it to a file.
+      The report. A notebook displays it, and `save` writes it to a file.
 
     Raises:
-      IndexError: There is no such episode.
-      KeyError: There is no such split or camera.
+      IndexError: The split lacks an episode.
+      KeyError: The dataset lacks the split or a camera.
       SourceError: The data is damaged; the message has the location.
-      ValueError: There are no episodes, or the page cannot be that small.
+      ValueError: The split is empty, or the page cannot be that small.
     """
     from rlds_tools.reporting import gathering, page
 
@@ -168,7 +168,7 @@ def report(
         episodes=len(data.scan.table),
         total=data.total,
         steps=data.scan.num_steps,
-        shown=tuple(shown.number for shown in data.shown),
+        shown=tuple(shown.stored_index for shown in data.shown),
         findings=data.scan.findings,
         content=page.render_page(data, command, frames, max_size),
     )

@@ -1,6 +1,6 @@
 """Charts as inline SVG, whose colors come from the style sheet of the page.
 
-A drawing is stretched to the width that there is, so all text is beside it, in HTML.
+A drawing is stretched to the width of the page, so its labels are HTML next to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds_tools.markup import Markup, join, tag
 
-__all__ = ["curves", "density", "histogram", "number", "scatter", "sparkline"]
+__all__ = ["curves", "density", "histogram", "number_text", "scatter", "sparkline"]
 
 _WIDTH, _HEIGHT = 300, 80
 _BINS, _MAX_EXACT_BARS = 40, 20
@@ -24,10 +24,10 @@ _DENSITY_LEVELS = 6
 _MAX_POINTS = 1500
 
 
-def number(value: float) -> str:
-    """Formats a number in a few characters.
+def number_text(value: float) -> str:
+    """Formats a number_text in a few characters.
 
-    >>> number(12345.678), number(0.5), number(-0.0), number(1e-9)
+    >>> number_text(12345.678), number_text(0.5), number_text(-0.0), number_text(1e-9)
     ('12,346', '0.5', '0', '1e-09')
     """
     if not np.isfinite(value):
@@ -62,9 +62,9 @@ def histogram(
     """Draws a histogram, with the median, and the range of the inner 90 %.
 
     Args:
-      values: The numbers; what is not finite is left out, and counted below.
+      values: The numbers; a note below counts numbers that are not finite.
       title: The name of the values, as the text alternative.
-      small: Whether to draw bars only.
+      small: Whether to draw only bars.
       span: The range of the axis, to share it with other histograms.
     """
     values = np.asarray(values, np.float64)
@@ -77,17 +77,17 @@ def histogram(
         low, high = distinct[0], distinct[-1]
     outside = int(np.count_nonzero((values < low) | (values > high)))
     if span is None:
-        counts, first, last = _binned(values, distinct, low, high)
+        counts, first, last = _count_bins(values, distinct, low, high)
     else:
         low, high = first, last = span
         counts = np.histogram(values, _BINS, span)[0]
     bars = tag("path", d=_bars(counts, _HEIGHT), class_="bars")
     label = (
-        f"{title}: {number(values.min())} to {number(values.max())}, median {number(median)}, "
-        f"90 % from {number(q05)} to {number(q95)}"
+        f"{title}: {number_text(values.min())} to {number_text(values.max())}, median "
+        f"{number_text(median)}, 90 % from {number_text(q05)} to {number_text(q95)}"
     )
     if small:
-        return join(_svg(label, bars, height=_HEIGHT), _axis(number(low), number(high)))
+        return join(_svg(label, bars, height=_HEIGHT), _axis(number_text(low), number_text(high)))
     scale = _WIDTH / max(last - first, 1e-300)
     band = tag(
         "rect",
@@ -99,10 +99,10 @@ def histogram(
     )
     x = _coordinate((median - first) * scale)
     middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
-    note = f"median {number(median)}" + (f" · {outside:,} outside" if outside else "")
+    note = f"median {number_text(median)}" + (f" · {outside:,} outside" if outside else "")
     if len(values) < num_values:
         note += f" · {num_values - len(values):,} not finite"
-    return join(_svg(label, band, bars, middle), _axis(number(low), note, number(high)))
+    return join(_svg(label, band, bars, middle), _axis(number_text(low), note, number_text(high)))
 
 
 def sparkline(values: np.ndarray, title: str) -> Markup:
@@ -111,19 +111,19 @@ def sparkline(values: np.ndarray, title: str) -> Markup:
     if not len(values):
         return Markup("")
     low, high = np.quantile(values, [_TAIL, 1 - _TAIL])
-    counts, _, _ = _binned(values, np.unique(values), low, high, bins=24)
+    counts, _, _ = _count_bins(values, np.unique(values), low, high, bins=24)
     bars = tag("path", d=_bars(counts, 24), class_="bars")
     return _svg(f"Histogram of {title}", bars, height=24, class_="spark")
 
 
-def _binned(
+def _count_bins(
     values: np.ndarray, distinct: np.ndarray, low: float, high: float, bins: int = _BINS
 ) -> tuple[np.ndarray, float, float]:
-    """Returns the counts of a histogram, and the lower and the upper end of its bins."""
+    """Returns the counts of a histogram, and the bounds of its bins."""
     if len(distinct) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
     are_integers = len(distinct) <= _MAX_EXACT_BARS and np.all(distinct == np.round(distinct))
-    if are_integers and high - low < 2 * _BINS:  # Bins between whole numbers would be uneven.
+    if are_integers and high - low < 2 * _BINS:  # Other bins would hold uneven sets of integers.
         edges = np.arange(low - 0.5, high + 1)
         return np.histogram(values, edges)[0], edges[0], edges[-1]
     with np.errstate(over="ignore"):
@@ -137,7 +137,7 @@ def _bars(counts: np.ndarray, height: float) -> str:
     width = _WIDTH / len(counts)
     tops = counts * ((height - 2) / max(counts.max(initial=0), 1))
     gap = width * 0.12
-    # Bars have a least height, so that rare values can be seen.
+    # Bars have a minimum height, so that rare values are visible.
     return "".join(
         f"M{_coordinate(i * width + gap / 2)} {_coordinate(height)}v{_coordinate(-max(top, 1.5))}"
         f"h{_coordinate(width - gap)}v{_coordinate(max(top, 1.5))}z"
@@ -150,12 +150,12 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
     """Draws numbers over the steps of an episode, on a common axis.
 
     Args:
-      columns: A few curves.
+      columns: The values of each curve.
       title: The name of the values.
-      steps: Whether to draw steps, for the numbers of classes.
+      steps: Whether to draw steps instead of lines, for categories.
 
     Returns:
-      The drawing, and its range in words.
+      The drawing, and the text of its range.
     """
     finite = [column[np.isfinite(column)] for column in columns]
     low = min((column.min() for column in finite if len(column)), default=0.0)
@@ -164,7 +164,7 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
     middle = 0.0 if high > low else _HEIGHT / 2
     paths = []
     for index, column in enumerate(columns):
-        x, y = _downsampled(column)
+        x, y = _downsample(column)
         with np.errstate(invalid="ignore", over="ignore"):
             y = _HEIGHT - 4 - middle - (y - low) * scale
         paths.append(tag("path", d=_line(x, y, steps), class_=f"curve c{index}"))
@@ -172,46 +172,46 @@ def curves(columns: Sequence[np.ndarray], title: str, *, steps: bool = False) ->
         zero = _coordinate(_HEIGHT - 4 - (0 - low) * scale)
         paths.insert(0, tag("line", x1=0, x2=_WIDTH, y1=zero, y2=zero, class_="zero"))
     cursor = tag("line", x1=0, x2=0, y1=0, y2=_HEIGHT, class_="cursor")
-    label = f"{title} over the steps of the episode, from {number(low)} to {number(high)}"
-    return _svg(label, *paths, cursor), f"{number(low)} to {number(high)}"
+    label = f"{title} over the steps of the episode, from {number_text(low)} to {number_text(high)}"
+    return _svg(label, *paths, cursor), f"{number_text(low)} to {number_text(high)}"
 
 
-def _downsampled(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Reduces a curve to the least and the largest value in each column of pixels."""
+def _downsample(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Reduces a curve to the minimum and the maximum in each column of pixels."""
     length = len(column)
     x = np.arange(length) * (_WIDTH / max(length - 1, 1))
     if length <= 2 * _MAX_PIXEL_COLUMNS:
         return x, column
-    parts = np.array_split(np.arange(length), _MAX_PIXEL_COLUMNS)
+    chunks = np.array_split(np.arange(length), _MAX_PIXEL_COLUMNS)
     # Infinite values would hide the finite ones.
     low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
-    pairs = [sorted((part[np.argmin(low[part])], part[np.argmax(high[part])])) for part in parts]
-    chosen = np.array(pairs).reshape(-1)
-    return x[chosen], column[chosen]
+    pairs = [sorted((rows[np.argmin(low[rows])], rows[np.argmax(high[rows])])) for rows in chunks]
+    kept = np.array(pairs).reshape(-1)
+    return x[kept], column[kept]
 
 
 def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:
-    parts, is_pen_down = [], False
+    commands, is_pen_down = [], False
     for position, value in zip(x, y):
         if not np.isfinite(value):
             is_pen_down = False
             continue
         point = f"{_coordinate(position)} {_coordinate(value)}"
         if not is_pen_down:
-            parts.append(f"M{point}h0")  # A line of no length shows a single point.
+            commands.append(f"M{point}h0")  # A line of length 0 shows a single point.
         elif steps:
-            parts.append(f"H{_coordinate(position)}V{_coordinate(value)}")
+            commands.append(f"H{_coordinate(position)}V{_coordinate(value)}")
         else:
-            parts.append(f"L{point}")
+            commands.append(f"L{point}")
         is_pen_down = True
-    return "".join(parts)
+    return "".join(commands)
 
 
 def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], title: str) -> Markup:
     """Draws a scatter plot, with a color for each group.
 
     Args:
-      groups: Names, which are classes of the style sheet too, and where the points are.
+      groups: The names of groups, which are classes of the style sheet, and the points as x and y.
       title: The names of the axes.
     """
     groups = [(name, x, y) for name, x, y in groups if len(x)]
@@ -221,15 +221,15 @@ def scatter(groups: Iterable[tuple[str, np.ndarray, np.ndarray]], title: str) ->
     stride = -(-len(all_x) // _MAX_POINTS)
     paths = []
     for name, x, y in groups:
-        points = zip(_scaled(x[::stride], all_x, _WIDTH), _scaled(y[::stride], all_y, _HEIGHT))
+        points = zip(_rescale(x[::stride], all_x, _WIDTH), _rescale(y[::stride], all_y, _HEIGHT))
         d = "".join(f"M{_coordinate(a)} {_coordinate(_HEIGHT - b)}h0" for a, b in points)
         paths.append(tag("path", d=d, class_=f"points {name}"))
     note = f"length · 1 of {stride} episodes" if stride > 1 else "length"
-    axis = _axis(number(all_x.min()), note, number(all_x.max()))
+    axis = _axis(number_text(all_x.min()), note, number_text(all_x.max()))
     return join(_svg(title, *paths, class_="tall"), axis)
 
 
-def _scaled(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarray:
+def _rescale(values: np.ndarray, reference: np.ndarray, size: float) -> np.ndarray:
     low, high = reference.min(), reference.max()
     margin = size * 0.04
     if high <= low:
@@ -241,7 +241,7 @@ def density(points: np.ndarray, title: str) -> Markup:
     """Draws the density of points in a plane, in a few levels.
 
     Args:
-      points: Of shape `[points, 2]`.
+      points: The points, of shape `[points, 2]`.
       title: The names of the axes.
     """
     low, high = np.quantile(points, [_TAIL, 1 - _TAIL], axis=0)

@@ -21,14 +21,14 @@ from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_ecosystem.progress import show_progress
 from rlds_tools import inspection
-from rlds_tools.reading import indices_at, indices_of, known_length
+from rlds_tools.reading import declared_length, indices_at, indices_of
 from rlds_tools.split_scan import SplitScan, open_splits
 
 __all__ = ["ReportData", "ShownEpisode", "gather", "read_shown"]
 
 # The maximum episodes and bytes of files to read, and the minimum episodes despite their size.
 MAX_EPISODES, _MAX_READ_BYTES, _MIN_EPISODES = 5_000, 2_000_000_000, 50
-# The number of findings of which the report shows an episode.
+# The maximum number of findings with a shown episode.
 _MAX_SHOWN_FINDINGS = 10
 
 
@@ -38,12 +38,12 @@ class ShownEpisode:
 
     Attributes:
       index: The index of the episode.
-      number: Its stored number.
+      stored_index: The index of the episode in the stored split.
       reason: The reason to show it, such as "highest return".
     """
 
     index: int
-    number: int
+    stored_index: int
     reason: str
 
 
@@ -53,12 +53,12 @@ class ReportData:
 
     Attributes:
       path: The path of the data.
-      inspection: The inspection of the dataset, made without reading episodes.
+      inspection: The inspection of the dataset.
       scan: The survey of the episodes, with the findings of the audit.
       total: The number of episodes of the split; None if unknown.
-      shown: The episodes to be shown.
-      cameras: The cameras to be shown.
-      video: The decoder of cameras stored as video; None if there are none.
+      shown: The episodes to show.
+      cameras: The cameras to show.
+      video: The decoder of cameras that are stored as video; None without videos.
       audit: The meaning of actions, and scores; None without an audit.
     """
 
@@ -78,23 +78,23 @@ class ReportData:
         return self.total is None or read < self.total
 
     def returns(self) -> tuple[np.ndarray, str]:
-        """Returns the finite returns, and a note on the other ones."""
-        table, reward = self.scan.table.reward, self.scan.numbers.get(rlds.REWARD)
+        """Returns the finite returns, and a note about infinite and NaN returns."""
+        table, reward = self.scan.table.reward, self.scan.numeric_fields.get(rlds.REWARD)
         finite = table[np.isfinite(table)]
         num_not_finite = 0 if reward is None or reward.shape else len(table) - len(finite)
         return finite, f"; {num_not_finite:,} not finite, ignored" if num_not_finite else ""
 
     def camera_frames(self, index: int, episode: SourceEpisode) -> dict[str, Frames | VideoFrames]:
-        """Returns the frames of the cameras to be shown, as far as the episode has them."""
+        """Returns the frames of the cameras to show that the episode has."""
         columns = dict(named_leaves(episode.steps))
         fields = self.scan.cameras
         frames: dict[str, Frames | VideoFrames] = {
-            c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
+            it: Frames(columns[it], fields[it]) for it in self.cameras if len(columns.get(it, ()))
         }
         if self.video is not None and episode.num_steps:
-            address = self.scan.episodes.locate(index)
+            location = self.scan.episodes.locate(index)
             for camera in filter(self.cameras.__contains__, self.video.cameras):
-                frames[camera] = VideoFrames(self.video, *address, camera, episode.num_steps)
+                frames[camera] = VideoFrames(self.video, *location, camera, episode.num_steps)
         return frames
 
 
@@ -111,12 +111,12 @@ def gather(
     progress: bool | None,
     jobs: int,
 ) -> ReportData:
-    """Reads the episodes of a split, or a sample of them.
+    """Collects the data of a report from all episodes of a split, or from a sample.
 
     Args:
       path: The path of the data.
       split: The split; needed if there are several.
-      episodes: The stored numbers of the episodes to show; a choice if empty.
+      episodes: The stored indices of the episodes to show; chosen automatically if empty.
       cameras: The cameras to show; all if None.
       max_episodes: The maximum number of episodes to read.
       where: A condition on episodes, in SQL; see `rlds.sources.open`.
@@ -126,9 +126,9 @@ def gather(
       jobs: The number of processes that read.
 
     Raises:
-      IndexError: There is no such episode.
-      KeyError: There is no such split or camera, or there are several splits.
-      ValueError: There are no episodes.
+      IndexError: The split lacks an episode.
+      KeyError: The dataset lacks the split or a camera, or has several splits.
+      ValueError: The dataset is empty.
     """
     inspected = inspection.inspect(path, format=format, options=options)
     if not isinstance(inspected, inspection.Inspection):
@@ -147,7 +147,7 @@ def gather(
         if camera not in camera_names:
             raise KeyError(f"no camera {camera!r}; {suggest_names(camera, camera_names)}")
     requested = indices_at(opened, episodes)
-    total = known_length(opened)
+    total = declared_length(opened)
     indices = _choose_indices(opened, total, max_episodes, inspected.num_bytes, requested)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
@@ -158,8 +158,8 @@ def gather(
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     audit = None
     if opened.has_random_access and not scan.num_unreadable and isinstance(indices, list):
-        chosen = opened.select(indices)
-        audit = auditing.audit(chosen, progress=progress, jobs=jobs, keep=False)
+        sample = opened.select(indices)
+        audit = auditing.audit(sample, progress=progress, jobs=jobs, keep=False)
         scan.collector.add_audit(audit, indices)
     return ReportData(
         path=path,
@@ -188,19 +188,17 @@ def _choose_indices(
 
 
 def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpisode, ...]:
-    """Returns the episodes to show: the requested ones, or extremes and those with findings."""
+    """Returns the episodes to show: requested ones, or extremes and faulty ones."""
     indices, lengths, rewards = scan.table.index, scan.table.length, scan.table.reward
-    numbers = [*map(scan.episodes.stored_index, indices.tolist())]
-    rows = {number: row for row, number in enumerate(numbers)}
+    stored = [*map(scan.episodes.stored_index, indices.tolist())]
+    rows = {index: row for row, index in enumerate(stored)}
     if requested:
-        readable = [number for number in dict.fromkeys(requested) if number in rows]
-        return tuple(
-            ShownEpisode(int(indices[rows[number]]), number, "chosen") for number in readable
-        )
-    chosen: dict[int, list[str]] = {}
+        readable = [index for index in dict.fromkeys(requested) if index in rows]
+        return tuple(ShownEpisode(int(indices[rows[it]]), it, "chosen") for it in readable)
+    reasons: dict[int, list[str]] = {}
 
     def add(row: Any, reason: str) -> None:
-        chosen.setdefault(int(row), []).append(reason)
+        reasons.setdefault(int(row), []).append(reason)
 
     with_return = np.flatnonzero(np.isfinite(rewards))
     if len(with_return) and np.ptp(rewards[with_return]) > 0:
@@ -216,17 +214,17 @@ def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpiso
         add(np.argmax(lengths), "longest")
     findings = [finding for finding in scan.findings if finding.episodes]
     for finding in findings[:_MAX_SHOWN_FINDINGS]:
-        affected = [rows[number] for number in finding.episodes if number in rows]
-        for row in [*(it for it in affected if it in chosen), *affected][:1]:
+        affected = [rows[index] for index in finding.episodes if index in rows]
+        for row in [*(it for it in affected if it in reasons), *affected][:1]:
             add(row, finding.check)
     return tuple(
-        ShownEpisode(int(indices[row]), numbers[row], " · ".join(dict.fromkeys(reason)))
-        for row, reason in chosen.items()
+        ShownEpisode(int(indices[row]), stored[row], " · ".join(dict.fromkeys(texts)))
+        for row, texts in reasons.items()
     )
 
 
 def read_shown(data: ReportData, index: int) -> SourceEpisode | None:
-    """Reads an episode again, to be shown; None if it cannot be read."""
+    """Reads an episode to show; returns None if it is unreadable."""
     try:
         return data.scan.episodes.episode(index)
     except SourceError:
@@ -240,13 +238,13 @@ def files_of(data: ReportData) -> list[tuple[str, int]]:
     return [(path.name, path.stat().length) for path in paths]
 
 
-def vectors_of(episode: SourceEpisode, scan: SplitScan, part: str) -> list[tuple[str, np.ndarray]]:
-    """Returns the numbers of a part of the steps: of each field, of shape `[steps, elements]`."""
+def vectors_of(episode: SourceEpisode, scan: SplitScan, root: str) -> list[tuple[str, np.ndarray]]:
+    """Returns the numeric fields below a root such as "action", of shape `[steps, elements]`."""
     columns = dict(named_leaves(episode.steps))
     return [
         (path, columns[path].reshape(len(columns[path]), -1).astype(np.float64))
-        for path in scan.numbers
-        if path.split("/")[0] == part and isinstance(columns.get(path), np.ndarray)
+        for path in scan.numeric_fields
+        if path.split("/")[0] == root and isinstance(columns.get(path), np.ndarray)
         if columns[path].size
     ]
 
@@ -254,11 +252,11 @@ def vectors_of(episode: SourceEpisode, scan: SplitScan, part: str) -> list[tuple
 def states_of(scan: SplitScan) -> np.ndarray:
     """Returns sampled observations, `[steps, elements]`, without elements that never vary.
 
-    Fields were thinned by powers of two, so the steps of the widest stride are in all fields.
+    Strides are powers of two, so all fields have samples at the steps of the largest stride.
     """
     samples = [
         field.sampled
-        for path, field in scan.numbers.items()
+        for path, field in scan.numeric_fields.items()
         if path.split("/")[0] == rlds.OBSERVATION and field.count
     ]
     if not samples:
@@ -266,7 +264,7 @@ def states_of(scan: SplitScan) -> np.ndarray:
     stride = max(rows.stride for rows in samples)
     columns = [rows.all()[:: stride // rows.stride].astype(np.float64) for rows in samples]
     length = min(map(len, columns))
-    states = np.concatenate([part[:length] for part in columns], axis=1)
+    states = np.concatenate([column[:length] for column in columns], axis=1)
     states = states[np.isfinite(states).all(axis=1)]
     varies = np.ptp(states, axis=0) > 0 if len(states) else slice(None)
     return np.asarray(states[:, varies])

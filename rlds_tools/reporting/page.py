@@ -1,4 +1,4 @@
-"""The HTML page of a report: its sections, its head, and the limit of its size."""
+"""Renders the HTML page of a report within a size limit."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ __all__ = ["render_page"]
 
 
 def _size_reductions(frames: int, episodes: int) -> Iterator[tuple[Quality, int, int]]:
-    """Yields settings of smaller and smaller pages: coarser, shorter, then fewer videos.
+    """Yields settings of ever smaller pages: coarser, shorter, then fewer videos.
 
     Yields:
-      The quality of clips, the number of episodes, and of those on the contact sheet.
+      The quality of videos, the number of episodes, and the number of tiles of the contact sheet.
     """
     for crf, tiles in ((28, 60), (34, 48), (40, 24)):
         yield Quality(frames, crf), episodes, tiles
-    for part in (2, 4):
-        yield Quality(max(frames // part, 2), 40), episodes, 12
+    for divisor in (2, 4):
+        yield Quality(max(frames // divisor, 2), 40), episodes, 12
     while episodes > 0:
         episodes //= 2
         yield Quality(max(frames // 4, 2), 45), episodes, 0
 
 
 def render_page(data: ReportData, command: str, frames: int, max_size: int) -> str:
-    """Returns the page.
+    """Returns the HTML of the page.
 
     Args:
       data: The data of the report.
-      command: The command that made it.
-      frames: The maximum number of frames of a clip.
+      command: The command that creates the report.
+      frames: The maximum number of frames of a video.
       max_size: The maximum size of the page in bytes.
 
     Raises:
-      ValueError: It cannot be that small.
+      ValueError: The page cannot be that small.
     """
-    text_sections = {name: part(data) for name, (_, part) in _SECTIONS.items() if part}
+    text_sections = {name: render(data) for name, (_, render) in _SECTIONS.items() if render}
     text_sections["overview"] = sections.overview(data)
     text_sections["provenance"] = sections.provenance(data, command)
-    text_size = sum(len(part.encode()) for part in text_sections.values())
+    text_size = sum(len(html.encode()) for html in text_sections.values())
     for quality, episodes, tiles in _size_reductions(frames, len(data.shown)):
         image_sections = {
             "episodes": sections.episodes(data, quality, data.shown[:episodes]),
@@ -62,7 +62,7 @@ def render_page(data: ReportData, command: str, frames: int, max_size: int) -> s
     raise ValueError(f"the report does not fit into {max_size:,} bytes. Increase --max-size.")
 
 
-# The sections in order. Those without a function need more arguments.
+# The sections in order. `render_page` calls the functions that need more arguments.
 _SECTIONS: dict[str, tuple[str, Callable[[ReportData], Markup] | None]] = {
     "findings": ("Findings", sections.findings),
     "audit": ("Audit", sections.audit),
@@ -79,7 +79,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[ReportData], Markup] | None]] = {
 }
 
 
-def _document(data: ReportData, parts: dict[str, Markup]) -> str:
+def _document(data: ReportData, rendered: dict[str, Markup]) -> str:
     inspection = data.inspection
     name = inspection.name or data.path
     episodes = count(len(data.scan.table), "episode")
@@ -90,7 +90,7 @@ def _document(data: ReportData, parts: dict[str, Markup]) -> str:
     links = [
         tag("li", tag("a", text, href=f"#{key}"))
         for key, (text, _) in _SECTIONS.items()
-        if parts.get(key)
+        if rendered.get(key)
     ]
     extent = sections.extent_text(data)
     sample = (
@@ -98,37 +98,37 @@ def _document(data: ReportData, parts: dict[str, Markup]) -> str:
         if data.is_sample
         else None
     )
-    main = join(sample, parts["overview"], *map(parts.get, _SECTIONS))
+    main = join(sample, rendered["overview"], *map(rendered.get, _SECTIONS))
     body = join(
         tag("header", tag("div", tag("div", title, description), theme)),
         tag("nav", tag("ul", *links), aria_label="Sections"),
         tag("main", main, tag("footer", "Made by rlds report.")),
         _statistics_json(data),
-        tag("script", Markup(_file("script.js"))),
+        tag("script", Markup(_read_resource("script.js"))),
     )
     head = join(
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{name}: report"),
-        tag("style", Markup(_file("style.css"))),
+        tag("style", Markup(_read_resource("style.css"))),
     )
     page = tag("html", tag("head", head), tag("body", body), lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
 
 
 def _statistics_json(data: ReportData) -> Markup:
-    """The statistics, for programs that read the page."""
+    """Returns the element with the statistics as JSON, for programs that read the page."""
     scan = data.scan
     steps = scan.num_steps - len(scan.table)
-    text = statistics_of(scan.numbers, max(steps, 0), len(scan.table)).to_json()
-    # Escaped, so that no text ends the element.
+    text = statistics_of(scan.numeric_fields, max(steps, 0), len(scan.table)).to_json()
+    # A text with "</script>" would end the element.
     safe = Markup(text.replace("<", "\\u003c"))
     return tag("script", safe, type="application/json", id="rlds-statistics")
 
 
 @functools.cache
-def _file(name: str) -> str:
+def _read_resource(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
@@ -136,7 +136,7 @@ def _policy() -> str:
     """Returns the content security policy: no requests, only the script and style of the page."""
 
     def digest(name: str) -> str:
-        content = hashlib.sha256(_file(name).encode()).digest()
+        content = hashlib.sha256(_read_resource(name).encode()).digest()
         return f"'sha256-{base64.b64encode(content).decode()}'"
 
     return (

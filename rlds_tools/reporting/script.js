@@ -52,7 +52,7 @@ for (const episode of document.querySelectorAll(".episode")) {
   if (!videos.length) continue;
   button.hidden = false;
   button.addEventListener("click", () => (videos[0].paused ? play() : seek(range.value / range.max)));
-  // Only what can be seen moves.
+  // Only visible videos play.
   const watch = new IntersectionObserver(([entry]) => {
     if (entry.isIntersecting && !isCalm) play();
     else for (const video of videos) video.pause();

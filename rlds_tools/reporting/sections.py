@@ -19,7 +19,7 @@ from rlds_tools.findings import Finding
 from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reading import instructions_in
 from rlds_tools.reporting import charts
-from rlds_tools.reporting.charts import number
+from rlds_tools.reporting.charts import number_text
 from rlds_tools.reporting.gathering import (
     ReportData,
     ShownEpisode,
@@ -74,13 +74,13 @@ def _note(*text: str) -> Markup | None:
 
 
 def _collapsible(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
-    """Renders the first items, and the other ones in a collapsed element."""
+    """Renders the first items, and the remaining items in a collapsed element."""
     visible, hidden = items[:limit], items[limit:]
-    open_part = tag("div", *visible, class_=class_)
+    first = tag("div", *visible, class_=class_)
     if not hidden:
-        return open_part
+        return first
     summary = tag("summary", f"{len(hidden):,} more {name}")
-    return join(open_part, tag("details", summary, tag("div", *hidden, class_=class_)))
+    return join(first, tag("details", summary, tag("div", *hidden, class_=class_)))
 
 
 # --- Overview.
@@ -103,15 +103,15 @@ def overview(data: ReportData) -> Markup:
         _card("Steps", f"{scan.num_steps:,}"),
         _card(
             "Length",
-            number(float(np.median(lengths))),
+            number_text(float(np.median(lengths))),
             note=f"{lengths.min():,} to {lengths.max():,} steps",
         ),
     ]
     returns, remark = data.returns()
     if len(returns):
-        note = f"{number(returns.min())} to {number(returns.max())}{remark}"
-        cards.append(_card("Mean return", number(float(returns.mean())), note=note))
-    note = "of episodes" if terminal == 1 else "of episodes; the others were truncated"
+        note = f"{number_text(returns.min())} to {number_text(returns.max())}{remark}"
+        cards.append(_card("Mean return", number_text(float(returns.mean())), note=note))
+    note = "of episodes" if terminal == 1 else "of episodes; the rest was truncated"
     cards.append(_card("Terminal", f"{100 * terminal:.0f} %", note=note))
     if data.inspection.num_bytes is not None:
         files = count(data.inspection.num_files or 0, "file")
@@ -163,7 +163,7 @@ def _badge(finding: Finding) -> Markup:
 
 
 def audit(data: ReportData) -> Markup:
-    """Renders the audit: the meaning of actions, and what could not be assessed."""
+    """Renders the audit: the meaning of actions, and checks that were impossible."""
     result = data.audit
     if result is None:
         return Markup("")
@@ -186,8 +186,8 @@ def _episode_links(data: ReportData, finding: Finding) -> Markup:
 
 
 def _episode_link(data: ReportData, episode: int) -> str:
-    """Renders the stored number of an episode, with a link if the episode is shown."""
-    is_shown = any(shown.number == episode for shown in data.shown)
+    """Renders the stored index of an episode, with a link if the episode is shown."""
+    is_shown = any(shown.stored_index == episode for shown in data.shown)
     return tag("a", f"{episode:,}", href=f"#episode-{episode}") if is_shown else f"{episode:,}"
 
 
@@ -196,35 +196,35 @@ def _episode_link(data: ReportData, episode: int) -> str:
 
 def fields(data: ReportData) -> Markup:
     """Renders the tables of the fields of steps and episodes."""
-    inspection, numbers = data.inspection, data.scan.numbers
+    inspection, numeric = data.inspection, data.scan.numeric_fields
     rows = [
-        [*_of_field(field), *_of_numbers(field.name, numbers.get(field.name))]
+        [*_field_cells(field), *_statistics_cells(field.name, numeric.get(field.name))]
         for field in inspection.step_fields
     ]
     columns = ["field", "type", "notes", ">range", ">mean ± std", ">zero", ">not finite", "spread"]
     tables = [_table(columns, rows, "Fields of a step")]
     if inspection.episode_fields:
-        episode_rows = [_of_field(field) for field in inspection.episode_fields]
+        episode_rows = [_field_cells(field) for field in inspection.episode_fields]
         tables.append(tag("h3", "Fields of an episode"))
         tables.append(_table(["field", "type", "notes"], episode_rows, "Fields of an episode"))
     return section("fields", "Fields of a step", *tables)
 
 
-def _of_field(field: Any) -> list[str]:
+def _field_cells(field: Any) -> list[str]:
     sizes = " \u00d7 ".join("any" if size is None else str(size) for size in field.shape)
     kind = f"{field.dtype} {sizes}".strip()
     return [tag("code", field.name), kind, field.notes]
 
 
-def _of_numbers(name: str, field: NumericField | None) -> list[str]:
+def _statistics_cells(name: str, field: NumericField | None) -> list[str]:
     if field is None or not field.count:
         return ["", "", "", "", ""]
     statistics = field.statistics()
     mean, std = float(np.mean(statistics.mean)), float(np.mean(statistics.std))
     values = field.sampled.all().reshape(-1)
     return [
-        f"{number(field.min.min())} … {number(field.max.max())}",
-        f"{number(mean)} ± {number(std)}",
+        f"{number_text(field.min.min())} … {number_text(field.max.max())}",
+        f"{number_text(mean)} ± {number_text(std)}",
         _percentage(field.zeros.mean() / field.count),
         _percentage(field.not_finite.mean() / field.count),
         charts.sparkline(values, name),
@@ -243,16 +243,16 @@ def _percentage(fraction: float) -> str:
 
 def distributions(data: ReportData) -> Markup:
     """Renders the histograms of returns, lengths, rewards and discounts."""
-    table, numbers = data.scan.table, data.scan.numbers
+    table, numeric = data.scan.table, data.scan.numeric_fields
     rewards = table.reward
     panels = []
     if np.isfinite(rewards).any():
         panels.append(_panel("Return of an episode", charts.histogram(rewards, "Return")))
     panels.append(_panel("Length of an episode", charts.histogram(table.length, "Length")))
-    for name in numbers:
+    for name, field in numeric.items():
         is_core = root_of(name) in (rlds.REWARD, rlds.DISCOUNT)
-        if is_core and (numbers[name].min < numbers[name].max).any():
-            values = numbers[name].sampled.all().reshape(-1)
+        if is_core and (field.min < field.max).any():
+            values = field.sampled.all().reshape(-1)
             panels.append(_panel(f"{name.capitalize()} of a step", charts.histogram(values, name)))
     if np.isfinite(rewards).any() and len(table) > 2:
         panels.append(_returns_over_lengths(table))
@@ -290,7 +290,7 @@ def dimensions(data: ReportData) -> Markup:
     """Renders a small histogram for each element of observations and actions."""
     panels: list[Markup] = []
     total = 0
-    for path, field in data.scan.numbers.items():
+    for path, field in data.scan.numeric_fields.items():
         if path.split("/")[0] not in (rlds.OBSERVATION, rlds.ACTION) or not field.count:
             continue
         total += len(field.min)
@@ -299,7 +299,7 @@ def dimensions(data: ReportData) -> Markup:
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
             panels.append(_panel(name, chart))
-    stride = max((field.sampled.stride for field in data.scan.numbers.values()), default=1)
+    stride = max((field.sampled.stride for field in data.scan.numeric_fields.values()), default=1)
     notes = [
         _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
         _note(f"Histograms of one in {stride} steps." if stride > 1 else ""),
@@ -315,8 +315,8 @@ def dimensions(data: ReportData) -> Markup:
 
 def episodes(data: ReportData, quality: Quality, shown: Sequence[ShownEpisode]) -> Markup:
     """Renders episodes: videos of cameras, synchronized with curves."""
-    parts = [_episode(data, quality, chosen) for chosen in shown]
-    return section("episodes", "Episodes", *parts)
+    articles = [_episode(data, quality, episode) for episode in shown]
+    return section("episodes", "Episodes", *articles)
 
 
 def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup | None:
@@ -328,12 +328,13 @@ def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup 
     length, reward = int(table.length[row]), float(table.reward[row])
     facts = [
         count(length, "step"),
-        "" if math.isnan(reward) else f"return {number(reward)}",
+        "" if math.isnan(reward) else f"return {number_text(reward)}",
         "terminal" if table.is_terminal[row] else "truncated",
         "" if episode.complete else "incomplete",
         shown.reason,
     ]
-    title = tag("h3", f"Episode {shown.number:,}", tag("small", " · ".join(filter(None, facts))))
+    small = tag("small", " · ".join(filter(None, facts)))
+    title = tag("h3", f"Episode {shown.stored_index:,}", small)
     instruction = next((texts[0] for texts in instructions_in(episode).values()), "")
     marks = [
         tag(
@@ -344,7 +345,7 @@ def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup 
         )
         for finding in data.scan.findings
         for stored, text in zip(finding.episodes, finding.texts)
-        if stored == shown.number
+        if stored == shown.stored_index
     ]
     frames = data.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
@@ -360,8 +361,8 @@ def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup 
             tag("div", *panels, class_="curves"),
             class_="side" if cameras else None,
         ),
-        _controls(shown.number, length),
-        id=f"episode-{shown.number}",
+        _controls(shown.stored_index, length),
+        id=f"episode-{shown.stored_index}",
         class_="episode",
         data_steps=length,
     )
@@ -382,19 +383,19 @@ def _curves(data: ReportData, episode: SourceEpisode) -> list[Markup]:
     reward: Any = episode.steps.get(rlds.REWARD)
     stop = episode.num_steps - episode.final_observation_known
     if getattr(reward, "ndim", None) == 1 and reward.dtype.kind in "biuf":
-        panels.append(_curve_panel(rlds.REWARD, [_until(stop, reward.astype(np.float64))]))
-    for part, last in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
-        for path, values in vectors_of(episode, scan, part)[:_MAX_CURVE_FIELDS]:
+        panels.append(_curve_panel(rlds.REWARD, [_mask_after(stop, reward.astype(np.float64))]))
+    for root, end in ((rlds.ACTION, stop), (rlds.OBSERVATION, episode.num_steps)):
+        for path, values in vectors_of(episode, scan, root)[:_MAX_CURVE_FIELDS]:
             field = scan.fields[path]
             is_class = field.shape == () and field.column_dtype.kind in "biu"
             note = f", {_MAX_CURVES} of {values.shape[1]}" if values.shape[1] > _MAX_CURVES else ""
-            curves = [_until(last, column) for column in values[:, :_MAX_CURVES].T]
+            curves = [_mask_after(end, column) for column in values[:, :_MAX_CURVES].T]
             panels.append(_curve_panel(path, curves, note, is_class))
     return panels
 
 
-def _until(stop: int, column: np.ndarray) -> np.ndarray:
-    """A column without placeholders, as long as it was, so that all curves have the same axis."""
+def _mask_after(stop: int, column: np.ndarray) -> np.ndarray:
+    """Replaces placeholders with NaN, so that all curves have the same axis."""
     return np.where(np.arange(len(column)) < stop, column, np.nan)
 
 
@@ -432,7 +433,7 @@ def _controls(index: int, length: int) -> Markup | None:
 
 
 def contact_sheet(data: ReportData, max_tiles: int) -> Markup:
-    """The first and the last frame of episodes, of one camera."""
+    """Renders the first and the last frame of episodes, of one camera."""
     if not data.cameras or not max_tiles:
         return Markup("")
     camera, indices = data.cameras[0], data.scan.table.index
@@ -469,7 +470,7 @@ def _tile(data: ReportData, camera: str, index: int) -> Markup | None:
 
 
 def states(data: ReportData) -> Markup:
-    """Renders the density of the observations in their first two principal components."""
+    """Renders the density of observations in the first two principal components."""
     rows = states_of(data.scan)
     if rows.shape[0] < 10 or not 2 <= rows.shape[1] <= _MAX_STATE_SIZE:
         return Markup("")
@@ -500,8 +501,8 @@ def tasks(data: ReportData) -> Markup:
         for text, num_episodes in instructions.most_common(_MAX_TASKS)
     ]
     table = _table(["instruction", ">episodes"], rows, "Instructions")
-    num_others = len(instructions) - len(rows)
-    more = _note(f"{num_others:,} other instructions" if num_others else "")
+    num_more = len(instructions) - len(rows)
+    more = _note(f"{num_more:,} more instructions" if num_more else "")
     return section("tasks", "Tasks", table, more)
 
 
@@ -509,7 +510,7 @@ def tasks(data: ReportData) -> Markup:
 
 
 def scores(data: ReportData) -> Markup:
-    """Renders the scores of the audit, by task too, with the episodes that have the lowest."""
+    """Renders the scores of the audit, in total and by task, with the lowest episodes."""
     by_name = data.audit.scores if data.audit else {}
     panels = join(
         *(_score_panel(data, it, by_name[it.name]) for it in SCORES if it.name in by_name)
@@ -519,22 +520,23 @@ def scores(data: ReportData) -> Markup:
 
 
 def _score_by_task(result: Audit | None, score: EpisodeScore) -> Markup:
-    """Renders the histograms of a score in each task, on one axis; nothing for a single task."""
-    rated: dict[str, list[float]] = {}
+    """Renders the histograms of a score by task, on one axis; empty for a single task."""
+    by_task: dict[str, list[float]] = {}
     for task, value in zip(result.tasks, result.scores[score.name].tolist()) if result else ():
         if task is not None and math.isfinite(value):
-            rated.setdefault(task, []).append(value)
-    every = [value for values in rated.values() for value in values]
-    if len(rated) < 2 or math.isclose(min(every), max(every)):
+            by_task.setdefault(task, []).append(value)
+    all_values = [value for values in by_task.values() for value in values]
+    if len(by_task) < 2 or math.isclose(min(all_values), max(all_values)):
         return Markup("")
-    in_order = sorted(rated.items(), key=lambda item: -len(item[1]))
+    span = min(all_values), max(all_values)
+    ranking = sorted(by_task.items(), key=lambda item: -len(item[1]))
     panels = []
-    for task, values in in_order[:_MAX_TASK_PANELS]:
-        name, span = shorten(task.strip() or "(empty)", _MAX_TASK_LENGTH), (min(every), max(every))
+    for task, values in ranking[:_MAX_TASK_PANELS]:
+        name = shorten(task.strip() or "(empty)", _MAX_TASK_LENGTH)
         chart = charts.histogram(np.array(values), f"{score.name}: {name}", small=True, span=span)
-        note = f"{count(len(values), 'episode')}, median {number(float(np.median(values)))}"
+        note = f"{count(len(values), 'episode')}, median {number_text(float(np.median(values)))}"
         panels.append(_panel(name, chart, _note(note)))
-    num_left = len(in_order) - len(panels)
+    num_left = len(ranking) - len(panels)
     more = _note(f"{count(num_left, 'other task')}, of no more episodes each." if num_left else "")
     title = tag("summary", f"{score.name.capitalize()} by task")
     return tag("details", title, tag("div", *panels, class_="grid"), more)
@@ -547,7 +549,7 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
     items: list[str] = []
     for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST].tolist():
         stored = data.scan.episodes.stored_index(int(data.scan.table.index[row]))
-        items += [" · ", _episode_link(data, stored), f" ({number(float(values[row]))})"]
+        items += [" · ", _episode_link(data, stored), f" ({number_text(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[rated], score.name)
     return _panel(score.name.capitalize(), chart, _note(score.what), least)
@@ -559,7 +561,7 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
 def statistics(data: ReportData) -> Markup:
     """Renders the table of statistics: mean, deviation, extremes and quantiles of each element."""
     rows: list[list[str]] = []
-    for path, field in data.scan.numbers.items():
+    for path, field in data.scan.numeric_fields.items():
         if not field.count:
             continue
         summary = field.statistics()
@@ -571,7 +573,8 @@ def statistics(data: ReportData) -> Markup:
                 break
             name = tag("code", element_name(path, field.shape, element))
             num_values = f"{int(summary.count.reshape(-1)[element]):,}"
-            rows.append([name, num_values, *(number(float(column[element])) for column in flat)])
+            texts = (number_text(float(column[element])) for column in flat)
+            rows.append([name, num_values, *texts])
     if not rows:
         return Markup("")
     headings = ["element", ">count", ">mean", ">std", ">min", ">1 %", ">median", ">99 %", ">max"]

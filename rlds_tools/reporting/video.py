@@ -1,7 +1,7 @@
-"""Frames of cameras as something that a page can hold: a video, or a moving image.
+"""Encodes frames of cameras for a page: as a video, or as a moving image.
 
-What it becomes depends on what is installed: H.264 by PyAV (the extra `video`), which can be sought
-and kept in step with curves; else an animated WebP.
+With PyAV (the extra `video`), the result is H.264, which can seek and stays in step with curves;
+otherwise, it is an animated WebP.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STILL = 96
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """The quality of clips: their maximum length, and the rate factor of the encoder.
+    """The quality of videos: the maximum length, and the rate factor of the encoder.
 
     Attributes:
       frames: The maximum number of frames.
@@ -42,46 +42,46 @@ class Quality:
 
 
 def can_seek() -> bool:
-    """True if a clip can seek to a frame."""
+    """Returns True if videos can seek to a frame."""
     return importlib.util.find_spec("av") is not None
 
 
 def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Markup, str]:
-    """Returns an element that shows frames, and how their values became colors, if not as they are.
+    """Encodes frames as an element; returns it, and a note on the colors of depths.
 
     Args:
       frames: The frames.
-      quality: The quality of the clip, which limits its size.
+      quality: The quality of the video, which limits its size.
       name: The name of the camera.
 
     Raises:
       SourceError, TfdsFilesError: A frame is damaged.
     """
     images, mapping = _as_images(frames.take(evenly(len(frames), quality.frames)))
-    images = [_fitted(image, _MAX_SIDE) for image in images]
+    images = [_shrink(image, _MAX_SIDE) for image in images]
     if can_seek():
-        images = [_enlarged(image) for image in images]
-        source = _data("video/mp4", _as_mp4(images, quality.crf))
+        images = [_enlarge(image) for image in images]
+        source = _data_url("video/mp4", _as_mp4(images, quality.crf))
         height, width = images[0].shape[:2]
         sizes = {"width": width, "height": height}
         # The poster is shown until the video plays, and in print.
-        poster = _data("image/webp", _as_webp(images[:1], 60))
+        poster = _data_url("image/webp", _as_webp(images[:1], 60))
         flags = {"muted": True, "loop": True, "playsinline": True}
         video = tag("video", src=source, poster=poster, aria_label=name, **flags, **sizes)
         return video, mapping
-    source = _data("image/webp", _as_webp(images, max(10, 90 - 1.4 * quality.crf)))
+    source = _data_url("image/webp", _as_webp(images, max(10, 90 - 1.4 * quality.crf)))
     return tag("img", src=source, alt=f"{name}, moving"), mapping
 
 
 def still(frame: np.ndarray, name: str) -> Markup:
-    """Returns an element that shows a frame, small."""
+    """Encodes a frame as a small image element."""
     ((image,), _) = _as_images([frame])
-    source = _data("image/webp", _as_webp([_fitted(image, _STILL)], 55))
+    source = _data_url("image/webp", _as_webp([_shrink(image, _STILL)], 55))
     return tag("img", src=source, alt=name, class_="still")
 
 
 def _as_images(frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
-    """Frames as uint8 in RGB; depths become greys from the 1 % to the 99 % quantile."""
+    """Converts frames to uint8 RGB; depths become greys from the 1 % to the 99 % quantile."""
     first = frames[0]
     if first.dtype == np.uint8:
         return [_as_rgb(frame) for frame in frames], ""
@@ -101,7 +101,7 @@ def _as_rgb(frame: np.ndarray) -> np.ndarray:
     return np.repeat(frame, 3, axis=2) if frame.shape[2] == 1 else frame[..., :3]
 
 
-def _fitted(image: np.ndarray, max_side: int) -> np.ndarray:
+def _shrink(image: np.ndarray, max_side: int) -> np.ndarray:
     """Shrinks an image so that no side exceeds `max_side` pixels, by averages of squares."""
     from PIL import Image
 
@@ -109,8 +109,8 @@ def _fitted(image: np.ndarray, max_side: int) -> np.ndarray:
     return image if factor == 1 else np.asarray(Image.fromarray(image).reduce(factor))
 
 
-def _enlarged(image: np.ndarray) -> np.ndarray:
-    """An image whose pixels are repeated."""
+def _enlarge(image: np.ndarray) -> np.ndarray:
+    """Enlarges a small image by repeating its pixels."""
     factor = max(1, _MIN_SIDE // max(image.shape[:2]))
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
@@ -136,5 +136,5 @@ def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
     return file.getvalue()
 
 
-def _data(kind: str, content: bytes) -> str:
+def _data_url(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

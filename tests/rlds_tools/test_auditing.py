@@ -173,7 +173,7 @@ def test_nothing_is_opened_if_there_is_nothing_to_look_at(faulty, opened, capsys
     words = ["--where", "not list_contains(audit.findings, 'lag') and index < 12", "--view"]
     assert run(["audit", faulty]) == 1
     assert run(["audit", faulty, *words]) == 0
-    assert "nothing to look at, so no page is opened" in capsys.readouterr().err
+    assert "no unusual episodes, so no page is opened" in capsys.readouterr().err
     assert opened == []
 
 

@@ -129,7 +129,7 @@ def test_a_copy_keeps_its_name_and_its_version(raw, tmp_path):
 def test_the_name_of_a_minari_dataset_is_all_of_its_identifier():
     source = ToySource("made up")
     source.about = About(metadata={"minari": {"dataset_id": "D4RL/pen/human-v2"}})
-    found = converting._known_as(source, "datasets/D4RL/pen/human-v2")
+    found = converting._default_name(source, "datasets/D4RL/pen/human-v2")
     assert found == ("d4rl_pen_human_v2", "1.0.0")
 
 

@@ -87,7 +87,7 @@ def test_a_game_and_what_is_said_of_it(tmp_path):
     assert not found.exit_code
     episodes = open_episodes(log)
     rewards = [episode.steps["reward"].sum() for episode in episodes]
-    assert found.returns == rlds_tools.Spread.of(rewards)
+    assert found.returns == rlds_tools.Spread.from_values(rewards)
     assert episodes.metadata == {"environment": "catch", "task": "falling"}
     assert episodes[1].metadata == {
         "agent_id": "random",
@@ -288,7 +288,7 @@ def test_errors_of_policies_and_arguments_name_the_cause(tmp_path):
         rlds_tools.record("catch", tmp_path / "log", policy=broken)
     assert "0 finished episodes" in error.value.__notes__[0]
     for arguments, message in [
-        ({"policy": "recorded_agents:wrong"}, r"chose 0\.5, which does not fit.*expected int"),
+        ({"policy": "recorded_agents:wrong"}, r"chose 0\.5, which does not match.*expected int"),
         (
             {"policy": "recorded_agents:of_two"},
             r"of_two\(observation, more\) has the wrong arg.*'more'",
@@ -334,7 +334,7 @@ def test_gymnasium_environments_are_recorded_by_name_or_as_objects(tmp_path):
 def test_unknown_cameras_are_errors(tmp_path):
     pytest.importorskip("mujoco")
     for camera in 7, "nope":
-        with pytest.raises(ValueError, match=f"no camera {camera!r}, only -1 and 0 'track'"):
+        with pytest.raises(ValueError, match=f"no camera {camera!r}; expected -1 and 0 'track'"):
             rlds_tools.record("Hopper-v5", tmp_path, render=True, camera=camera)
     with pytest.raises(ValueError, match="no cameras to choose"):
         rlds_tools.record("CartPole-v1", tmp_path, render=True, camera=0)
@@ -365,8 +365,8 @@ def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
             make("LunarLander-v2")
 
     for error, message in [
-        (AttributeError("no flex"), "cannot be made: AttributeError: no flex. To install releases"),
-        (ModuleNotFoundError("No module named 'imageio'"), "'imageio'. To install releases"),
+        (AttributeError("no flex"), "cannot be created: AttributeError: no flex. To install"),
+        (ModuleNotFoundError("No module named 'imageio'"), "'imageio'. To install compatible"),
     ]:
 
         def fail(error=error, **_):

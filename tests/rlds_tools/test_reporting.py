@@ -235,7 +235,7 @@ def test_the_command_overwrites_reports_only(made, tmp_path, monkeypatch, capsys
     assert "'mine.html' exists, and is not a report. Pass --overwrite" in capsys.readouterr().err
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     assert run(["report", made, "-o", "mine.html", "--overwrite", "--open"]) == 0
-    assert "No browser was found. Open mine.html in a browser." in capsys.readouterr().err
+    assert "No browser is available. Open mine.html in a browser." in capsys.readouterr().err
     (tmp_path / "mine.html").unlink()
     assert sorted(os.listdir()) == ["page.html", "report.html"]
     for wrong in (
@@ -311,7 +311,7 @@ def test_videos_have_the_frames_in_their_order():
     import io
 
     images = [np.full((20, 31, 3), 25 * i, np.uint8) for i in range(10)]
-    with av.open(io.BytesIO(video._as_mp4([video._enlarged(i) for i in images], 20))) as container:
+    with av.open(io.BytesIO(video._as_mp4([video._enlarge(i) for i in images], 20))) as container:
         seen = [frame.to_ndarray(format="rgb24").mean() for frame in container.decode(video=0)]
     np.testing.assert_allclose(seen, [25 * i for i in range(10)], atol=4)
 
