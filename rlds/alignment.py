@@ -1,4 +1,4 @@
-"""Raw rows in the order of RLDS: which action, reward and discount belong to which observation.
+"""Alignment of raw rows to the order of RLDS: observation, action, reward and discount of a step.
 
 Raw formats hold the `T` transitions of an episode in one of these orders:
 
@@ -10,10 +10,10 @@ T/T+1  as SARS, in arrays of different lengths                 T; T + 1 of o  ye
 RSA    o_t, and the reward and discount that arrived with it   T + 1          yes
 =====  ======================================================  =============  ================
 
-RLDS has the order of SARS with the final observation as a step of its own. Its action, reward and
-discount are placeholders: zeros, the same in all builders, whether the episode ended or was cut.
-An observation that is not in the raw data is not made up: the episode has `T` steps then, whose
-last one has a valid action and reward; builders say so with `final_observation_known=False`.
+RLDS has the order of SARS, with a separate step for the final observation. Its action, reward and
+discount are placeholders: zeros in all builders, also for truncated episodes. If the raw data does
+not have the final observation, the episode has `T` steps, the last step has a valid action and
+reward, and `final_observation_known` is False.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ __all__ = ["append_row", "derived_columns", "discounts_of", "from_rsa", "from_sa
 def discounts_of(
     rewards: Mapping[str, Sequence[int | None]], discounts: Mapping[str, Sequence[int | None]]
 ) -> dict[str, str]:
-    """Returns the discount that counts for each reward, by their paths.
+    """Returns the path of the discount of each reward, by the path of the reward.
 
-    Where a step has several rewards or discounts (of agents, or of objectives), they are nested, or
-    arrays. A discount counts for the reward at the same place and for all below it, so a single one
-    counts for all.
+    A step may have several rewards or discounts (of agents, or of objectives), nested or in arrays.
+    A discount applies to the reward at the same path and to all nested rewards, so a single
+    discount applies to all.
 
     Args:
-      rewards: The shapes of the rewards of a step, by their paths.
-      discounts: The shapes of its discounts.
+      rewards: The shapes of the rewards of a step, by path.
+      discounts: The shapes of the discounts of a step, by path.
 
     Raises:
-      ValueError: No discount fits a reward.
+      ValueError: A reward has no matching discount.
 
     >>> discounts_of({"reward/a": (), "reward/b": ()}, {"discount/a": (), "discount/b": ()})
     {'reward/a': 'discount/a', 'reward/b': 'discount/b'}
     >>> discounts_of({"reward/a": (2,), "reward/b": ()}, {"discount": ()})
     {'reward/a': 'discount', 'reward/b': 'discount'}
     """
-    chosen: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for reward, shape in rewards.items():
-        sought = reward.replace(rlds_types.REWARD, rlds_types.DISCOUNT, 1)
+        same_path = reward.replace(rlds_types.REWARD, rlds_types.DISCOUNT, 1)
         for discount, sizes in discounts.items():
             pairs = zip(sizes, shape)
             fits = all(size in (1, None, other) or other is None for size, other in pairs)
-            if is_in(sought, discount) and fits and len(sizes) <= len(shape):
-                chosen[reward] = discount
-        if reward not in chosen:
-            there = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())
+            if is_in(same_path, discount) and fits and len(sizes) <= len(shape):
+                matches[reward] = discount
+        if reward not in matches:
+            fields = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())
             raise ValueError(
-                f"no discount fits the field {reward!r} of shape {(*shape,)}, only {there}. "
+                f"no discount fits the field {reward!r} of shape {(*shape,)}, only {fields}. "
                 "Give both the same structure, or do not sum rewards with discounts: pass n=1, or "
                 "stored_discounts=False."
             )
-    return chosen
+    return matches
 
 
 def from_sars(
@@ -83,7 +83,7 @@ def from_sars(
 
     Args:
       observation: Columns (nested in dicts) of `T + 1` rows, or of `T` if the final observation is
-        not known.
+        unknown.
       action: Columns of `T` rows.
       reward: Columns of `T` rows; None for a dataset without rewards.
       terminal: Whether the last transition led to a terminal state.
@@ -91,10 +91,10 @@ def from_sars(
         terminal state.
       transition_metadata: Columns of `T` rows about the transitions. They get a row of zeros (or of
         empty strings) for the final observation.
-      observation_metadata: Columns about the observations, with as many rows.
+      observation_metadata: Columns about the observations, with the same number of rows.
 
     Returns:
-      The columns of `T + 1` steps, or of `T` if the final observation is not known.
+      The columns of `T + 1` steps, or of `T` if the final observation is unknown.
 
     Raises:
       ValueError: There are no rows, the columns differ in length, or two fields have the same name.
@@ -125,8 +125,8 @@ array([False, False,  True]))
         num_steps,
         terminal,
         observation,
-        _lengthened(transitions, num_transitions, num_steps),
-        _lengthened(transition_metadata or {}, num_transitions, num_steps),
+        _with_placeholders(transitions, num_transitions, num_steps),
+        _with_placeholders(transition_metadata or {}, num_transitions, num_steps),
         observation_metadata or {},
     )
 
@@ -134,13 +134,13 @@ array([False, False,  True]))
 def derived_columns(
     num_steps: int, num_transitions: int, *, terminal: bool
 ) -> dict[str, np.ndarray]:
-    """Returns the flags and the discounts of steps that have none of their own; see `from_sars`.
+    """Returns derived flags and discounts of steps; see `from_sars`.
 
     >>> derived_columns(3, 2, terminal=True)["discount"]
     array([1., 0., 0.], dtype=float32)
     """
-    rows = (np.empty((number, 0)) for number in (num_steps, num_transitions))
-    steps = from_sars(observation=next(rows), action=next(rows), terminal=terminal)
+    observation, action = np.empty((num_steps, 0)), np.empty((num_transitions, 0))
+    steps = from_sars(observation=observation, action=action, terminal=terminal)
     return {name: steps[name] for name in (*rlds_types.STEP_FLAGS, rlds_types.DISCOUNT)}
 
 
@@ -155,17 +155,17 @@ def from_rsa(
     transition_metadata: Mapping[str, Any] | None = None,
     observation_metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the steps of an episode whose rows hold the reward that came with the observation.
+    """Returns the steps of an episode whose rows hold the reward that arrived with the observation.
 
     Args:
       observation: Columns (nested in dicts) of `T + 1` rows.
-      action: Columns of `T + 1` rows, of which one belongs to no transition.
-      reward: A column of `T + 1` rows, of which the first belongs to no transition; None for a
-        dataset without rewards.
-      discount: Likewise; if None, as in `from_sars`.
+      action: Columns of `T + 1` rows; the first or the last row is ignored.
+      reward: A column of `T + 1` rows, whose first row is ignored; None for a dataset without
+        rewards.
+      discount: A column of `T + 1` rows, whose first row is ignored; if None, see `from_sars`.
       terminal: Whether the last observation is a terminal state.
-      action_led_here: Whether the action of a row is the one that led to its observation (so that
-        the first belongs to no transition), or the one taken on it (so that the last does not).
+      action_led_here: True if the action of a row led to its observation (the first row is
+        ignored), False if it was taken on it (the last row is ignored).
       transition_metadata: Columns of `T + 1` rows that arrived with the reward.
       observation_metadata: Columns of `T + 1` rows about the observations.
 
@@ -173,7 +173,7 @@ def from_rsa(
       The columns of `T + 1` steps.
 
     Raises:
-      ValueError: As `from_sars`.
+      ValueError: See `from_sars`.
     """
     rows = num_rows(observation, "observation")
     arrived = {} if reward is None else {rlds_types.REWARD: reward}
@@ -196,7 +196,7 @@ def from_rsa(
 
 
 def append_row(columns: Any, row: Any) -> Any:
-    """Returns columns (nested in dicts) with one more row, for example the final observation."""
+    """Appends a row to columns (nested in dicts), for example the final observation."""
     if isinstance(columns, Mapping):
         return {name: append_row(child, row[name]) for name, child in columns.items()}
     return np.concatenate([columns, np.asarray(row, columns.dtype)[np.newaxis]])
@@ -206,7 +206,7 @@ def num_rows(columns: Any, name: str) -> int:
     """Returns the number of rows of columns (nested in dicts).
 
     Raises:
-      ValueError: They differ in it, or there is no column.
+      ValueError: The columns differ in length, or there is no column.
     """
     if isinstance(columns, np.ndarray):
         return len(columns)
@@ -232,8 +232,8 @@ def _assemble(
     return steps
 
 
-def _lengthened(fields: Mapping[str, Any], length: int, num_steps: int) -> dict[str, Any]:
-    """Columns that tell of transitions, with a placeholder where the final step needs it."""
+def _with_placeholders(fields: Mapping[str, Any], length: int, num_steps: int) -> dict[str, Any]:
+    """Returns columns of transitions, with a placeholder if there is a final step."""
     for name, columns in fields.items():
         if num_rows(columns, name) != length:
             raise ValueError(f"{name}: {num_rows(columns, name)} rows, expected {length}")

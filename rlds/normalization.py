@@ -1,6 +1,6 @@
-"""Normalizes values by the statistics of a dataset, and back: NumPy arrays, without TensorFlow.
+"""Normalization of NumPy arrays by the statistics of a dataset, and its inverse.
 
-`rlds.transformations` has the same two functions for datasets and tensors.
+`rlds.transformations` has the same two functions for TensorFlow datasets and tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ __all__ = ["normalize", "unnormalize"]
 _KINDS = ("normal", "bounds", "bounds_q99")
 
 # Takes values, the statistics of their field, and its path.
-OfField: TypeAlias = Callable[[Any, FieldStatistics, str], Any]
+FieldFunction: TypeAlias = Callable[[Any, FieldStatistics, str], Any]
 
 
 def normalize(
@@ -35,20 +35,20 @@ def normalize(
     Args:
       data: steps as columns, which may be nested in dicts, with `Statistics`. Or an array that ends
         with the axes of a field, with its `FieldStatistics`.
-      statistics: of the dataset, or of one field.
+      statistics: the statistics of the dataset, or of one field.
       kind: "normal", "bounds" or "bounds_q99", see `rlds.transformations.normalize`.
-      fields: paths of the fields to normalize; all that there are statistics of but the reward, if
-        not given.
-      clip: whether values outside of the range become -1 or 1; not of kind "normal".
-      floor: the least standard deviation, and half of the least range, to divide by.
+      fields: paths of the fields to normalize; by default, all fields with statistics except the
+        reward.
+      clip: whether values outside of the range become -1 or 1; not for the kind "normal".
+      floor: the smallest divisor: of the standard deviation, or of half the range.
 
     Returns:
-      The data with normalized values, in float32 if they were no floating point values.
+      The data with normalized values; integers become float32.
 
     Raises:
-      KeyError: if there is no such field, or there are no statistics of it.
-      TypeError: if a field is not numeric, or the statistics do not go with the data.
-      ValueError: if the kind is unknown, the quantiles are missing, or a shape does not fit.
+      KeyError: if there is no such field, or it has no statistics.
+      TypeError: if a field is not numeric, or the statistics do not match the data.
+      ValueError: if the kind is unknown, the quantiles are missing, or a shape does not match.
 
     >>> from rlds.statistics import compute_statistics
     >>> steps = {"action": np.array([[0.0], [2.0], [0.0]]), "is_last": np.array([0, 0, 1], bool)}
@@ -58,7 +58,7 @@ def normalize(
     >>> unnormalize(np.array([0.5]), statistics["action"], kind="bounds").tolist()
     [1.5]
     """
-    return _over_fields(data, statistics, normalizer(kind, clip, floor), fields, "normalize")
+    return _map_fields(data, statistics, normalizer(kind, clip, floor), fields, "normalize")
 
 
 def unnormalize(
@@ -69,15 +69,15 @@ def unnormalize(
     fields: Sequence[str] | None = None,
     floor: float = 1e-8,
 ) -> Any:
-    """The inverse of `normalize` with the same arguments, up to what was clipped.
+    """Reverts `normalize` with the same arguments, except for clipped values.
 
-    An element that had a single value becomes that value.
+    A constant element becomes its constant value.
     """
-    return _over_fields(data, statistics, unnormalizer(kind, floor), fields, "unnormalize")
+    return _map_fields(data, statistics, unnormalizer(kind, floor), fields, "unnormalize")
 
 
 def apply_to_array(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) -> Any:
-    """Applies a formula, which takes values and the library to calculate with, in float64."""
+    """Applies a formula in float64; the formula takes values, and NumPy or a similar library."""
     array = np.asarray(values)
     is_floating = np.issubdtype(array.dtype, np.floating)
     exact = array.astype(np.float64)
@@ -87,10 +87,10 @@ def apply_to_array(formula: Callable[[Any, Any], Any], values: Any, mask: np.nda
 
 def normalizer(
     kind: str, clip: bool, floor: float, apply: Callable[..., Any] = apply_to_array
-) -> OfField:
+) -> FieldFunction:
     """Returns the function that normalizes the values of a field."""
 
-    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
+    def normalize_field(values: Any, field: FieldStatistics, name: str) -> Any:
         offset, scale, is_constant = _parameters(field, kind, floor, name, "normalize")
 
         def formula(x: Any, library: Any) -> Any:
@@ -101,13 +101,15 @@ def normalizer(
 
         return apply(formula, values, field.mask)
 
-    return of_field
+    return normalize_field
 
 
-def unnormalizer(kind: str, floor: float, apply: Callable[..., Any] = apply_to_array) -> OfField:
+def unnormalizer(
+    kind: str, floor: float, apply: Callable[..., Any] = apply_to_array
+) -> FieldFunction:
     """Returns the inverse of a `normalizer`."""
 
-    def of_field(values: Any, field: FieldStatistics, name: str) -> Any:
+    def normalize_field(values: Any, field: FieldStatistics, name: str) -> Any:
         offset, scale, is_constant = _parameters(field, kind, floor, name, "unnormalize")
 
         def formula(x: Any, library: Any) -> Any:
@@ -115,28 +117,30 @@ def unnormalizer(kind: str, floor: float, apply: Callable[..., Any] = apply_to_a
 
         return apply(formula, values, field.mask)
 
-    return of_field
+    return normalize_field
 
 
-def of_one_field(values: Any, field: FieldStatistics, of_field: OfField, caller: str) -> Any:
-    """Applies it to values of the field that the statistics are of."""
+def apply_to_field(
+    values: Any, field: FieldStatistics, of_field: FieldFunction, caller: str
+) -> Any:
+    """Applies a function to the values of one field."""
     if isinstance(values, Mapping) or hasattr(values, "element_spec"):
         raise TypeError(
-            f"{caller}: the statistics of one field go with an array of its values, but the "
-            f"data is a {type(values).__name__}. Pass the Statistics of all fields."
+            f"{caller}: the statistics of one field need an array of its values, got a "
+            f"{type(values).__name__}. Pass the Statistics of all fields."
         )
     check_shape(np.shape(values), field, "the values", caller)
     return of_field(values, field, "the field")
 
 
 def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
-    """The paths of the fields with statistics."""
+    """Returns the paths of the requested fields with statistics."""
     if fields is None:
         return {name for name in statistics if root_of(name) != rlds_types.REWARD}
     fields = [fields] if isinstance(fields, str) else fields
     for field in fields:
         if not any(is_in(name, field) for name in statistics):
-            statistics[field]  # raises an error that names the fields with statistics
+            statistics[field]  # Raises an error that lists the fields with statistics.
     return {name for name in statistics if any(is_in(name, field) for field in fields)}
 
 
@@ -152,29 +156,29 @@ def check_shape(shape: Any, field: FieldStatistics, subject: str, caller: str) -
 def check_field(
     kind: FieldType, shape: Any, field: FieldStatistics, name: str, caller: str
 ) -> None:
-    """Checks that a field of the data is such as the statistics are of."""
+    """Checks that a field of the data matches the statistics."""
     if not kind.is_numeric:
         raise TypeError(f"{caller}: field {name!r} must be numeric, got {kind.description}.")
     check_shape(shape, field, repr(name), caller)
 
 
 def steps_expected(data: Any, caller: str) -> TypeError:
-    """The error where the statistics of all fields come with something else than steps."""
+    """Returns the error for data other than steps with the statistics of all fields."""
     return TypeError(
-        f"{caller}: the statistics of all fields go with steps, but the data is a "
-        f"{type(data).__name__}. Pass those of one field: statistics['action']."
+        f"{caller}: the statistics of all fields need steps, got a {type(data).__name__}. Pass the "
+        "statistics of one field: statistics['action']."
     )
 
 
-def _over_fields(
+def _map_fields(
     data: Any,
     statistics: Statistics | FieldStatistics,
-    of_field: OfField,
+    of_field: FieldFunction,
     fields: Sequence[str] | None,
     caller: str,
 ) -> Any:
     if isinstance(statistics, FieldStatistics):
-        return of_one_field(data, statistics, of_field, caller)
+        return apply_to_field(data, statistics, of_field, caller)
     if not isinstance(data, Mapping):
         raise steps_expected(data, caller)
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(data)}
@@ -208,5 +212,5 @@ def _parameters(
                 f"{sorted(field.quantiles)}."
             )
         low, high = field.quantiles[0.01], field.quantiles[0.99]
-    # Halved first: a range may be too large for its dtype.
+    # Halving first avoids an overflow of the range.
     return low / 2 + high / 2, np.maximum(high / 2 - low / 2, floor), low == high

@@ -1,4 +1,4 @@
-"""The vocabulary of RLDS: the fields of a step and of an episode, and how to build them."""
+"""The vocabulary of RLDS: the fields of steps and episodes, and functions to build them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -45,18 +45,18 @@ IS_LAST: Final = "is_last"
 IS_TERMINAL: Final = "is_terminal"
 
 STEP_FLAGS: Final[tuple[str, ...]] = (IS_FIRST, IS_LAST, IS_TERMINAL)
-"""The step fields that say where in its episode a step is."""
+"""The step fields about the position of a step in its episode."""
 
 CORE_STEP_FIELDS: Final = frozenset({OBSERVATION, ACTION, REWARD, DISCOUNT, *STEP_FLAGS})
 """The step fields whose meaning RLDS defines; any other field is step metadata."""
 
-# Optional field of a step: which of its fields belong together.
+# Optional step field: the alignment of its other fields.
 ALIGNMENT: Final = "alignment"
 
 # Fields of an episode; any other field is episode metadata.
 STEPS: Final = "steps"
 FINAL_OBSERVATION_KNOWN: Final = "final_observation_known"
-"""Optional: False says that the last step has an action, but no step follows it."""
+"""Optional: False if the last step has a valid action, but its next observation is unknown."""
 
 Step: TypeAlias = dict[str, Any]
 Episode: TypeAlias = dict[str, Any]
@@ -81,8 +81,8 @@ def build_step(
 ) -> Step:
     """Builds a step, or a batch of steps, from its fields.
 
-    Values are stored as they are: nothing is copied or converted. They may be of one step, or
-    carry a leading time axis in every field.
+    Values are neither copied nor converted. They are values of one step, or have a leading time
+    axis.
 
     Args:
       observation: the observation; None leaves the field out.
@@ -99,7 +99,7 @@ def build_step(
       A dict with the given fields and the metadata.
 
     Raises:
-      ValueError: if a metadata field has the name of a core step field, given or not.
+      ValueError: if a metadata field has the name of a core step field.
 
     >>> step = build_step(0.5, 1, 0.0, 1.0, False, True, False, metadata={"timestamp": 12})
     >>> sorted(step)  # doctest: +NORMALIZE_WHITESPACE
@@ -107,10 +107,9 @@ def build_step(
      'timestamp']
     """
     metadata = metadata or {}
-    taken = sorted(CORE_STEP_FIELDS & metadata.keys())
-    if taken:
+    if conflicts := sorted(CORE_STEP_FIELDS & metadata.keys()):
         raise ValueError(
-            f"Invalid Step Metadata: it contains the step fields {taken}. "
+            f"Invalid Step Metadata: it contains the step fields {conflicts}. "
             "Pass them as arguments of build_step or rename them."
         )
     optional = {
@@ -120,8 +119,8 @@ def build_step(
         DISCOUNT: discount,
         IS_TERMINAL: is_terminal,
     }
-    given = {name: value for name, value in optional.items() if value is not None}
-    return {IS_FIRST: is_first, IS_LAST: is_last, **given, **metadata}
+    fields = {name: value for name, value in optional.items() if value is not None}
+    return {IS_FIRST: is_first, IS_LAST: is_last, **fields, **metadata}
 
 
 def build_episode(steps: Any, metadata: Mapping[str, Any]) -> Episode:
@@ -133,7 +132,7 @@ def build_episode(steps: Any, metadata: Mapping[str, Any]) -> Episode:
       metadata: the other fields of the episode.
 
     Returns:
-      A dict with the steps under `rlds.STEPS` and the metadata beside them.
+      A dict with the steps under `rlds.STEPS`, and the metadata.
 
     Raises:
       ValueError: if the metadata contains `rlds.STEPS`.
@@ -150,17 +149,16 @@ def build_episode(steps: Any, metadata: Mapping[str, Any]) -> Episode:
 
 
 def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
-    """Says whether a dataset of episodes keeps the rules of RLDS.
+    """Returns whether a dataset of episodes follows the rules of RLDS.
 
     Each episode needs steps, in either layout, and each step needs the boolean scalars
     `is_first` and `is_last`; the other core fields are optional. Every flag of every episode is
-    read: `is_first` must be true on the first step only, `is_last` on the last step only, and
-    `is_terminal`, if there is one, on the last step or not at all. An episode without steps is
-    not valid: it has no first step to mark. A dataset without episodes holds no wrong episode,
-    so it is valid when its structure is.
+    read: `is_first` must be true only on the first step, `is_last` only on the last step, and the
+    optional `is_terminal` at most on the last step. An episode without steps is not valid. A
+    dataset without episodes is valid if its structure is valid.
 
     Args:
-      dataset: a finite dataset of episodes. It is read once, to the first wrong episode.
+      dataset: a finite dataset of episodes. It is read once, up to the first invalid episode.
 
     Returns:
       True if the structure and all flags are right.
@@ -208,11 +206,11 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
 
 
 def are_flags_right(columns: Mapping[str, Any], ends: Sequence[int] | np.ndarray) -> bool:
-    """Says whether the flags of steps keep the rules of RLDS.
+    """Returns whether the flags of steps follow the rules of RLDS.
 
     Args:
-      columns: the columns of the steps of some episodes, one after the other.
-      ends: the number of steps up to the end of each episode.
+      columns: the concatenated columns of the steps of some episodes.
+      ends: the cumulative number of steps at the end of each episode.
 
     >>> are_flags_right({"is_first": [True, False, True], "is_last": [False, True, True]}, [2, 3])
     True
@@ -222,9 +220,9 @@ def are_flags_right(columns: Mapping[str, Any], ends: Sequence[int] | np.ndarray
         return False
     is_last = np.zeros(ends[-1], np.bool_)
     is_last[np.asarray(ends) - 1] = True
-    is_first, found_last, *is_terminal = flags
+    is_first, stored_last, *is_terminal = flags
     return bool(
-        np.array_equal(found_last, is_last)
+        np.array_equal(stored_last, is_last)
         and np.array_equal(is_first, np.roll(is_last, 1))
         and not any(np.any(column & ~is_last) for column in is_terminal)
     )

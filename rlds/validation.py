@@ -1,7 +1,7 @@
-"""Checks that a dataset keeps the rules of RLDS, and lists the location of every violation.
+"""Validation of datasets by the rules of RLDS, with the location of every violation.
 
-It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset, all
-without loading TensorFlow; a `tf.data` dataset has loaded it already.
+It checks `tf.data` datasets, plain Python and NumPy episodes, and the directory of a dataset,
+without loading TensorFlow.
 """
 
 import dataclasses
@@ -50,13 +50,13 @@ class Violation:
     """A broken rule.
 
     Attributes:
-      what: the found and the expected content.
-      episode: the index of the episode in the dataset, from 0 on; None if the violation is about
-        the storage of all episodes.
-      episode_id: the identifier of the episode, if it has one.
-      step: the index of the step in the episode, from 0 on; None if no single step is wrong.
+      what: the actual and the expected content.
+      episode: the index of the episode in the dataset, from 0; None if the violation is about the
+        storage of all episodes.
+      episode_id: the identifier of the episode; None without one.
+      step: the index of the step in the episode, from 0; None if no single step is wrong.
       field: the path of the field; None if no single field is wrong.
-      hint: a remedy for all violations of this kind; "" if there is none.
+      hint: a remedy for all violations of this kind; "" for none.
     """
 
     what: str
@@ -67,14 +67,14 @@ class Violation:
     hint: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
-        where = "dataset" if self.episode is None else f"episode {self.episode}"
+        location = "dataset" if self.episode is None else f"episode {self.episode}"
         if self.episode_id is not None:
-            where += f" ({self.episode_id})"
+            location += f" ({self.episode_id})"
         if self.step is not None:
-            where += f", step {self.step}"
+            location += f", step {self.step}"
         if self.field is not None:
-            where += f", field {self.field!r}"
-        return f"{where}: {self.what}"
+            location += f", field {self.field!r}"
+        return f"{location}: {self.what}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Report:
 
     Attributes:
       violations: the broken rules, in the order of the dataset.
-      num_episodes: the number of episodes that were read.
-      num_steps: the number of steps that were read.
-      is_complete: whether all of the dataset was read; otherwise there were too many violations.
+      num_episodes: the number of read episodes.
+      num_steps: the number of read steps.
+      is_complete: whether the whole dataset was read; False after too many violations.
     """
 
     violations: tuple[Violation, ...]
@@ -99,7 +99,7 @@ class Report:
         return not self.violations
 
     def raise_if_invalid(self) -> None:
-        """Raises an `InvalidDatasetError` with all violations if there are any."""
+        """Raises an `InvalidDatasetError` with all violations; nothing without violations."""
         if not self.is_valid:
             raise InvalidDatasetError(self)
 
@@ -115,8 +115,8 @@ class Report:
         return f"invalid: {rules} in {read}{lines}{end}{advice}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def validate(
@@ -131,16 +131,15 @@ def validate(
 
     The rules:
 
-    * An episode is a dict with `steps`, of which there is at least one.
-    * `is_first` is true on the first step and on no other, `is_last` on the last step and on no
-      other; `is_terminal`, if there is one, on the last step or not at all. They are boolean.
-    * All steps of the dataset have the same fields, of the same dtypes and shapes. Where a
-      `tf.data` dataset declares a dimension as unknown, it may vary.
-    * All episodes have the same metadata. `episode_id`, if there is one, is unique, and
+    * An episode is a dict with `steps`; it has at least one step.
+    * `is_first` is true only on the first step, `is_last` only on the last step, and the optional
+      `is_terminal` at most on the last step. They are boolean.
+    * All steps of the dataset have the same fields, of the same dtypes and shapes. Dimensions that
+      a `tf.data` dataset declares as unknown may vary.
+    * All episodes have the same metadata. The optional `episode_id` is unique, and
       `final_observation_known` and `invalid` are boolean.
-    * There is no NaN and no infinity in the fields of `finite_fields`, where they are valid:
-      action, reward and discount are not in the last step, unless `final_observation_known` is
-      False.
+    * The valid values of `finite_fields` are neither NaN nor infinite. Action, reward and discount
+      are valid in the last step only if `final_observation_known` is False.
 
     The profile "octo" also checks whether the loaders of dlimp, Octo and OpenVLA can read the
     dataset:
@@ -148,19 +147,18 @@ def validate(
     * The steps have no compressed arrays, no arrays stored as bytes (the default for float64), and
       no float32 images.
     * The action is one vector. It is neither NaN nor infinite, even in the last step, because the
-      statistics of these loaders count it. The observation is a dict. The step has a text field.
+      statistics of these loaders include it. The observation is a dict. The step has a text field.
     * A directory is `.../name/version`, and its files have the format `tfrecord`.
 
     Args:
       episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
         episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
-        steps. Or the directory of a dataset that TFDS reads: all its splits are checked, without
-        decoding images.
-      max_violations: the number of violations to collect before giving up.
-      finite_fields: paths of fields, such as "observation/state"; a name stands for all that is
-        nested in it.
-      profile: "octo", to check that profile too.
-      features: how the episodes are stored (`builder.info.features`), which a profile has to know,
+        steps. Or the directory of a TFDS dataset: all its splits are checked, without decoding
+        images.
+      max_violations: the number of violations after which the validation stops.
+      finite_fields: paths of fields, or of groups of fields, such as "observation/state".
+      profile: "octo", to check also that profile.
+      features: the storage of the episodes (`builder.info.features`); required for a profile,
         unless `episodes` is a directory.
 
     Returns:
@@ -168,10 +166,10 @@ def validate(
 
     Raises:
       FileNotFoundError: if there is no dataset in the directory.
-      KeyError: if the steps have none of the fields that must be finite.
+      KeyError: if the steps lack a field of `finite_fields`.
       TypeError: if the episodes are not iterable.
-      ValueError: if `max_violations` is not positive, there is no such profile, or it does not get
-        to know the features.
+      ValueError: if `max_violations` is not positive, there is no such profile, or its features are
+        missing.
 
     >>> steps = {"reward": [0.5, 0.0], "is_first": [True, True], "is_last": [False, True]}
     >>> report = validate([{"steps": steps, "episode_id": "a"}], finite_fields=["reward"])
@@ -182,12 +180,12 @@ def validate(
     if max_violations < 1:
         raise ValueError(f"validate: max_violations must be positive, got {max_violations}.")
     validator = Validator(finite_fields, profile)
-    of_dataset: Iterator[Violation] = iter(())
+    dataset_violations: Iterator[Violation] = iter(())
     if isinstance(episodes, str | os.PathLike):
         features = loader_profiles.read_features(episodes)
         folder = tfds_files.open_folder(episodes, decode_images=False)
         validator = Validator(finite_fields, profile, _shapes_of_steps(folder))
-        of_dataset = validator.check_place(episodes)
+        dataset_violations = validator.check_directory(episodes)
         episodes = itertools.chain.from_iterable(folder.values())
     if isinstance(episodes, Mapping) or not isinstance(episodes, Iterable):
         raise TypeError(
@@ -196,14 +194,15 @@ def validate(
         )
     if profile is not None and features is None:
         raise ValueError(
-            f"validate: the profile {profile!r} checks how a dataset is stored; pass its "
+            f"validate: the profile {profile!r} checks the storage of a dataset; pass its "
             "directory instead of the episodes, or features=builder.info.features."
         )
     if _is_tf_dataset(episodes):
         validator.declare(episodes)
     violations: list[Violation] = []
-    of_episodes = itertools.chain.from_iterable(map(validator.add, episodes))
-    for violation in itertools.chain(of_dataset, validator.check_features(features), of_episodes):
+    feature_violations = validator.check_features(features)
+    in_episodes = itertools.chain.from_iterable(map(validator.add, episodes))
+    for violation in itertools.chain(dataset_violations, feature_violations, in_episodes):
         if len(violations) == max_violations:
             return Report(tuple(violations), validator.num_episodes, validator.num_steps, False)
         violations.append(violation)
@@ -220,7 +219,7 @@ class _Finding(NamedTuple):
 
 
 def _shapes_of_steps(folder: tfds_files.DatasetFolder) -> dict[str, tuple[int | None, ...]]:
-    """The shapes of the fields of steps that have a variable dimension."""
+    """Returns the shapes of the step fields with a variable dimension."""
     leaves = leaves_of(folder.features.get(rlds_types.STEPS, tfds_files.Feature()))
     return {leaf.name: leaf.feature.shape for leaf in leaves if None in leaf.feature.shape}
 
@@ -231,19 +230,19 @@ def _is_tf_dataset(value: Any) -> bool:
 
 
 class Validator:
-    """Checks episodes one by one, and compares each with those before it.
+    """Checks episodes one by one, and compares each episode with the earlier ones.
 
-    Use it if you get the episodes one by one. `validate` checks a dataset, and lists the rules.
+    `validate` checks a complete dataset, and documents the rules.
 
     Args:
       finite_fields: See `validate`.
-      profile: See `validate`; call `check_features` too.
-      shapes: The shapes of fields with variable dimensions, which are None, by path. All other
-        fields must keep the shape that they have in the first step.
+      profile: See `validate`; call also `check_features`.
+      shapes: The shapes of fields with variable dimensions (None), by path. Other fields must have
+        the shape of the first step.
 
     Attributes:
       num_episodes: The number of checked episodes.
-      num_steps: The number of their steps.
+      num_steps: The number of checked steps.
 
     >>> validator = Validator()
     >>> for violation in validator.add({"steps": {"is_first": [True], "is_last": [False]}}):
@@ -276,7 +275,7 @@ class Validator:
         """Takes the types of the fields of steps from a `tf.data` dataset.
 
         Raises:
-          KeyError: The dataset has no such field as one of `finite_fields`.
+          KeyError: The dataset lacks a field of `finite_fields`.
         """
         self._fields = _declared_fields(episodes)
         _check_names(self._finite_fields, self._fields or self._finite_fields)
@@ -288,18 +287,18 @@ class Validator:
           features: A `tfds.features.FeaturesDict`, or its JSON as written by TFDS.
         """
         if self._profile is not None:
-            yield from _of_dataset(loader_profiles.unmet_demands(features))
+            yield from _as_violations(loader_profiles.unmet_demands(features))
 
-    def check_place(self, directory: str | os.PathLike[str]) -> Iterator[Violation]:
+    def check_directory(self, directory: str | os.PathLike[str]) -> Iterator[Violation]:
         """Yields violations of the profile in the directory of a dataset."""
         if self._profile is not None:
-            yield from _of_dataset(loader_profiles.check_location(directory))
+            yield from _as_violations(loader_profiles.check_location(directory))
 
     def add(self, episode: Any) -> Iterator[Violation]:
-        """Yields the violations in one more episode, in its order.
+        """Yields the violations in a further episode, in order.
 
         Raises:
-          KeyError: The first episode has no such field as one of `finite_fields`.
+          KeyError: The first episode lacks a field of `finite_fields`.
         """
         index = self.num_episodes
         self.num_episodes += 1
@@ -313,17 +312,17 @@ class Validator:
             yield Violation(finding.what, index, name, finding.step, finding.field, finding.hint)
 
     def add_all(self, steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> bool:
-        """Checks several episodes at once, in much less time; returns whether all are valid.
+        """Checks several episodes at once, which is much faster; returns whether all are valid.
 
-        If one is invalid, none is recorded: call `add` for each to get the violations.
+        If an episode is invalid, no episode is recorded: call `add` for each to get the violations.
 
         Args:
-          steps: The columns of the steps of all episodes, one after the other.
+          steps: The concatenated columns of the steps of all episodes.
           lengths: The number of steps of each episode, of shape `[num_episodes]`.
           fields: The other fields of the episodes, as columns with a row for each episode.
 
         Raises:
-          KeyError: As `add`.
+          KeyError: See `add`.
 
         >>> validator = Validator()
         >>> steps = {"is_first": np.array([1, 1, 0], bool), "is_last": np.array([1, 0, 1], bool)}
@@ -370,7 +369,9 @@ class Validator:
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:
-                yield _Finding(f"{_Field.of(value[np.newaxis])}, expected a boolean", field=field)
+                yield _Finding(
+                    f"{_Field.from_column(value[np.newaxis])}, expected a boolean", field=field
+                )
         is_final_known = bool(
             np.all(_as_array(episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, True)))
         )
@@ -379,27 +380,27 @@ class Validator:
         batches = _batches(episode[rlds_types.STEPS])
         batch = next(batches, None)
         while batch is not None:
-            following = next(batches, None)
+            next_batch = next(batches, None)
             lengths = {field: len(v) if v.shape else None for field, v in batch.items()}
             length = next((n for n in lengths.values() if n is not None), 0)
             if set(lengths.values()) - {length}:
                 yield _Finding(f"the columns differ in length: {lengths}")
                 return
             yield from self._check_fields(start, batch)
-            yield from _check_flags(start, batch, is_end=following is None)
-            num_valid = length - (following is None and is_final_known)
+            yield from _check_flags(start, batch, is_end=next_batch is None)
+            num_valid = length - (next_batch is None and is_final_known)
             yield from self._check_finite(start, batch, num_valid)
             start += length
             self.num_steps += length
-            batch = following
+            batch = next_batch
         if not start:
             yield _Finding("no steps, expected at least one")
 
     def _check_fields(self, start: int, batch: Columns) -> Iterator[_Finding]:
-        """Compares the fields with those of the first step of the dataset."""
+        """Compares the fields with the fields of the first step of the dataset."""
         if self._fields is None:
             self._fields = {
-                name: _Field.of(column).declared(self._shapes.get(name))
+                name: _Field.from_column(column).with_shape(self._shapes.get(name))
                 for name, column in batch.items()
             }
             _check_names(self._finite_fields, self._fields)
@@ -408,11 +409,11 @@ class Validator:
         for name in sorted(self._fields.keys() - batch.keys() - set(rlds_types.STEP_FLAGS[:2])):
             yield _Finding("missing, but the first step of the dataset has it", start, name)
         for name, column in batch.items():
-            expected, field = self._fields.get(name), _Field.of(column)
+            expected, field = self._fields.get(name), _Field.from_column(column)
             if expected is None:
                 problem = "unexpected: the first step of the dataset does not have it"
                 yield _Finding(problem, start, name)
-            elif not expected.holds(field):
+            elif not expected.accepts(field):
                 yield _Finding(f"{field}, expected {expected}", start, name)
 
     def _check_finite(self, start: int, batch: Columns, num_valid: int) -> Iterator[_Finding]:
@@ -420,17 +421,17 @@ class Validator:
         for name, rows in self._finite_rows(batch, is_valid):
             for step in np.flatnonzero(~rows):
                 values = _as_floats(batch[name][step]).reshape(-1)
-                bad = values[~np.isfinite(values)]
-                problem = f"{bad[0]} in {len(bad)} of {values.size} elements"
+                invalid = values[~np.isfinite(values)]
+                problem = f"{invalid[0]} in {len(invalid)} of {values.size} elements"
                 yield _Finding(problem, int(start + step), name)
 
     def _finite_rows(
         self, columns: Columns, is_valid: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields fields that must be finite, with masks of finite rows, also of invalid ones."""
+        """Yields the fields that must be finite, with masks of finite or placeholder rows."""
         placeholders = {rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT}
         fields = self._finite_fields
-        if self._profile is not None:  # The loaders of the profile count the last action.
+        if self._profile is not None:  # The loaders of the profile use the last action.
             placeholders.remove(rlds_types.ACTION)
             fields = (*fields, rlds_types.ACTION)
         for name, column in columns.items():
@@ -442,34 +443,34 @@ class Validator:
             yield name, rows | ~is_valid if name.split("/")[0] in placeholders else rows
 
 
-def _of_dataset(demands: Iterable[loader_profiles.Demand]) -> Iterator[Violation]:
+def _as_violations(demands: Iterable[loader_profiles.Demand]) -> Iterator[Violation]:
     for demand in demands:
         yield Violation(demand.text, None, field=demand.field, hint=demand.hint)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Field:
-    """The type of a field; a dimension that is None may have any size."""
+    """The type of a field; a dimension of None may have any size."""
 
     dtype: str
     shape: tuple[int | None, ...] | None
 
     @classmethod
-    def of(cls, column: np.ndarray) -> "_Field":
+    def from_column(cls, column: np.ndarray) -> "_Field":
         if _is_ragged(column):
-            element = cls.of(column[0])
+            element = cls.from_column(column[0])
             return cls(element.dtype, (None, *(element.shape or ())))
         if column.dtype.kind in "SUO":
             return cls("string", column.shape[1:])
         return cls(column.dtype.name, column.shape[1:])
 
-    def declared(self, shape: tuple[int | None, ...] | None) -> "_Field":
-        """Returns the type with a declared shape, if that has as many dimensions."""
-        is_one = shape is not None and len(shape) == len(self.shape or ())
-        return _Field(self.dtype, shape) if is_one else self
+    def with_shape(self, shape: tuple[int | None, ...] | None) -> "_Field":
+        """Returns the type with a declared shape, if it has the same number of dimensions."""
+        is_valid = shape is not None and len(shape) == len(self.shape or ())
+        return _Field(self.dtype, shape) if is_valid else self
 
-    def holds(self, other: "_Field") -> bool:
-        """True if a column type fits this one."""
+    def accepts(self, other: "_Field") -> bool:
+        """True if a column of another type matches this type."""
         if self.dtype != other.dtype or self.shape is None or other.shape is None:
             return self.dtype == other.dtype
         return fits(other.shape, self.shape)
@@ -485,7 +486,7 @@ def _check_names(names: Iterable[str], fields: Iterable[str]) -> None:
 
 
 def _declared_fields(episodes: Any) -> dict[str, _Field] | None:
-    """The declared types of the fields of steps in a `tf.data.Dataset`; None if not declared."""
+    """Returns the declared types of step fields in a `tf.data.Dataset`; None if not declared."""
     spec = episodes.element_spec
     if not isinstance(spec, Mapping) or rlds_types.STEPS not in spec:
         return None
@@ -536,15 +537,15 @@ def _as_floats(column: np.ndarray) -> np.ndarray:
 
 def _is_ragged(column: np.ndarray) -> bool:
     """True if the rows of a column are arrays of different lengths."""
-    is_of_objects = column.dtype == object and column.ndim == 1 and len(column) > 0
-    return is_of_objects and isinstance(column[0], np.ndarray)
+    has_objects = column.dtype == object and column.ndim == 1 and len(column) > 0
+    return has_objects and isinstance(column[0], np.ndarray)
 
 
 def _are_finite(column: np.ndarray) -> np.ndarray | None:
-    """Returns a mask of the finite rows of a column; None if they are no floating point numbers."""
+    """Returns a mask of the finite rows of a column; None for columns without floats."""
     if _is_ragged(column):
-        of_rows = [_are_finite(row) for row in column]
-        return None if of_rows[0] is None else np.array([np.all(row) for row in of_rows])
+        masks = [_are_finite(row) for row in column]
+        return None if masks[0] is None else np.array([np.all(mask) for mask in masks])
     column = _as_floats(column)
     if column.dtype.kind not in "fc":
         return None
@@ -570,7 +571,7 @@ def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]
     flags = {name: batch[name] for name in rlds_types.STEP_FLAGS if name in batch}
     for name, column in flags.items():
         if column.dtype != np.bool_ or column.ndim != 1:
-            flag = _Field.of(column)
+            flag = _Field.from_column(column)
             yield _Finding(f"{flag}, expected a boolean for each step", start, name)
             return
     length = len(next(iter(batch.values())))

@@ -218,7 +218,7 @@ class SplitScan:
         if examples is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
         features = loader_profiles.read_features(examples.directory)
-        folder_violations = self._validator.check_place(examples.directory)
+        folder_violations = self._validator.check_directory(examples.directory)
         for violation in (*folder_violations, *self._validator.check_features(features)):
             self._add_violation(violation)
 

@@ -3,7 +3,7 @@
     from rlds.editing import Delete, Set, Split
 
     rlds.edit("my_robot", Delete(where="not success"), Set("instruction", "pick up the cup"))
-    rlds.edit("my_robot", Split({"train": 0.9, "test": 0.1}, seed=1), to="parts")
+    rlds.edit("my_robot", Split({"train": 0.9, "test": 0.1}, seed=1), to="splits")
 
 Conditions are in SQL, over the table of episodes: see `rlds.sources.Episodes.where`.
 """

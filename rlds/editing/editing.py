@@ -318,9 +318,9 @@ def _edit_in_place(
     write: Callable[..., contextlib.AbstractContextManager[Exported]],
 ) -> Exported:
     """Replaces the old dataset by the new one."""
-    for running in (target / FOLDER).glob(f"{RUNNING}*"):
+    for recording in (target / FOLDER).glob(f"{RUNNING}*"):
         raise StorageError(
-            f"{running} is an unfinished recording. Wait until its recorder has ended. After a "
+            f"{recording} is an unfinished recording. Wait until its recorder has ended. After a "
             f"crash, `rlds recover --in-place {target}` adds it to the dataset, or remove it"
         )
     labels = folders_of(plan.source)

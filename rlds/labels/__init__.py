@@ -1,4 +1,4 @@
-"""Labels (annotations) of episodes and steps, stored beside data of any format.
+"""Labels (annotations) of episodes and steps, stored next to data of any format.
 
 labels = rlds.labels.open("my_robot")
 labels.add("quality", 3, "good", by="ann")

@@ -21,8 +21,8 @@ class Agreement:
       layer: The layer.
       annotators: The names of the annotators.
       alpha: Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance, negative for
-        less. None if undefined, as all values are equal, or no unit has labels of two annotators.
-      equal: The fraction of the units that all annotators label equally; None without units.
+        less. None if undefined: all values are equal, or no unit has labels of two annotators.
+      equal: The fraction of the units with equal labels of all annotators; None without units.
       units: The number of episodes and steps with labels of several annotators.
     """
 
@@ -52,16 +52,16 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
         raise KeyError(f"no layer {layer!r}; {suggest_names(layer, layer_types)}")
     is_number = layer_types[layer] == "number"
     rows = [row for row in labels if row.layer == layer]
-    codes = {value: number for number, value in enumerate(dict.fromkeys(r.value for r in rows))}
+    codes = {value: code for code, value in enumerate(dict.fromkeys(r.value for r in rows))}
     annotators = sorted({row.annotator for row in rows})
     lengths = dict(zip(labels.digests, labels.lengths))
     blocks: dict[tuple[str, bool], np.ndarray] = {}
     for row in rows:
-        is_whole = row.end is None
-        shape = len(annotators), 1 if is_whole else lengths[row.episode]
-        block = blocks.setdefault((row.episode, is_whole), np.full(shape, np.nan))
+        is_of_episode = row.end is None
+        shape = len(annotators), 1 if is_of_episode else lengths[row.episode]
+        block = blocks.setdefault((row.episode, is_of_episode), np.full(shape, np.nan))
         ratings = block[annotators.index(row.annotator)]
-        if not (is_whole or is_number) and np.isnan(ratings).all():
+        if not (is_of_episode or is_number) and np.isnan(ratings).all():
             ratings[:] = -1
         ratings[row.begin : row.end] = row.value if is_number else codes[row.value]
     values = np.concatenate([np.empty((len(annotators), 0)), *blocks.values()], axis=1)
@@ -70,7 +70,7 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
     return [
         Agreement(
             layer,
-            tuple(annotators[number] for number in group),
+            tuple(annotators[index] for index in group),
             *_agreement_of(values[[*group]], is_number=is_number),
         )
         for group in (all_annotators, *pairs)
@@ -92,26 +92,23 @@ def alpha_of(values: np.ndarray, *, is_number: bool) -> float:
     """Returns Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011).
 
     Args:
-      values: The ratings, `[annotators, units]`; NaN for a missing one. Each unit has at least two.
+      values: The ratings, `[annotators, units]`; NaN for none. Each unit has at least two ratings.
       is_number: True for the interval metric (squared distance); False for nominal codes.
 
     >>> alpha_of(np.array([[0, 1, 1, 0], [0, 1, 0, np.nan]])[:, :3], is_number=False)
     0.4444444444444444
     """
     sizes = (~np.isnan(values)).sum(axis=0)
-    number = sizes.sum()
+    total = sizes.sum()
     # Sums over pairs of values: pairs within a unit, and all pairs.
     if is_number:
         deviations = np.nan_to_num(values - np.nanmean(values))
         within_units = sizes * (deviations**2).sum(axis=0) - deviations.sum(axis=0) ** 2
-        overall = number * (deviations**2).sum() - deviations.sum() ** 2
+        overall = total * (deviations**2).sum() - deviations.sum() ** 2
     else:
         codes = np.unique(values[~np.isnan(values)])
         counts = np.array([(values == code).sum(axis=0) for code in codes])
         within_units = (sizes**2 - (counts**2).sum(axis=0)) / 2
-        overall = (number**2 - (counts.sum(axis=1) ** 2).sum()) / 2
-    observed, expected = (
-        (within_units / (sizes - 1)).sum() / number,
-        overall / (number * (number - 1)),
-    )
+        overall = (total**2 - (counts.sum(axis=1) ** 2).sum()) / 2
+    observed, expected = (within_units / (sizes - 1)).sum() / total, overall / (total * (total - 1))
     return float(1 - observed / expected)

@@ -27,10 +27,9 @@ _PLACEHOLDERS: Mapping[type, Any] = {bool: False, str: "", float: np.nan}
 def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episodes:
     """Adds labels as fields to episodes and steps.
 
-    Labels of whole episodes are in `label/<layer>`, labels of steps in the step field of that name.
-    A field has the value on which all annotators of the episode or step agree. If annotators
-    disagree, or there is no label, text is empty, a number is NaN, and a flag is False, as is its
-    mask field `<layer>_known`.
+    Labels of episodes are in the episode field `label/<layer>`, labels of steps in the step field
+    of the same name. The value is that of all annotators. If annotators disagree, or there is no
+    label, text is empty, a number is NaN, and a flag and its mask field `<layer>_known` are False.
 
     Args:
       episodes: The episodes.
@@ -39,15 +38,15 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     Raises:
       KeyError: There is no such layer.
       TypeError: The source has no random access.
-      ValueError: The episodes have a field `label` already, or there are no labels.
+      ValueError: The episodes already have a field `label`, or there are no labels.
     """
     source = with_random_access(episodes.source)
     labels = Labels(Episodes(source, "+".join(source.splits)))
     layer_types = labels.layers()
-    chosen_layers = set(layer_types if layers is None else layers)
-    for name in chosen_layers - layer_types.keys():
+    names = set(layer_types if layers is None else layers)
+    for name in names - layer_types.keys():
         raise KeyError(f"no layer {name!r}; {suggest_names(name, layer_types)}")
-    rows = [row for row in labels if row.layer in chosen_layers]
+    rows = [row for row in labels if row.layer in names]
     if not rows:
         raise ValueError(f"{files_of(source)}: its episodes have no labels; add some first")
     return episodes.through(LabelledSource, labels, rows)
@@ -62,7 +61,7 @@ class LabelledSource(View):
       rows: The labels that become fields.
 
     Raises:
-      ValueError: The source has a field `label` already.
+      ValueError: The source already has a field `label`.
     """
 
     shares_table = True
@@ -74,12 +73,12 @@ class LabelledSource(View):
         for row in rows:
             self._types[row.begin is not None][row.layer] = TYPES[row.type]
             self._rows.setdefault(row.episode, []).append(row)
-        names = [row.id for rows in self._rows.values() for row in rows]
-        self.options = {COLUMN: hashlib.sha256(" ".join(names).encode()).hexdigest()}
+        ids = " ".join(row.id for rows in self._rows.values() for row in rows)
+        self.options = {COLUMN: hashlib.sha256(ids.encode()).hexdigest()}
         self.changed_paths = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
         locate = labels.episodes.locate
-        located_digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
-        self._digests = dict(located_digests)
+        digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
+        self._digests = dict(digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(
                 f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
@@ -108,14 +107,14 @@ class LabelledSource(View):
     ) -> dict[str, Any]:
         new_values = dict(values)
         for episode in np.unique(rows.episodes).tolist():
-            at = rows.episodes == episode
+            mask = rows.episodes == episode
             labels = self._rows.get(self._digests.get((rows.split, episode), ""), [])
             step_labels = [row for row in labels if row.end is not None]
-            for path, column in self._columns(step_labels, rows.steps[at], of_steps=True).items():
+            for path, column in self._columns(step_labels, rows.steps[mask], of_steps=True).items():
                 path = f"{rlds.STEPS}/{path}"
                 if path not in new_values:
                     new_values[path] = np.empty(len(rows.steps), column.dtype)
-                new_values[path][at] = column
+                new_values[path][mask] = column
             episode_labels = [row for row in labels if row.end is None]
             for path, [value] in self._columns(episode_labels, np.zeros(1), of_steps=False).items():
                 new_values[path] = value
@@ -134,9 +133,9 @@ class LabelledSource(View):
                     end = np.inf if row.end is None else row.end
                     column[(steps >= (row.begin or 0)) & (steps < end)] = row.value
             values = [{*row} - {None} for row in zip(*votes.values())] or [set()] * len(steps)
-            is_known = np.array([len(each) == 1 for each in values], np.bool_)
-            filled = [next(iter(v)) if k else _PLACEHOLDERS[kind] for v, k in zip(values, is_known)]
-            columns[f"{COLUMN}/{layer}"] = np.array(filled, object if kind is str else kind)
+            is_known = np.array([len(value) == 1 for value in values], np.bool_)
+            cells = [next(iter(v)) if k else _PLACEHOLDERS[kind] for v, k in zip(values, is_known)]
+            columns[f"{COLUMN}/{layer}"] = np.array(cells, object if kind is str else kind)
             if kind is bool:
                 columns[f"{COLUMN}/{layer}_known"] = is_known
         return columns

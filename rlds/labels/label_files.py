@@ -24,14 +24,14 @@ __all__ = ["as_labels", "as_text", "read", "write"]
 
 _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator", "at", "tool")
 _ALL_COLUMNS = (*_COLUMNS, "id", "episode")
-# Required columns of a table from another tool, besides `episode` or `key`.
+# Required columns of a table from another tool, in addition to `episode` or `key`.
 _REQUIRED_COLUMNS = ("layer", "value", "annotator")
 _NO_DIGEST = "0" * 32
-_MAX_LISTED = 5
+_MAX_MESSAGES = 5
 
 
 def write(labels: Labels, path: str | os.PathLike[str]) -> int:
-    """Writes the current labels to a file, and returns their number.
+    """Writes the valid labels to a file; returns the number of labels.
 
     Args:
       labels: The labels.
@@ -43,8 +43,8 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
     """
     kind, content = _suffix_of(path), io.BytesIO()
     lengths = dict(zip(labels.digests, labels.lengths))
-    labelled = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
-    rows = [{name: row[name] for name in _ALL_COLUMNS} for row in labelled]
+    facts = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
+    rows = [{name: row[name] for name in _ALL_COLUMNS} for row in facts]
     if kind == ".jsonl":
         content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
     elif kind == ".json":
@@ -76,7 +76,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
     Raises:
       SourceError: The file is damaged, or lacks required columns.
       ValueError: The file has another suffix, or a row is not valid or of an unknown episode; the
-        message names it.
+        message has its number.
     """
     kind, content = _suffix_of(path), stores.as_path(path).read_bytes()
     columns: Sequence[str] | None = None
@@ -101,7 +101,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
         {*_REQUIRED_COLUMNS} <= {*columns} and {"episode", "key"} & {*columns}
     ):
         raise SourceError(
-            f"found the columns {', '.join(map(repr, columns)) or 'none'}, expected "
+            f"got the columns {', '.join(map(repr, columns)) or 'none'}, expected "
             f"{', '.join(_REQUIRED_COLUMNS)}, and episode or key",
             file=path,
         )
@@ -111,7 +111,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
 def as_labels(
     rows: Iterable[Mapping[str, Any]], labels: Labels, *, where: str = "", is_text: bool = True
 ) -> list[Label]:
-    """Converts rows of a file to labels, without labels that are stored already; see `read`.
+    """Converts rows of a file to labels; skips labels that are already stored. See `read`.
 
     A row refers to an episode by its digest (`episode`), or by a unique `key` and the number of
     `steps`. Changed rows are new labels.
@@ -120,88 +120,87 @@ def as_labels(
       rows: The rows.
       labels: The labels of the dataset.
       where: The prefix of errors.
-      is_text: True if all values are texts. Those of a new layer without a `type` are parsed as
+      is_text: True if all values are texts; values of a new layer without a `type` are parsed as
         numbers or flags.
 
     Raises:
-      ValueError: A row is not valid, or of an unknown episode; the message names it.
+      ValueError: A row is not valid, or of an unknown episode; the message has its number.
     """
-    layers, label_of_id = labels.layers(), {row.id: row for row in labels.rows()}
+    layers, labels_by_id = labels.layers(), {row.id: row for row in labels.rows()}
     identities = {_identity(row) for row in labels}
-    numbers = {digest: number for number, digest in enumerate(labels.digests) if digest}
     digests, keys, lengths = labels.digests, labels.keys, labels.lengths
-    of_key: dict[str, list[int]] = {}
-    for number in numbers.values():
-        of_key.setdefault(keys[number], []).append(number)
+    by_digest = {digest: episode for episode, digest in enumerate(digests) if digest}
+    by_key: dict[str, list[int]] = {}
+    for episode in by_digest.values():
+        by_key.setdefault(keys[episode], []).append(episode)
     new: list[Label] = []
     missing: list[str] = []
-    for count, row in enumerate(rows, 1):
-        given = {n: v for n, v in row.items() if v is not None and (v != "" or n == "value")}
-        digest, key = str(given.get("episode", "")), str(given.get("key", ""))
+    for row_number, row in enumerate(rows, 1):
+        values = {n: v for n, v in row.items() if v is not None and (v != "" or n == "value")}
+        digest, key = str(values.get("episode", "")), str(values.get("key", ""))
         try:
-            steps = _step(given.get("steps"))
-            label = _label(given, layers, digest or _NO_DIGEST, is_text=is_text)
+            steps = _step(values.get("steps"))
+            label = _label(values, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{where}row {count}: {error}") from None
-        old = label_of_id.get(label.id)
-        # It is stored already, even if its episode was changed since.
+            raise ValueError(f"{where}row {row_number}: {error}") from None
+        old = labels_by_id.get(label.id)
+        # The label is already stored, even if its episode was changed since.
         if old is not None and _identity(old)[1:] == _identity(label)[1:]:
             continue
-        alike = of_key.get(key, [])
-        number = numbers.get(digest, alike[0] if len(alike) == 1 else -1)
-        is_alike = digest in numbers or steps == lengths[number] or not (digest or steps)
-        if number < 0 or not is_alike:
+        matches = by_key.get(key, [])
+        episode = by_digest.get(digest, matches[0] if len(matches) == 1 else -1)
+        is_match = digest in by_digest or steps == lengths[episode] or not (digest or steps)
+        if episode < 0 or not is_match:
             why = "is not in this dataset"
-            if number >= 0:
-                why = f"has {lengths[number]} steps in this dataset"
-            missing.append(f"row {count}: episode {key or digest!r} {why}")
+            if episode >= 0:
+                why = f"has {lengths[episode]} steps in this dataset"
+            missing.append(f"row {row_number}: episode {key or digest!r} {why}")
             continue
-        label = dataclasses.replace(label, key=keys[number])
+        label = dataclasses.replace(label, key=keys[episode])
         if not digest:
-            label = dataclasses.replace(label, episode=digests[number])
-        elif digest not in numbers:
-            label = next(copied_label(label, digests[number], keys[number], lengths[number]), label)
+            label = dataclasses.replace(label, episode=digests[episode])
+        elif digest not in by_digest:
+            target = digests[episode], keys[episode], lengths[episode]
+            label = next(copied_label(label, *target), label)
         if _identity(label) in identities:
             continue
-        if label.id in label_of_id:
+        if label.id in labels_by_id:
             label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
-        label_of_id[label.id] = label
+        labels_by_id[label.id] = label
         identities.add(_identity(label))
         new.append(label)
     if missing:
-        more = f"; and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+        more = f"; and {len(missing) - _MAX_MESSAGES} more" if len(missing) > _MAX_MESSAGES else ""
         raise ValueError(
-            f"{where}no episode of this dataset matches {len(missing)} rows, so none was added: "
-            f"{'; '.join(missing[:_MAX_LISTED])}{more}"
+            f"{where}no episode of this dataset matches {len(missing)} rows, so no row was added: "
+            f"{'; '.join(missing[:_MAX_MESSAGES])}{more}"
         )
     return new
 
 
 def _identity(label: Label) -> tuple[Any, ...]:
-    """Returns the key for the comparison of labels: the episode, and all values of the label."""
+    """Returns the values by which labels are compared."""
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 
-def _label(
-    given: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
-) -> Label:
+def _label(row: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool) -> Label:
     for name in _REQUIRED_COLUMNS:
-        if name not in given:
+        if name not in row:
             raise ValueError(f"{name} is missing")
-    layer, value = str(given["layer"]), given["value"]
+    layer, value = str(row["layer"]), row["value"]
     guess = _parse_value(value) if is_text and isinstance(value, str) else value
-    kind = layers.setdefault(layer, str(given.get("type") or type_of(guess)))
+    kind = layers.setdefault(layer, str(row.get("type") or type_of(guess)))
     if kind in ("flag", "number") and isinstance(value, str):
         value = _parse_value(value)
-    options = {name: str(given[name]) for name in ("at", "tool", "id", "key") if name in given}
+    options = {name: str(row[name]) for name in ("at", "tool", "id", "key") if name in row}
     return Label(
         layer=layer,
         type=kind,
         episode=episode,
-        begin=_step(given.get("begin")),
-        end=_step(given.get("end")),
+        begin=_step(row.get("begin")),
+        end=_step(row.get("end")),
         value=float(value) if type(value) is int else value,
-        annotator=str(given["annotator"]),
+        annotator=str(row["annotator"]),
         **options,
     )
 
@@ -214,16 +213,16 @@ def _suffix_of(path: str | os.PathLike[str]) -> str:
 
 
 def _step(value: Any) -> int | None:
-    """Parses the number of a step, which other programs may write as 3.0."""
+    """Parses the index of a step; other programs may write it as 3.0."""
     if value is None or value != value:
         return None
     try:
-        number = int(float(value))
+        step = int(float(value))
     except (TypeError, ValueError, OverflowError):
-        number = None
-    if number is None or float(value) != number:
+        step = None
+    if step is None or float(value) != step:
         raise ValueError(f"got {value!r}, expected the number of a step")
-    return number
+    return step
 
 
 def _parse_value(text: str) -> bool | int | float | str:
@@ -285,15 +284,18 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yields the rows of the regions of Label Studio tasks."""
     for task in tasks:
         data = task["data"]
-        of_task = {name: data.get(name) for name in ("key", "steps")}
-        of_task["episode"] = data.get("digest")
+        episode = {
+            "key": data.get("key"),
+            "steps": data.get("steps"),
+            "episode": data.get("digest"),
+        }
         for annotation in task["annotations"]:
-            by = annotation.get("completed_by") or ""
-            by = by.get("email") or by.get("id") if isinstance(by, Mapping) else by
+            user = annotation.get("completed_by") or ""
+            user = user.get("email") or user.get("id") if isinstance(user, Mapping) else user
             for region in () if annotation.get("was_cancelled") else annotation["result"]:
-                about = {"annotator": str(by), "at": annotation.get("created_at")}
-                about |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
-                row = {**of_task, **about, "layer": region["from_name"], "id": region["id"]}
+                facts = {"annotator": str(user), "at": annotation.get("created_at")}
+                facts |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
+                row = {**episode, **facts, "layer": region["from_name"], "id": region["id"]}
                 value = region["value"]
                 name = next(
                     (n for n in ("timelinelabels", *_REGION_KEYS.values()) if n in value), ""
@@ -304,5 +306,5 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                     )
                 values = value[name] if isinstance(value[name], list) else [value[name]]
                 for span in value.get("ranges", [None]):
-                    where = {"begin": span["start"] - 1, "end": span["end"]} if span else {}
-                    yield from ({**row, **where, "value": as_text(each)} for each in values)
+                    steps = {"begin": span["start"] - 1, "end": span["end"]} if span else {}
+                    yield from ({**row, **steps, "value": as_text(text)} for text in values)

@@ -23,10 +23,10 @@ _MAX_CHOICES = 50
 
 
 def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
-    """Opens the labels of a dataset of any format; there may be none yet.
+    """Opens the labels of a dataset of any format, which may have no labels yet.
 
     Args:
-      path: The dataset, by default with the episodes of all splits; or episodes.
+      path: The dataset, by default with all splits; or episodes.
       **options: Options of `rlds.sources.open`, such as `split` or `format`.
     """
     if isinstance(path, Episodes):
@@ -35,15 +35,15 @@ def open(path: str | os.PathLike[str] | Episodes, **options: Any) -> Labels:
 
 
 class Labels:
-    """The labels of episodes; iteration yields the current ones, in the order of their rows.
+    """The labels of episodes; iteration yields the valid labels, in the order of their rows.
 
-    They are stored beside the data, in a file of JSON lines for each layer, `.rlds/labels`; or in
+    Labels are stored next to the data in `.rlds/labels`, a file of JSON lines for each layer; or in
     the cache, if the data is one file or not writable. The data does not change. Processes may add
-    labels at the same time, and see those of other processes immediately.
+    labels at the same time, and see the labels of other processes immediately.
 
     Args:
-      episodes: The episodes. Labels refer to them by digests, which are in the table of episodes.
-        The table is computed when digests of all episodes are needed.
+      episodes: The episodes. Labels refer to them by digests from the table of episodes, which is
+        computed when the digests of all episodes are needed.
 
     Attributes:
       episodes: The episodes.
@@ -71,7 +71,7 @@ class Labels:
 
     @functools.cached_property
     def digests(self) -> list[str]:
-        """The digests by which labels refer to episodes; empty for damaged ones, without labels."""
+        """The digests by which labels refer to episodes; empty for damaged episodes."""
         return [(row["digest"] or b"").hex() for row in self._episode_rows]
 
     def _row(self, episode: int) -> dict[str, Any]:
@@ -91,34 +91,34 @@ class Labels:
 
     @property
     def lengths(self) -> list[int]:
-        """The number of steps of the episodes; 0 for damaged ones."""
+        """The numbers of steps of the episodes; 0 for damaged episodes."""
         return [row["steps"] or 0 for row in self._episode_rows]
 
     def rows(self) -> list[Label]:
-        """Returns all rows, including replaced and retracted ones, and those of other episodes."""
+        """Returns all rows, also of replaced and retracted labels and of missing episodes."""
         return list(label_rows.rows(self._folders))
 
     def layers(self) -> dict[str, str]:
-        """Returns the types of the layers, by their names."""
+        """Returns the types of the layers, by name."""
         return label_rows.layer_types(self._folders)
 
-    def described(self) -> list[Layer]:
-        """Returns the declared layers, and undeclared ones as implied by their labels."""
-        layers, labels = self.declared(), label_rows.valid_labels(self._folders)
+    def all_layers(self) -> list[Layer]:
+        """Returns the declared layers; describes undeclared layers from their labels."""
+        layers, labels = self.declared_layers(), label_rows.valid_labels(self._folders)
         for name, kind in self.layers().items():
             rows = [row for row in labels if row.layer == name]
             values = {str(row.value): None for row in rows} if kind == "choice" else {}
             is_whole = bool(rows) and all(row.end is None for row in rows)
-            implied = Layer(name=name, type=kind, choices=(*values,)[:_MAX_CHOICES], whole=is_whole)
-            layers.setdefault(name, implied)
+            choices = (*values,)[:_MAX_CHOICES]
+            layers.setdefault(name, Layer(name=name, type=kind, choices=choices, whole=is_whole))
         return list(layers.values())
 
-    def declared(self) -> dict[str, Layer]:
-        """Returns the declared layers, by their names; see `declare`."""
+    def declared_layers(self) -> dict[str, Layer]:
+        """Returns the declared layers, by name; see `declare`."""
         return label_rows.declared_layers(self._folders)
 
     def can_be_written(self) -> bool:
-        """Returns True if labels can probably be stored; only writing is a proof."""
+        """Returns True if the permissions of a folder allow to store labels."""
         return label_rows.can_be_written(self._folders)
 
     def state(self) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ class Labels:
         """
         label_rows.declare(self._folders, [layer])
 
-    def of(self, episode: int) -> list[Label]:
+    def of_episode(self, episode: int) -> list[Label]:
         """Returns the valid labels of an episode.
 
         Raises:
@@ -145,7 +145,7 @@ class Labels:
         return [row for row in labels if row.episode == digest]
 
     def history(self, episode: int) -> list[Label]:
-        """Returns all rows of an episode, including replaced and retracted ones.
+        """Returns all rows of an episode, including replaced and retracted labels.
 
         Raises:
           IndexError: There is no such episode.
@@ -169,13 +169,13 @@ class Labels:
 
         Args:
           layer: The layer; its first label creates it.
-          episode: The number of the episode.
+          episode: The index of the episode.
           value: The value of the label.
           begin: The first labelled step; None for the whole episode.
           end: The step after the last one.
           by: The annotator.
-          type: The type of a new layer: flag, choice, text or number. By default the type of the
-            value, choice for text.
+          type: The type of a new layer: flag, choice, text or number. By default, the type of the
+            value (choice for text).
           tool: The program.
 
         Raises:
@@ -189,14 +189,14 @@ class Labels:
         kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
             raise ValueError(f"type: got {type!r}, but the layer {layer!r} has the type {kind}")
-        named = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
-        where: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
-        row = Label(layer=layer, type=kind, value=value, **named, **where)
+        identity = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
+        facts: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
+        row = Label(layer=layer, type=kind, value=value, **identity, **facts)
         self._add_rows([row], {row.episode: self._row(episode)["steps"]})
         return row
 
     def add_rows(self, rows: Sequence[Label]) -> None:
-        """Adds rows unchanged, all or none.
+        """Adds either all or none of the rows, unchanged.
 
         Raises:
           OSError: No folder for labels is writable.
@@ -228,7 +228,7 @@ class Labels:
         by: str,
         tool: str = "",
     ) -> None:
-        """Retracts a label; the arguments are those of `add`.
+        """Retracts a label, with the arguments of `add`.
 
         Raises:
           IndexError: There is no such episode.
@@ -237,7 +237,7 @@ class Labels:
           rlds.sources.SourceChangedError: The dataset was replaced since it was opened.
         """
         target = (by, layer, self.digest(episode), begin, end)
-        labels = [row for row in self.of(episode) if row.target == target]
+        labels = [row for row in self.of_episode(episode) if row.target == target]
         if not labels:
             raise KeyError(f"episode {episode} has no label {layer} {begin}:{end} by {by}")
         new: dict[str, Any] = {"id": uuid.uuid4().hex, "at": label_rows.now(), "tool": tool}

@@ -1,4 +1,4 @@
-"""Names of the metadata fields that RLDS datasets share."""
+"""Names of common metadata fields of RLDS datasets."""
 
 from rlds.metadata.metadata_types import (
     AGENT_ID,

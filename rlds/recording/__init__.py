@@ -1,4 +1,4 @@
-"""Backends of EnvLogger that record straight into the datasets of others, and their recovery.
+"""Backends of EnvLogger that record directly to datasets of other formats, with crash recovery.
 
 from rlds.recording import LeRobotBackendWriter
 

@@ -86,7 +86,7 @@ class LegacyRows:
 
 
 def _stored(fields: Mapping[str, Field]) -> Features:
-    """Returns the features of stored fields: image files as images, others as plain values."""
+    """Returns the features of stored fields: images for image files, otherwise plain values."""
     images = {
         path: Image(shape=field.shape, dtype=field.column_dtype, encoding_format=field.encoding)
         for path, field in fields.items()

@@ -450,9 +450,9 @@ class Sidecar:
         values = {path: value for path, value in about.items() if path not in self.episode_paths}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
         for clip, first in map(_clip_paths, self.clips):
-            _, rest = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
-            values |= {clip: b"" if rest is None else rest.data}
-            values |= {first: np.int64(0 if rest is None else rest.first)}
+            _, tail = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
+            values |= {clip: b"" if tail is None else tail.data}
+            values |= {first: np.int64(0 if tail is None else tail.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
         return dict(match_columns(columns, self.stored_metadata, rows=1, where=episode.key))
 

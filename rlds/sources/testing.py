@@ -1,10 +1,10 @@
-"""Checks for tests of sources and exports, also of your own.
+"""Checks for tests of sources and exports, including your own.
 
     source = ArmSource("runs")
     rlds.sources.testing.check_source(source)
     rlds.sources.testing.check_export("lerobot", Episodes(source), tmp_path / "exported")
 
-They read everything twice or more: give them a few short episodes.
+The checks read all data several times: use a few short episodes.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _INEXACT = ("changed", "lost", "renumbered")
 
 
 def check_source(source: AnySource) -> None:
-    """Checks that a source keeps its contract, by reading all its episodes in several ways.
+    """Checks the contract of a source by reading all its episodes in several ways.
 
-    * A pickled copy gives the same episodes, and so does reading again, out of order.
-    * Keys are unique in a split. Keys and lengths that it gives without reading are right.
-    * Episodes have the declared fields, of the declared dtypes and shapes, and no others.
-    * Some fields of some rows are those of the complete episode.
-    * The flags are at their places, and only an episode without a terminal state is truncated.
+    * A pickled copy gives the same episodes, also in another order.
+    * Keys are unique in a split. Keys and lengths are the same with and without reading.
+    * Episodes have exactly the declared fields, of the declared dtypes and shapes.
+    * Partial reads of fields and rows equal the complete episode.
+    * The flags are valid, and only an episode without a terminal state is truncated.
     * Metadata and options are JSON. The counts of the episodes add up to the totals.
 
     Args:
-      source: The source, with sound episodes.
+      source: The source, without damaged episodes.
 
     Raises:
-      AssertionError: It does not; says where, what it gave, and what was expected.
-      SourceError: An episode is damaged, or does not fit its fields.
+      AssertionError: A check failed; the message has the location, the result and the expectation.
+      SourceError: An episode is damaged, or does not match its fields.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -75,11 +75,11 @@ def check_source(source: AnySource) -> None:
         keys = [episode.key for episode in episodes]
         _expect(f"{where}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
         _check_facts(Episodes(source, split), episodes, where)
-        _check_again(Episodes(copy, split), episodes, where)
-        for number, episode in enumerate(episodes):
-            here = f"{where}, episode {number} ({episode.key})"
+        _check_copy(Episodes(copy, split), episodes, where)
+        for index, episode in enumerate(episodes):
+            here = f"{where}, episode {index} ({episode.key})"
             _check_episode(Episodes(source, split), episode, here)
-            _check_cuts(Episodes(source, split), number, episode, here)
+            _check_partial_reads(Episodes(source, split), index, episode, here)
         totals = source.can.totals(split) if source.can.totals else {}
         for name, total in totals.items():
             counted = sum(episode.counts.get(name, 0) for episode in episodes)
@@ -87,46 +87,47 @@ def check_source(source: AnySource) -> None:
 
 
 def check_view(view: View) -> None:
-    """Checks that a view keeps the contract of sources.
+    """Checks the contract of a view.
 
-    * `check_source` finds nothing.
-    * Fields that it names have the values of its bases, in the episodes that it does not touch.
-    * It makes the same of any rows, as a feed asks for them, as of complete episodes.
+    * `check_source` passes.
+    * In unchanged episodes, the fields of `base_paths` have the values of the bases.
+    * Any rows, as read by feeds, equal the rows of complete episodes.
 
     Args:
-      view: The view of a source with sound episodes.
+      view: The view of a source without damaged episodes.
 
     Raises:
-      AssertionError: It does not; says where, what it gave, and what was expected.
+      AssertionError: A check failed; the message has the location, the result and the expectation.
 
     >>> import tempfile
     >>> directory = Path(tempfile.mkdtemp())
     >>> np.savez(directory / "0.npz", observation=np.eye(3), action=np.ones((3, 1)))
     >>> check_view(View(open_episodes(directory).source))
     """
-    from rlds import feeds  # A floor above, which reads rows.
+    from rlds import feeds  # `rlds.feeds` imports `rlds.sources`.
 
     check_source(view)
     root = f"{rlds.STEPS}/"
     for split in view.splits:
         episodes = Episodes(view, split)
         table = feeds.open(episodes, decode_images=False, progress=False)
-        touched = view.changed_episodes(split, np.arange(len(episodes)))
-        for number, episode in enumerate(episodes):
-            where = f"split {split!r}, episode {number} ({episode.key})"
-            rows = np.random.default_rng(number).permutation(len(episode))
+        is_changed = view.changed_episodes(split, np.arange(len(episodes)))
+        for index, episode in enumerate(episodes):
+            where = f"split {split!r}, episode {index} ({episode.key})"
+            rows = np.random.default_rng(index).permutation(len(episode))
             paths = [path for path, field in table.fields.items() if None not in field.shape]
-            columns = table.take(np.full(len(rows), number), rows, paths)
+            columns = table.take(np.full(len(rows), index), rows, paths)
             for path, values in columns.items():
                 wrong = difference(values, as_array(at(episode.steps, path))[rows])
                 _expect(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
-            base = reading.read(*view.locate(split, number))
-            first = int(view.base_steps(split, np.array([number]), np.zeros(1, np.int64))[0])
-            for path, there in (view.base_paths or {}).items() if not touched[number] else ():
+            base = reading.read(*view.locate(split, index))
+            first = int(view.base_steps(split, np.array([index]), np.zeros(1, np.int64))[0])
+            for path, base_path in (view.base_paths or {}).items() if not is_changed[index] else ():
                 if path.startswith(root):
-                    column = at(base.steps, there.removeprefix(root))[first : first + len(episode)]
+                    column = at(base.steps, base_path.removeprefix(root))
+                    column = column[first : first + len(episode)]
                     wrong = difference(at(episode.steps, path.removeprefix(root)), column)
-                    _expect(f"{where}, {path!r}", wrong, None, f"{there!r} of the base")
+                    _expect(f"{where}, {path!r}", wrong, None, f"{base_path!r} of the base")
 
 
 def check_export(
@@ -137,10 +138,10 @@ def check_export(
     changed: Collection[str] = (),
     **options: Any,
 ) -> Exported:
-    """Checks that an export keeps episodes, by reading back what it writes.
+    """Checks an export by reading back the written episodes.
 
-    Its placements name each field once. Every field that is not among `changed` comes back bit by
-    bit, with the keys and the facts of its episode.
+    The placements name each field once. All fields except `changed`, the keys and the facts of
+    episodes are equal bit by bit.
 
     Args:
       format: The format to write.
@@ -153,34 +154,34 @@ def check_export(
       The result of the export.
 
     Raises:
-      AssertionError: It does not keep them; says where, and how they differ.
+      AssertionError: Episodes differ; the message has the location and the difference.
       ValueError: The format cannot hold the episodes.
     """
     writer = prepare(episodes, format, **options)
-    placed = [placement.field for placement in writer.placements()]
-    given = {*episodes.source.fields.flags, *EPISODE_FIELDS}
+    named = [placement.field for placement in writer.placements()]
+    standard = {*episodes.source.fields.flags, *EPISODE_FIELDS}
     fields = [
         path
         for path, _ in leaves_at(episodes.spec, None)
-        if root_of(path.removeprefix(f"{rlds.STEPS}/")) not in given
+        if root_of(path.removeprefix(f"{rlds.STEPS}/")) not in standard
     ]
-    _expect(f"{format}, placements", sorted(placed), sorted({*placed}), "each field once")
-    if missing := {*fields} - {*placed}:
+    _expect(f"{format}, placements", sorted(named), sorted({*named}), "each field once")
+    if missing := {*fields} - {*named}:
         raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
     exported = write_export(writer, path, allow_loss=bool(changed))
     inexact = [placement for placement in exported.placements if placement.how in _INEXACT]
-    if surprising := [str(it) for it in inexact if it.field not in changed]:
-        raise AssertionError(f"{format}, placements: {surprising}, expected no such change")
-    back = open_episodes(path, "all", format=format, **writer.read_options())
-    _expect(f"{format}, read back", len(back), len(episodes), "the number of episodes written")
-    for number, (episode, other) in enumerate(zip(episodes, back)):
-        before, after = (writer.compared(as_converted(each)) for each in (episode, other))
-        _compare(f"{format}, episode {number}", before, after, {*changed, *writer.unchecked})
+    if unexpected := [str(it) for it in inexact if it.field not in changed]:
+        raise AssertionError(f"{format}, placements: {unexpected}, expected no such change")
+    read_back = open_episodes(path, "all", format=format, **writer.read_options())
+    _expect(f"{format}, read back", len(read_back), len(episodes), "the written episodes")
+    for index, pair in enumerate(zip(episodes, read_back)):
+        old, new = (writer.compared(as_converted(episode)) for episode in pair)
+        _compare(f"{format}, episode {index}", old, new, {*changed, *writer.unchecked})
     return exported
 
 
 def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
-    """Checks the facts of a source that need no reading of episodes."""
+    """Checks the facts of a source that are available without reading episodes."""
     source = episodes.source
     _expect(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
     outlines = [episode.outline for episode in read]
@@ -190,15 +191,15 @@ def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) 
         got = expected if column is None else column.tolist()
         _expect(f"{where}, all of {name}", got, expected, "those of the episodes")
     if isinstance(source, Source):
-        keys = [source.key(*episodes.locate(number)) for number in range(len(read))]
+        keys = [source.key(*episodes.locate(index)) for index in range(len(read))]
         _expect(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
 
 
-def _check_again(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
+def _check_copy(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
     """Checks that a pickled copy reads the same episodes, from the last to the first."""
-    for number in reversed(range(len(read))):
-        here = f"{where}, episode {number} of a pickled copy"
-        _compare(here, read[number], episodes.episode(number))
+    for index in reversed(range(len(read))):
+        here = f"{where}, episode {index} of a pickled copy"
+        _compare(here, read[index], episodes.episode(index))
 
 
 def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> None:
@@ -217,19 +218,17 @@ def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> No
         raise AssertionError(f"{where}: truncated, and yet its last step is terminal")
 
 
-def _check_cuts(episodes: Episodes, number: int, episode: SourceEpisode, where: str) -> None:
+def _check_partial_reads(
+    episodes: Episodes, index: int, episode: SourceEpisode, where: str
+) -> None:
     """Checks that partial reads give the values of the complete episode."""
     begin, end = len(episode) // 3, max(1, len(episode) - 1)
     for path, column in leaves_at(episode.steps, None):
-        read = episodes.columns(number, [path], begin, end, decode_images=False)
+        read = episodes.columns(index, [path], begin, end, decode_images=False)
         wrong = difference(at(read, path), column[begin:end])
         _expect(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
-    glance = as_converted(episodes.peek(number))
-    _compare(
-        f"{where}, without steps",
-        _without_steps(as_converted(episode)),
-        _without_steps(glance),
-    )
+    read_metadata = _without_steps(as_converted(episodes.peek(index)))
+    _compare(f"{where}, without steps", _without_steps(as_converted(episode)), read_metadata)
 
 
 def _without_steps(episode: SourceEpisode) -> SourceEpisode:
@@ -244,9 +243,9 @@ def _as_one_row(value: Any) -> Any:
 
 
 def _compare(
-    where: str, episode: SourceEpisode, other: SourceEpisode, but: Collection[str] = ()
+    where: str, episode: SourceEpisode, other: SourceEpisode, skipped: Collection[str] = ()
 ) -> None:
-    _expect(where, list(differences(episode, other, but)), [], "no differences")
+    _expect(where, list(differences(episode, other, skipped)), [], "no differences")
 
 
 def _expect(where: str, got: Any, expected: Any, expectation: str) -> None:

@@ -41,9 +41,9 @@ def table_in(metadata: Mapping[str, Any], name: str) -> TextTable:
         rows, each with an index and a text.
       name: The name of the table, see `Field.table`.
 
-    >>> rows = [{"task_index": 0, "task": "pick"}, {"task_index": 3, "task": "place"}]
+    >>> rows = [{"task_index": 0, "task": "pick"}, {"task_index": 3, "task": "pour"}]
     >>> table_in({"lerobot": {"tasks": rows}}, "tasks")
-    {0: 'pick', 3: 'place'}
+    {0: 'pick', 3: 'pour'}
     """
     return {n: text for row in _rows_in(metadata, name)[1] for _, n, text in _entries(row)}
 

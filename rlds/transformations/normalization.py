@@ -8,12 +8,12 @@ import tensorflow as tf
 import tree
 
 from rlds.normalization import (
-    OfField,
+    FieldFunction,
     apply_to_array,
+    apply_to_field,
     check_field,
     names_of,
     normalizer,
-    of_one_field,
     steps_expected,
     unnormalizer,
 )
@@ -117,12 +117,12 @@ def _apply(formula: Callable[[Any, Any], Any], values: Any, mask: np.ndarray) ->
 def _convert_fields(
     data: Any,
     statistics: Statistics | FieldStatistics,
-    normalize_field: OfField,
+    normalize_field: FieldFunction,
     fields: Sequence[str] | None,
     caller: str,
 ) -> Any:
     if isinstance(statistics, FieldStatistics):
-        return of_one_field(data, statistics, normalize_field, caller)
+        return apply_to_field(data, statistics, normalize_field, caller)
     if not isinstance(data, Mapping | tf.data.Dataset):
         raise steps_expected(data, caller)
     names = names_of(fields, statistics)

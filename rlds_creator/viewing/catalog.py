@@ -178,7 +178,7 @@ class Catalog:
         names, and the examples are from cached rows.
         """
         current = self._dataset(dataset, split)
-        layers = current.labels(split).described()
+        layers = current.labels(split).all_layers()
         titles = {layer.name: layer.title or layer.name for layer in layers}
         columns = [*list_columns(current.columns(split), current.rows(split))]
         return {"columns": columns, "layers": titles}

@@ -154,12 +154,12 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def layers(self) -> list[ShownLayer]:
-        layers = self._labels.described()
+        layers = self._labels.all_layers()
         return [ShownLayer(**dataclasses.asdict(layer)) for layer in layers]
 
     @override
     def labels(self) -> list[ShownLabel]:
-        return [self._for_page(row) for row in self._labels.of(self._episode)]
+        return [self._for_page(row) for row in self._labels.of_episode(self._episode)]
 
     def _for_page(self, row: Label) -> ShownLabel:
         try:
@@ -180,7 +180,7 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def retract(self, label: str) -> None:
-        row = self._find_own(label, self._labels.of(self._episode))
+        row = self._find_own(label, self._labels.of_episode(self._episode))
         steps = row.begin, row.end
         self._labels.retract(row.layer, self._episode, *steps, by=self._by, tool="rlds view")
 

@@ -77,7 +77,7 @@ def test_what_does_not_fit(
 
 
 def test_statistics_that_do_not_go_with_the_data(statistics: Statistics) -> None:
-    with pytest.raises(TypeError, match="go with an array of its values, but the data is a dict"):
+    with pytest.raises(TypeError, match="need an array of its values, got a dict"):
         normalize(make_steps(), statistics["action"])
-    with pytest.raises(TypeError, match="go with steps, but the data is a list"):
+    with pytest.raises(TypeError, match="need steps, got a list"):
         normalize([1.0], statistics)

@@ -358,7 +358,10 @@ def test_labels_go_along_and_become_fields(log, tmp_path, monkeypatch, capsys):
     def said(path):
         found = rlds.labels.open(path)
         keys = [as_converted(found.episodes.peek(number)).key for number in range(3)]
-        return {k: [(r.layer, r.value, r.begin) for r in found.of(n)] for n, k in enumerate(keys)}
+        return {
+            k: [(r.layer, r.value, r.begin) for r in found.of_episode(n)]
+            for n, k in enumerate(keys)
+        }
 
     here = ["convert", source, str(tmp_path / "made")]
     assert commands.run([*here, "--name", "plain", "--where", "index > 0"]) == 0

@@ -75,7 +75,7 @@ def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
     other = shutil.copytree(data, tmp_path / "other", ignore=lambda *_: [".rlds"])
     assert run("import", other, tmp_path / "x.csv") == 1
     error = capsys.readouterr().err
-    assert "x.csv: no episode of this dataset matches 1 rows, so none was added: row 3: " in error
+    assert "x.csv: no episode of this dataset matches 1 rows, so no row was added: row 3: " in error
     assert list(rlds.labels.open(other)) == []
 
 

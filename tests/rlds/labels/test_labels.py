@@ -60,15 +60,15 @@ def test_the_last_row_holds_and_no_byte_of_the_data_changes(dataset):
     labels = labelled_dataset(dataset)
     assert labels.layers() == {"quality": "choice", "score": "number", "slip": "flag"}
     labels.add("quality", 1, "good", by="bob")
-    assert [(row.annotator, row.value) for row in labels.of(1)] == [
+    assert [(row.annotator, row.value) for row in labels.of_episode(1)] == [
         ("ann", "good"),
         ("bob", "good"),
     ]
     labels.retract("quality", 1, by="ann")
     again = rlds.labels.open(dataset)
-    assert [(row.annotator, row.value) for row in again.of(1)] == [("bob", "good")]
+    assert [(row.annotator, row.value) for row in again.of_episode(1)] == [("bob", "good")]
     labels.add("quality", 1, "poor", by="ann")
-    assert {row.value for row in again.of(1)} == {"good", "poor"}  # Seen at once.
+    assert {row.value for row in again.of_episode(1)} == {"good", "poor"}  # Seen at once.
     lines = (dataset / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
     assert len(lines) == 7
     assert json.loads(lines[5])["retracts"] == json.loads(lines[2])["id"]
@@ -144,13 +144,16 @@ def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, 
     operations = editing.Merge([str(other)]), editing.Set("reward", 0.0, where="steps = 99")
     rlds.edit(dataset, *operations, to=merged, to_format="mcap")
     labels = rlds.labels.open(merged)
-    assert [row.value for row in labels.of(5)] == ["fair"]
+    assert [row.value for row in labels.of_episode(5)] == ["fair"]
     assert len(list(labels)) == len(before) + 1
 
 
 def places(labels):
     return [
-        [(row.layer, row.value, row.begin, row.end, row.annotator) for row in labels.of(number)]
+        [
+            (row.layer, row.value, row.begin, row.end, row.annotator)
+            for row in labels.of_episode(number)
+        ]
         for number in range(len(labels.digests))
     ]
 
@@ -175,7 +178,7 @@ def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path,
     assert after[:2] + after[4:] == before[:2] + before[4:]
     assert after[2] == [("score", 4.0, None, None, "ann"), ("slip", True, 0, 1, "ann")]
     assert after[3] == [("score", 2.0, None, None, "bob")]
-    old, new = labels.of(2)[0], made.of(2)[0]
+    old, new = labels.of_episode(2)[0], made.of_episode(2)[0]
     assert (new.at, new.tool) == (old.at, f"carried from {old.id}")
     again = tmp_path / f"again-{name}"
     for target in (again, tmp_path / f"third-{name}"):
@@ -210,8 +213,8 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
 
 def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
     labels = labelled_dataset(dataset)
-    assert not labels.declared()
-    said = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.described()}
+    assert not labels.declared_layers()
+    said = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.all_layers()}
     assert said["quality"] == ("choice", ("good", "bad"), True)
     assert said["slip"] == ("flag", (), False)
     phase = Layer(name="phase", type="choice", choices=("reach", "grasp"), keys=("KeyR", "KeyG"))
@@ -234,10 +237,10 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
         with pytest.raises(ValueError, match=r"got .*, expected"):
             Layer(**wrong)
     rlds.sources.export(rlds.sources.open(dataset), "zarr", tmp_path / "copy")
-    assert rlds.labels.open(tmp_path / "copy").declared() == labels.declared()
+    assert rlds.labels.open(tmp_path / "copy").declared_layers() == labels.declared_layers()
     labels.add("quality", 0, "bad", by="ann")
     [old] = [row for row in labels.history(0) if (row.value, row.annotator) == ("good", "ann")]
-    assert old.id not in {row.id for row in labels.of(0)}
+    assert old.id not in {row.id for row in labels.of_episode(0)}
     file = dataset / ".rlds" / "labels" / "layers.json"
     for damaged in ("{", "[1]", '[{"name": "x"}]', "[" * 100_000):
         file.write_text(damaged)
@@ -248,8 +251,8 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
 def test_an_episode_is_labelled_without_a_table(dataset):
     labels = rlds.labels.open(dataset)
     labels.add("quality", 3, "good", by="ann")
-    assert [row.value for row in labels.of(3)] == ["good"]
-    assert labels.of(2) == []
+    assert [row.value for row in labels.of_episode(3)] == ["good"]
+    assert labels.of_episode(2) == []
     assert not list(dataset.glob(".rlds/*.parquet"))
     assert labels.digest(3) == rlds.labels.open(dataset).digests[3]
     with pytest.raises(IndexError):
@@ -295,7 +298,7 @@ def test_labels_of_a_file_and_of_a_folder_that_cannot_be_written(dataset, tmp_pa
     assert rlds.sources.open(file, where="label.quality = 'good'")
     (dataset / ".rlds").write_text("no folder")
     labelled_dataset(dataset)
-    assert [row.value for row in rlds.labels.open(dataset).of(0)] == ["good", "good"]
+    assert [row.value for row in rlds.labels.open(dataset).of_episode(0)] == ["good", "good"]
 
 
 def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_path):
@@ -306,7 +309,7 @@ def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_pa
     chosen = rlds.sources.open(folder, where="label.quality = 'good'")
     assert [episode.num_steps for episode in chosen] == [4]
     assert (folder / ".rlds" / "episodes-train.parquet").exists()
-    assert [row.value for row in rlds.labels.open(chosen).of(0)] == ["good"]
+    assert [row.value for row in rlds.labels.open(chosen).of_episode(0)] == ["good"]
 
 
 def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
@@ -315,11 +318,11 @@ def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
     whole = file.read_bytes()
     for size in (1, 40, len(whole.splitlines()[0])):
         file.write_bytes(whole + whole[:size])
-        assert len(labels.of(1)) == 2
+        assert len(labels.of_episode(1)) == 2
         labels.add("quality", 3, "good", by=f"eve{size}")
         assert file.read_bytes().startswith(whole)
-        assert len(labels.of(1)) == 2
-        assert [row.annotator for row in labels.of(3)] == [f"eve{size}"]
+        assert len(labels.of_episode(1)) == 2
+        assert [row.annotator for row in labels.of_episode(3)] == [f"eve{size}"]
     file.write_bytes(b'{"layer": "quality"}\n' + whole)
     with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: not a label"):
         list(labels)
@@ -343,7 +346,7 @@ def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
     with pytest.raises(SourceError, match=error):
         rlds.sources.open(path, where="label.quality = 'good'")
     with pytest.raises(SourceError, match=error):
-        labels.of(0)
+        labels.of_episode(0)
     with pytest.raises(SourceError, match=error):
         labels.add("quality", 3, "good", by="ann")
     assert file.read_bytes() == content
@@ -354,7 +357,7 @@ def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
         rlds.edit(path, editing.Trim(begin=1))
     assert file.read_bytes() == content
     file.write_bytes(b"".join(lines))
-    assert len(rlds.labels.open(path).of(0)) == 2
+    assert len(rlds.labels.open(path).of_episode(0)) == 2
 
 
 def test_minari_datasets_with_labels_are_edited_in_place(tmp_path):
@@ -363,7 +366,7 @@ def test_minari_datasets_with_labels_are_edited_in_place(tmp_path):
     rlds.labels.open(path).add("quality", 0, "good", by="ann")
     rlds.edit(path, editing.Set("seed", 5))  # Makes the table of episodes meanwhile.
     labels = rlds.labels.open(path)
-    assert [label.value for label in labels.of(0)] == ["good"]
+    assert [label.value for label in labels.of_episode(0)] == ["good"]
 
 
 @pytest.mark.parametrize("is_labelled", [False, True])
@@ -386,14 +389,14 @@ def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format
 
     with pytest.raises(StorageError, match="changed while"):
         rlds.edit(path, editing.Add("speed", add))
-    assert rlds.labels.open(path).of(1) == new
+    assert rlds.labels.open(path).of_episode(1) == new
     link = tmp_path / "links" / path.name
     link.parent.mkdir()
     link.symlink_to(path)
     rlds.edit(link, editing.Add("speed", add))
     with pytest.raises(SourceError, match="open it again"):  # They name episodes that were there.
         labels.add("slip", 0, True, by="bob")
-    found = [rlds.labels.open(path).of(number) for number in range(2)]
+    found = [rlds.labels.open(path).of_episode(number) for number in range(2)]
     assert [[row.layer for row in rows] for rows in found] == [["quality"] * is_labelled, ["slip"]]
 
 
@@ -403,7 +406,9 @@ def test_lines_of_newer_releases_and_other_tools(dataset):
     row = json.loads(score.read_text())
     newer = {**row, "value": 3, "id": "a" * 32, "certainty": {"low": 1}, "annotator": "bob"}
     score.write_text(json.dumps(row) + "\n" + json.dumps(newer) + "\n")
-    found = {label.annotator: label.value for label in labels.of(2) if label.layer == "score"}
+    found = {
+        label.annotator: label.value for label in labels.of_episode(2) if label.layer == "score"
+    }
     assert found == {"ann": 4.0, "bob": 3.0}
     layers = dataset / ".rlds" / "labels" / "layers.json"
     layers.write_text('[{"name": "x", "type": "flag", "colour": "red"}]')
@@ -488,7 +493,7 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
         (changed,) = rlds.labels.read(file, labels)
         assert (changed.value, changed.annotator) == ("poor", "bob")
         labels.add_rows([changed])
-        assert {row.value for row in labels.of(0)} == {"good", "poor", False}
+        assert {row.value for row in labels.of_episode(0)} == {"good", "poor", False}
     cut = editing.Trim(1, where="index = 2"), editing.Delete(episodes=[4])
     rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
     shutil.rmtree(tmp_path / "cut" / ".rlds")
@@ -519,9 +524,9 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
             "layer,key,value,annotator\nquality,0.npz,good,\n",
             "row 1: annotator is missing",
         ),
-        ("x.csv", "layer;value\n", r"x\.csv: found the columns 'layer;value', expected layer, val"),
+        ("x.csv", "layer;value\n", r"x\.csv: got the columns 'layer;value', expected layer, val"),
         ("x.csv", "layer,value,annotator\n", "expected layer, value, annotator, and episode or k"),
-        ("x.csv", "", "found the columns none, expected"),
+        ("x.csv", "", "got the columns none, expected"),
         (
             "x.csv",
             "layer,key,value,annotator\nscore,0.npz,x,a\n",

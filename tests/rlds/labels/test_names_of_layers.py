@@ -22,7 +22,7 @@ def test_layers_have_names_of_any_script_and_others_for_people(tmp_path):
     for name in ("качество", "qualité", "गुणवत्ता", "คุณภาพ"):
         labels.add(name, 0, True, by="ann")
     labels = rlds.labels.open(tmp_path)
-    assert labels.declared()["品質"] == named
+    assert labels.declared_layers()["品質"] == named
     for name, chosen in (("品質 = '良'", 1), ("गुणवत्ता", 0), ("คุณภาพ", 0), ("качество", 0)):
         assert len(rlds.sources.open(tmp_path, where=f"label.{name}")) == 1
         assert rlds.sources.open(tmp_path).table().where(f"label.{name}").tolist() == [chosen]

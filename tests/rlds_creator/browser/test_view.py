@@ -372,7 +372,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
             "note: the cup tips, 3 times",
             "not slip",
         ]
-        shown = [(row.layer, row.value, row.begin, row.end) for row in labels.of(1)]
+        shown = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(1)]
         assert sorted(shown) == [
             ("grip_quality", "good", None, None),
             ("note", "the cup tips, 3 times", 4, 5),
@@ -380,7 +380,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
             ("score", 4.5, None, None),
             ("slip", False, 4, 5),
         ]
-        assert {row.annotator for row in labels.of(1)} == {"Ann"}
+        assert {row.annotator for row in labels.of_episode(1)} == {"Ann"}
         # The range has its band; what was done last is said in the transport, and taken back.
         band = page.evaluate(
             """() => {
@@ -404,7 +404,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.get_by_role("button", name="Remove phase: reach").click()
         page.locator(".tag-last").get_by_role("button", name="Undo").click()
         page.wait_for_selector(".tag-last:has-text('Undone: Removed')")
-        assert len(labels.of(1)) == 5
+        assert len(labels.of_episode(1)) == 5
         assert [row.value for row in labels.history(1) if row.layer == "grip_quality"] == [
             *("good", "bad", "good")
         ]
@@ -556,7 +556,7 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
         expect(page.locator(".tag-list .tag-place")).to_have_text(
             [re.compile("steps 3.5"), "step 6"]
         )
-        found = [(row.layer, row.value, row.begin, row.end) for row in labels.of(0)]
+        found = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(0)]
         assert found == [("slip", True, 3, 6), ("slip", True, 6, 7)]
-        assert [(row.value, row.begin) for row in labels.of(1)] == [("here", 1)]
+        assert [(row.value, row.begin) for row in labels.of_episode(1)] == [("here", 1)]
         assert visitor.troubles == []

@@ -383,7 +383,7 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
     assert [len(episode) for episode in chosen] == [2]
     labels = rlds.labels.open(data)
     found = {(row.layer, row.value, row.begin, row.end) for row in labels}
-    (grip,) = (layer.name for layer in labels.described() if layer.title == "Grip/slip")
+    (grip,) = (layer.name for layer in labels.all_layers() if layer.title == "Grip/slip")
     assert found == {
         ("verdict", "completed", None, None),
         ("verdict", "rejected", None, None),
@@ -391,9 +391,9 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
         ("verdict", "cancelled", None, None),
         ("fall", True, 1, 2),
     }
-    assert {row.annotator for row in labels.of(1)} == {"f" * 32}
+    assert {row.annotator for row in labels.of_episode(1)} == {"f" * 32}
     assert {len(row.annotator) for row in labels} == {32}
-    assert labels.of(2) == []
+    assert labels.of_episode(2) == []
     if format == "log":
         export(recorded, tmp_path / "all", name="x", keep_internal=True)
         notes = [
