@@ -577,10 +577,7 @@ def _check_flags(start: int, batch: Columns, is_end: bool) -> Iterator[_Finding]
     length = len(next(iter(batch.values())))
     is_first = np.arange(start, start + length) == 0
     is_last = is_end & (np.arange(length) == length - 1)
-    rules = (
-        (rlds_types.IS_FIRST, is_first, "first"),
-        (rlds_types.IS_LAST, is_last, "last"),
-    )
+    rules = ((rlds_types.IS_FIRST, is_first, "first"), (rlds_types.IS_LAST, is_last, "last"))
     for name, expected, position in rules:
         flag = flags.get(name, expected)
         for step in np.flatnonzero(flag != expected):

@@ -325,11 +325,7 @@ def _write_share(
 ) -> Exported:
     """Writes this process's share of the parts; other processes write the remaining shares."""
     indices = staging.share(part)
-    with (
-        contextlib.closing(staging),
-        Workers(jobs) as workers,
-        show_progress(progress) as bars,
-    ):
+    with contextlib.closing(staging), Workers(jobs) as workers, show_progress(progress) as bars:
         on_advance = _bar(bars, "episodes to parts", staging.count(indices))
         staging.run(workers, on_advance, indices=indices)
     num_written = staging.num_written(indices)

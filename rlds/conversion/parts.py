@@ -19,12 +19,7 @@ import rlds_ecosystem
 from rlds.sources import reading
 from rlds.sources.episode_table import key_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import (
-    About,
-    AnySource,
-    Origin,
-    SourceError,
-)
+from rlds.sources.source import About, AnySource, Origin, SourceError
 from rlds.sources.view import View
 from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.fields import Field

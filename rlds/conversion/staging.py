@@ -491,11 +491,7 @@ class StagedParts:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        name: str,
-        parts: Sequence[Sequence[int] | StreamPart],
-        export: Export,
+        self, folder: Path, name: str, parts: Sequence[Sequence[int] | StreamPart], export: Export
     ) -> None:
         self._arguments = folder, name, parts, export
         self._folder, self._name, self._format = folder, name, export.format

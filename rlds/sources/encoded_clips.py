@@ -17,13 +17,7 @@ import tfds_files
 from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import (
-    Can,
-    Fields,
-    Source,
-    SourceError,
-    files_of,
-)
+from rlds.sources.source import Can, Fields, Source, SourceError, files_of
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import RowContext, View, flat, nested
 from rlds.sources.writing import Placement

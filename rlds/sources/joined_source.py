@@ -13,13 +13,7 @@ import rlds
 from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, as_converted
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import (
-    ALL_ROWS,
-    About,
-    Fields,
-    SourceEpisode,
-    with_random_access,
-)
+from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode, with_random_access
 from rlds.sources.view import BaseEpisodes, View
 
 __all__ = ["ALL", "JoinedSource"]

@@ -15,12 +15,7 @@ from typing import Any, TypeVar, cast
 
 import rlds
 from rlds.raw_files.input_files import Files
-from rlds.raw_files.untrusted import (
-    SourceChangedError,
-    SourceError,
-    as_source_error,
-    source_errors,
-)
+from rlds.raw_files.untrusted import SourceChangedError, SourceError, as_source_error, source_errors
 from rlds.sources.source import (
     ALL_ROWS,
     AnySource,

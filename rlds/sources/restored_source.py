@@ -220,11 +220,7 @@ class RestoredSource(Source):
         return self.read(split, index, ()).origin
 
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         """Combines the values in the source with the values in the sidecar."""
         del rows

@@ -23,10 +23,7 @@ from etils import epath
 import rlds
 import tfds_files
 from rlds.raw_files.input_files import Files
-from rlds.raw_files.untrusted import (
-    SourceError,
-    check_is_file,
-)
+from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
@@ -491,11 +488,7 @@ class Source(AnySource):
 
     @abc.abstractmethod
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         """Reads an episode, or some of its fields and steps.
 

@@ -131,12 +131,7 @@ def check_view(view: View) -> None:
 
 
 def check_export(
-    format: str,
-    episodes: Episodes,
-    path: Path,
-    *,
-    changed: Collection[str] = (),
-    **options: Any,
+    format: str, episodes: Episodes, path: Path, *, changed: Collection[str] = (), **options: Any
 ) -> Exported:
     """Checks an export by reading back the written episodes.
 

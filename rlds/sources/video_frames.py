@@ -16,14 +16,7 @@ import rlds
 from rlds.sources import arrays, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.row_threads import for_all_rows
-from rlds.sources.source import (
-    AnySource,
-    Can,
-    Fields,
-    Source,
-    SourceError,
-    files_of,
-)
+from rlds.sources.source import AnySource, Can, Fields, Source, SourceError, files_of
 from rlds.sources.view import RowContext, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader

@@ -569,9 +569,7 @@ def _channel_note(field: Any) -> str:
 
 
 def sidecar_placements(
-    sidecar: Sidecar,
-    why: Mapping[str, str] | None = None,
-    names: Mapping[str, str] | None = None,
+    sidecar: Sidecar, why: Mapping[str, str] | None = None, names: Mapping[str, str] | None = None
 ) -> list[Placement]:
     """Returns the placements of an export with a sidecar, which keeps all values.
 

@@ -192,10 +192,7 @@ class Statistics:
         )
 
     def to_json(
-        self,
-        *,
-        dataset_name: str | None = None,
-        rename: Mapping[str, str] | None = None,
+        self, *, dataset_name: str | None = None, rename: Mapping[str, str] | None = None
     ) -> str:
         """Returns the statistics in the JSON format of Octo and OpenVLA.
 
@@ -662,9 +659,7 @@ def _merge(one: FieldStatistics, other: FieldStatistics) -> FieldStatistics:
 def _nan_where_mean_is(field: FieldStatistics) -> FieldStatistics:
     is_nan = np.isnan(field.mean)
     return dataclasses.replace(
-        field,
-        min=np.where(is_nan, np.nan, field.min),
-        max=np.where(is_nan, np.nan, field.max),
+        field, min=np.where(is_nan, np.nan, field.min), max=np.where(is_nan, np.nan, field.max)
     )
 
 
