@@ -257,9 +257,8 @@ class Validator:
         shapes: Mapping[str, tuple[int | None, ...]] | None = None,
     ) -> None:
         if profile not in (None, *loader_profiles.PROFILES):
-            raise ValueError(
-                f"no profile {profile!r}; expected one of {list(loader_profiles.PROFILES)}"
-            )
+            names = list(loader_profiles.PROFILES)
+            raise ValueError(f"no profile {profile!r}; expected one of {names}")
         self._profile = profile
         self._shapes = shapes or {}
         self.num_episodes = 0
@@ -369,12 +368,10 @@ class Validator:
         for field in sorted(names & _BOOLEAN_FIELDS):
             value = _as_array(episode[field])
             if value.dtype != np.bool_ or value.shape:
-                yield _Finding(
-                    f"{_Field.from_column(value[np.newaxis])}, expected a boolean", field=field
-                )
-        is_final_known = bool(
-            np.all(_as_array(episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, True)))
-        )
+                actual = _Field.from_column(value[np.newaxis])
+                yield _Finding(f"{actual}, expected a boolean", field=field)
+        flags = _as_array(episode.get(rlds_types.FINAL_OBSERVATION_KNOWN, True))
+        is_final_known = bool(np.all(flags))
 
         start = 0
         batches = _batches(episode[rlds_types.STEPS])

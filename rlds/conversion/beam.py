@@ -35,9 +35,8 @@ def run_in_pipeline(
     """
     beam = import_extra("apache_beam")
     if options is None or isinstance(options, (list, tuple)):
-        options = import_extra("apache_beam.options.pipeline_options").PipelineOptions(
-            list(options or ())
-        )
+        flags = import_extra("apache_beam.options.pipeline_options")
+        options = flags.PipelineOptions(list(options or ()))
     if "Dask" in (runner if isinstance(runner, str) else type(runner).__name__):
         module = import_extra("apache_beam.runners.dask.dask_runner")
         runner = module.DaskRunner() if runner == "DaskRunner" else runner  # Beam has no such name.

@@ -85,9 +85,7 @@ def export_class(format: str) -> type[Export]:
     writable_formats = _writable_formats()
     if format not in writable_formats:
         names = ", ".join(writable_formats)
-        raise ValueError(
-            f"format: got {format!r}, which cannot be written; expected one of {names}"
-        )
+        raise ValueError(f"format: got {format!r}, which has no writer; expected one of {names}")
     loaded: type[Export] = writable_formats[format].load_export()
     return loaded
 
@@ -246,9 +244,7 @@ def draft_export(
     digests = Digests(writer, uncompared_fields) if is_checked or skip_damaged else None
     has_parallel_options = not (jobs is None and part is None and pipeline is None)
     if at_once and (has_parallel_options or writer.from_parts):
-        reason = (
-            f"{format} is always written in parts" if writer.from_parts else "it takes one process"
-        )
+        reason = f"{format} always writes parts" if writer.from_parts else "it takes one process"
         raise ValueError(f"at_once: {reason}; leave it out, or jobs, part and Beam")
     staging = Staging(
         writer,
@@ -292,9 +288,8 @@ def draft_export(
             _check_description(read_back, description_changes or {})
         if is_checked and digests is not None:
             on_advance = _bar(bars, "episodes read back", len(notes.written))
-            counts = _compare_written(
-                ReadBack.create(notes, read_back, digests), workers, on_advance
-            )
+            comparison = ReadBack.create(notes, read_back, digests)
+            counts = _compare_written(comparison, workers, on_advance)
         elif writer.num_steps is None:
             counts = _count_written(read_back, notes)
         else:

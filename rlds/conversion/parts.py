@@ -118,9 +118,7 @@ def read_part(path: Path) -> WrittenPart | None:
         PartEpisode(index, digest, Origin(file, begin, end))
         for index, digest, file, begin, end in record["episodes"]
     ]
-    errors = {
-        index: SourceError(**dict(zip(_ERROR_FIELDS, it))) for index, *it in record["left_out"]
-    }
+    errors = {i: SourceError(**dict(zip(_ERROR_FIELDS, it))) for i, *it in record["left_out"]}
     return WrittenPart(episodes, errors)
 
 
@@ -172,9 +170,7 @@ def stream_parts(episodes: Episodes) -> list[StreamPart]:
 
 def _step_bytes(episodes: Episodes) -> int:
     fields = [field for _, field in leaves_at(episodes.spec, None) if isinstance(field, Field)]
-    return sum(
-        math.prod(n or 1 for n in field.shape) * field.column_dtype.itemsize for field in fields
-    )
+    return sum(math.prod(n or 1 for n in it.shape) * it.column_dtype.itemsize for it in fields)
 
 
 def fingerprint(*values: Any) -> str:

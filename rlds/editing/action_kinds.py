@@ -113,10 +113,8 @@ class ActionsView(Change):
             states[-1:] = 0
         stored_remainder = values.get(_REMAINDER) if self._restores_bits else None
         total, remainder = _sum_with_remainder(action, self._sign * states, stored_remainder)
-        other_values = {path: it for path, it in values.items() if path != _REMAINDER}
-        return {**other_values, _ACTION: total} | (
-            {} if self._restores_bits else {_REMAINDER: remainder}
-        )
+        values = {path: it for path, it in values.items() if path != _REMAINDER} | {_ACTION: total}
+        return values if self._restores_bits else {**values, _REMAINDER: remainder}
 
 
 def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:
@@ -125,9 +123,7 @@ def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[
         if "gripper" in name.lower():
             continue
         if _ROTATION.fullmatch(name.lower()):
-            raise ValueError(
-                f"action-as: {name!r} is an angle of a rotation, which cannot be added"
-            )
+            raise ValueError(f"action-as: {name!r} is an angle of a rotation, which has no sum")
         matches = [
             (path, field, field.names.index(name))  # type: ignore[union-attr]
             for path, field in fields.items()

@@ -118,9 +118,7 @@ class Draft:
           ValueError: Datasets were merged, or the split expression is not valid.
         """
         if len(self.datasets) > 1:
-            raise ValueError(
-                f"split: {split!r} is unclear after a merge; select with a condition (Keep)"
-            )
+            raise ValueError(f"split: {split!r} is unclear after a merge; use a condition (Keep)")
         (dataset,) = self.datasets.values()
         begins: dict[str, int] = {}
         num_episodes = 0

@@ -89,8 +89,7 @@ class Edit:
         target_options: Mapping[str, Any],
     ) -> None:
         self.format, self._options = format, target_options
-        first = next(iter(draft.datasets.values()))
-        self.episodes, self.inputs = first.episodes, draft.inputs
+        self.episodes, self.inputs = next(iter(draft.datasets.values())).episodes, draft.inputs
         self.source = with_random_access(self.episodes.source)
         draft.resolve_duplicates()
         self._recipe = _with_digests(as_recipe(operations), draft.row_digests)
@@ -119,25 +118,20 @@ class Edit:
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         licenses = {name: episodes.source.about.license for name, episodes in datasets.items()}
         has_format = [episodes.format == format for episodes in datasets.values()]
-        is_copyable = np.repeat(has_format, [*map(len, datasets.values())])
-        self.num_copied = sum(
-            int(
-                (
-                    is_copyable[rows] & ~changed_episodes(self.view, split, np.arange(len(rows)))
-                ).sum()
-            )
-            for split, rows in self.view.indices.items()
-        )
+        is_copied = np.repeat(has_format, [*map(len, datasets.values())])
+        self.num_copied = 0
+        for split, rows in self.view.indices.items():
+            is_changed = changed_episodes(self.view, split, np.arange(len(rows)))
+            self.num_copied += int((is_copied[rows] & ~is_changed).sum())
         self.stale_files: list[str] = []
-        if format == self.episodes.format and (
-            self.num_copied < self.num_original or len(draft.datasets) > 1
-        ):
+        has_changes = self.num_copied < self.num_original or len(datasets) > 1
+        if has_changes and format == self.episodes.format:
             folder = Path(_opened_path(self.source, next(iter(draft.datasets))))
             matches = (folder.glob(name) for name in export_class(format).statistics)
             self.stale_files = sorted(str(file) for files in matches for file in files)
         self.notes = [*draft.notes, *self._license_notes(licenses)]
         self.notes += [
-            f"{file} is left out: it describes the old episodes" for file in self.stale_files
+            f"{file} is left out: it describes old episodes" for file in self.stale_files
         ]
         self.notes += [
             f"{where!r} selected {rows} in the recipe, but {draft.row_digests[where]} now"
@@ -204,10 +198,8 @@ def prepare_edit(
     if isinstance(path, Episodes):
         name, episodes = "the episodes", path
     else:
-        name, episodes = (
-            os.fspath(path),
-            open_episodes(path, "all", format=format, **(options or {})),
-        )
+        name = os.fspath(path)
+        episodes = open_episodes(path, "all", format=format, **(options or {}))
     draft = Draft(episodes, name, progress)
     for operation in operations:
         operation.apply(draft)
@@ -337,10 +329,8 @@ def _edit_in_place(
         with write(draft, list(plan.view.splits), final_path=final_path) as written:
             pass
         if target.is_dir():
-            dataset_files = {
-                os.path.abspath(path) for path in (*plan.source.inputs(), *plan.stale_files)
-            }
-            _copy_foreign_files(target, draft, dataset_files)
+            inputs = {os.path.abspath(it) for it in (*plan.source.inputs(), *plan.stale_files)}
+            _copy_foreign_files(target, draft, inputs)
     return dataclasses.replace(written, path=os.fspath(target))
 
 

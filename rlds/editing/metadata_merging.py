@@ -94,9 +94,8 @@ class _Rules:
 
     def __init__(self) -> None:
         registry = formats().values()
-        self.is_counted = _matcher(
-            [*_REGENERATED, *(name for it in registry for name in it.counted)]
-        )
+        counted = [name for it in registry for name in it.counted]
+        self.is_counted = _matcher([*_REGENERATED, *counted])
         self.is_provenance = _matcher([name for it in registry for name in it.provenance])
         self._by_file = {tuple(name.split("/")) for it in registry for name in it.by_file}
 

@@ -279,9 +279,8 @@ class Add(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        function = (
-            _import_function(self.function) if isinstance(self.function, str) else self.function
-        )
+        function = self.function
+        function = _import_function(function) if isinstance(function, str) else function
         path = resolve_alias(self.field, draft.aliases)
         draft.change(AddView, path, function, draft.example())
 
@@ -326,9 +325,7 @@ class Split(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         if bool(self.parts) == (self.by is not None):
-            raise ValueError(
-                "split: expected either parts, or a column (by) whose values name them"
-            )
+            raise ValueError("split: expected either parts, or a column (by) that names them")
         if self.by is not None:
             names: list[str | None] = _as_split_names(draft.column(self.by))
         elif any(isinstance(rule, int | float) for rule in self.parts.values()):
@@ -338,9 +335,7 @@ class Split(Operation):
         draft.split = objects(names)
         draft.names = list(self.parts) or sorted({name for name in names if name})
         if wrong := [name for name in draft.names if not _SPLIT_NAME.fullmatch(name)]:
-            raise ValueError(
-                f"split: {wrong[0]!r} cannot name a split: use letters, digits, _ and -"
-            )
+            raise ValueError(f"split: {wrong[0]!r} cannot name a split: use letters, digits, _, -")
 
     def _by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
@@ -536,7 +531,7 @@ def _import_function(name: str) -> Callable[[SourceEpisode], Any]:
         add: Callable[[SourceEpisode], Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"add: cannot import {name!r}, expected module:function: {error}"
+            f"add: {name!r} is not importable, expected module:function: {error}"
         ) from None
     return add
 

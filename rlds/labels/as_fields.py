@@ -80,9 +80,7 @@ class LabelledSource(View):
         digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
-            raise ValueError(
-                f"{files_of(source)}: the dataset already has a field {COLUMN!r}: rename it"
-            )
+            raise ValueError(f"{files_of(source)}: the field {COLUMN!r} already exists: rename it")
 
     def _fields(self, *, of_steps: bool) -> dict[str, Any]:
         fields = {}

@@ -94,9 +94,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
             rows = list(_regions(json.loads(content)))
         rows = [{**row} for row in rows]
     except (ValueError, TypeError, LookupError, AttributeError, csv.Error) as error:
-        raise SourceError(
-            f"not readable as a {kind} file of labels ({error})", file=path
-        ) from error
+        raise SourceError(f"not readable as {kind} file of labels ({error})", file=path) from error
     if columns is not None and not (
         {*_REQUIRED_COLUMNS} <= {*columns} and {"episode", "key"} & {*columns}
     ):
@@ -284,11 +282,7 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yields the rows of the regions of Label Studio tasks."""
     for task in tasks:
         data = task["data"]
-        episode = {
-            "key": data.get("key"),
-            "steps": data.get("steps"),
-            "episode": data.get("digest"),
-        }
+        episode = {n: data.get(n) for n in ("key", "steps")} | {"episode": data.get("digest")}
         for annotation in task["annotations"]:
             user = annotation.get("completed_by") or ""
             user = user.get("email") or user.get("id") if isinstance(user, Mapping) else user
@@ -297,13 +291,10 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 facts |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
                 row = {**episode, **facts, "layer": region["from_name"], "id": region["id"]}
                 value = region["value"]
-                name = next(
-                    (n for n in ("timelinelabels", *_REGION_KEYS.values()) if n in value), ""
-                )
+                keys = ("timelinelabels", *_REGION_KEYS.values())
+                name = next((key for key in keys if key in value), "")
                 if not name:
-                    raise ValueError(
-                        f"regions of the type {region.get('type')!r} are not supported"
-                    )
+                    raise ValueError(f"regions of type {region.get('type')!r} are not supported")
                 values = value[name] if isinstance(value[name], list) else [value[name]]
                 for span in value.get("ranges", [None]):
                     steps = {"begin": span["start"] - 1, "end": span["end"]} if span else {}

@@ -58,9 +58,8 @@ class Labels:
 
     def __iter__(self) -> Iterator[Label]:
         digests = {*self.digests}
-        return iter(
-            [row for row in label_rows.valid_labels(self._folders) if row.episode in digests]
-        )
+        labels = label_rows.valid_labels(self._folders)
+        return iter([row for row in labels if row.episode in digests])
 
     @functools.cached_property
     def _episode_rows(self) -> list[dict[str, Any]]:

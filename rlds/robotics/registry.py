@@ -160,9 +160,7 @@ class Disagreement:
     said: Mapping[str, str]
 
     def __str__(self) -> str:
-        return f"{self.about}: " + "; ".join(
-            f"{source}: {fact}" for source, fact in self.said.items()
-        )
+        return f"{self.about}: " + "; ".join(f"{name}: {fact}" for name, fact in self.said.items())
 
 
 @dataclasses.dataclass(frozen=True)

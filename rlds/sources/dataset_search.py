@@ -87,9 +87,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
             check_link(root / file)
         if mark in files:
             logs.append(os.fspath(root))
-    logs = sorted(
-        log for log in logs if not (log.endswith(".old") and log.removesuffix(".old") in logs)
-    )
+    logs = sorted({*logs} - {f"{log}.old" for log in logs})
     if not logs:
         raise FileNotFoundError(
             f"{os.fspath(path)!r} holds no EnvLogger log: there is no {mark} in it, nor "

@@ -106,10 +106,8 @@ class ClipsSource(View):
         self._images = {path: steps[path] for path in cameras if path in steps}
         self.bgr_cameras = [path for path, field in self._images.items() if is_bgr(field)]
         names = [root + path for path in self._images for root in ("", f"{IMAGE_FILE}/")]
-        self._removed = {
-            *map(_STEPS.__add__, names),
-            *(f"{_path(path)}/{FRAMES}" for path in cameras),
-        }
+        frames = (f"{_path(path)}/{FRAMES}" for path in cameras)
+        self._removed = {*map(_STEPS.__add__, names), *frames}
         self._frames = FramesSource(source, [path for path in cameras if path not in steps])
 
     def __str__(self) -> str:
@@ -263,9 +261,8 @@ def pixels(value: Any, field: Field) -> np.ndarray:
     """Returns the pixels of an image file or an image array."""
     if not isinstance(value, bytes):
         return np.asarray(value)
-    return tfds_files.decode_image(
-        value, tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
-    )
+    feature = tfds_files.Image(shape=field.shape, dtype=field.column_dtype)
+    return tfds_files.decode_image(value, feature)
 
 
 def _error(one: np.ndarray, other: np.ndarray) -> float:

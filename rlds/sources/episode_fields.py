@@ -67,7 +67,6 @@ def as_converted(episode: SourceEpisode) -> SourceEpisode:
     if key is not None:
         changes["key"] = key.decode() if isinstance(key, bytes) else str(key)
     if origin is not None:
-        changes["origin"] = Origin(
-            origin["file"].decode(), int(origin["begin"]), int(origin["end"])
-        )
+        file = origin["file"].decode()
+        changes["origin"] = Origin(file, int(origin["begin"]), int(origin["end"]))
     return dataclasses.replace(episode, metadata=fields, **changes) if changes else episode

@@ -202,9 +202,8 @@ class RowMaker:
     def _duration(self, steps: Mapping[str, Any]) -> float | None:
         """Returns the seconds from the first to the last step; None without times of steps."""
         times = _as_numeric(steps.get(_TIMESTAMP))
-        return (
-            float(times[-1] - times[0]) / 1e9 if self._has_timestamps and len(times) > 1 else None
-        )
+        has_duration = self._has_timestamps and len(times) > 1
+        return float(times[-1] - times[0]) / 1e9 if has_duration else None
 
     def _to_arrow(self, batch: _Batch) -> Any:
         arrow = import_extra("pyarrow")

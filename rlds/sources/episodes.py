@@ -425,9 +425,8 @@ class Episodes(Sequence[SourceEpisode]):
         lines.append(f"files: {files_of(source)}")
         for split in source.splits:
             count = reading.count(source, split)
-            lines.append(
-                f"split {split!r}: {'not counted yet' if count is None else f'{count} episodes'}"
-            )
+            counted = "not counted yet" if count is None else f"{count} episodes"
+            lines.append(f"split {split!r}: {counted}")
         if not self.has_random_access:
             lines.append("Episodes are read in their order; this format has no index.")
         lines += ["fields of an episode:", *_describe_fields(self.spec, "  ")]

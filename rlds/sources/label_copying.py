@@ -77,11 +77,8 @@ def copy_labels(
             raise
         return
     old_ids = {row.id for row in rows(target)}
-    new = {
-        row.id: row
-        for row in _copied_labels(labels, episodes, origins, copy)
-        if row.id not in old_ids
-    }
+    copies = _copied_labels(labels, episodes, origins, copy)
+    new = {row.id: row for row in copies if row.id not in old_ids}
     if new:
         append(target, [*new.values()])
     if new_layers := [layer for name, layer in layers.items() if name not in target_layers]:

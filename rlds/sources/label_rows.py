@@ -437,9 +437,8 @@ def append(
     """
     layers = {row.layer: b"" for row in new}
     for row in new:
-        layers[row.layer] += (
-            json.dumps(dataclasses.asdict(row), ensure_ascii=False).encode() + b"\n"
-        )
+        text = json.dumps(dataclasses.asdict(row), ensure_ascii=False)
+        layers[row.layer] += text.encode() + b"\n"
     _rows(state_of(folders, layers))
 
     def add(folder: Path) -> None:

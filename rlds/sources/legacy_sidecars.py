@@ -62,9 +62,8 @@ class LegacyRows:
         """
         saved = self._decoder.decode(data)
         origin, num_steps = saved[ORIGIN], int(saved[_NUM_STEPS])
-        is_known, terminal = (
-            bool(saved[n]) for n in (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
-        )
+        names = (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
+        is_known, terminal = (bool(saved[name]) for name in names)
         steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL, {})
         stored_flags = dict(saved[_FLAGS])
         derived_flags = self._derived_flags(num_steps, is_known, terminal)

@@ -189,9 +189,7 @@ def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) ->
     similar_formats = [name for name in similar_formats if name in format_names]
     nearest = f" The nearest formats are: {', '.join(similar_formats)}." if similar_formats else ""
     if "'joint_action'" in content:
-        nearest = (
-            " It may be a raw file of RoboTwin: run its process_data, and open the ALOHA files."
-        )
+        nearest = " It may be a raw file of RoboTwin: run its process_data, open the ALOHA files."
     return (
         f"unknown format{content}.{nearest} If you know the format, pass format=... (--format on "
         "the command line); `rlds list --formats` lists all. For files of your own, describe their "
@@ -221,9 +219,7 @@ def _describe_content(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str
 
 def _check_is_one_path(path: Any) -> None:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(
-            f"got {type(path).__name__}, expected a path; for other inputs, pass format=..."
-        )
+        raise TypeError(f"got {type(path).__name__}, expected a path; or pass format=...")
 
 
 def _check_is_one_format(path: str | os.PathLike[str], format: str, *, is_large: bool) -> None:
@@ -260,7 +256,5 @@ def only_split(source: AnySource, split: str | None) -> str:
         return split
     splits = list(source.splits)
     if len(splits) != 1:
-        raise KeyError(
-            f"choose one of the splits {splits} with split=... (of {files_of(source, 1)})"
-        )
+        raise KeyError(f"pass one of the splits {splits} as split=... (of {files_of(source, 1)})")
     return splits[0]

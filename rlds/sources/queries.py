@@ -110,7 +110,7 @@ def matching_rows(
             more = connection.from_arrow(columns).limit(len(columns))
             relation = relation.join(more, "index")
         projections = [
-            f"{quoted(column)} as {quoted(alias)}" for alias, column in column_aliases.items()
+            f"{quoted(name)} as {quoted(alias)}" for alias, name in column_aliases.items()
         ]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
@@ -167,9 +167,8 @@ def _check_bounded(condition: str) -> None:
     try:
         tree = json.loads(_tree(condition))
         if tree["error"]:
-            raise ValueError(
-                condition_errors.explain_syntax_error(condition, tree["error_message"])
-            )
+            fault = condition_errors.explain_syntax_error(condition, tree["error_message"])
+            raise ValueError(fault)
         [statement] = tree["statements"]
         _check_node(statement["node"], 0)
     except RecursionError:
@@ -184,12 +183,10 @@ def _check_node(node: Any, depth: int) -> None:
         if isinstance(kind, str) and kind not in _ALLOWED_NODES:
             node_name = kind.lower().replace("_", " ")
             raise ValueError(
-                f"a condition cannot contain a {node_name}: use columns and functions only"
+                f"a condition cannot contain a {node_name}: use only columns, functions"
             )
         if name and name not in _FUNCTIONS:
-            raise ValueError(
-                f"a condition cannot call {name!r} (docs/sources.md lists its functions)"
-            )
+            raise ValueError(f"a condition cannot call {name!r} (functions: docs/sources.md)")
         target = node.get("type_name") or (node.get("cast_type") or {}).get("id", "")
         if str(target).upper() in _FORBIDDEN_CASTS:
             raise ValueError(f"a condition cannot cast to {target}")

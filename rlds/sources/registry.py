@@ -309,6 +309,4 @@ def _registered() -> dict[str, str]:
 
 
 def _conflict(name: str, first: str, second: str) -> ValueError:
-    return ValueError(
-        f"two formats have the name {name!r}: {first} and {second}; uninstall one of them"
-    )
+    return ValueError(f"two formats have the name {name!r}: {first} and {second}; uninstall one")

@@ -263,9 +263,8 @@ class Sidecar:
         facts = final_row_paths, metadata, drops_final_row, episode_paths, about
         sidecar = cls(steps, episode, paths, *facts, clips)
         in_format = episode_paths.keys()
-        is_declared = (
-            paths.keys() | {*final_row_paths} <= steps.keys() and in_format <= episode.keys()
-        )
+        is_declared = paths.keys() | {*final_row_paths} <= steps.keys()
+        is_declared &= in_format <= episode.keys()
         if not is_declared or not sidecar._clip_fields <= in_format:
             raise ValueError("not a sidecar: it has undeclared fields")
         return sidecar

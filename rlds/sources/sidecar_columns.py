@@ -209,9 +209,8 @@ class _ColumnWriter:
         axes = self._type.open_axes
         sizes = [[array.size, *(array.shape[axis] for axis in axes)] for array in arrays]
         self._put_sizes(np.array(sizes, "<i8").reshape(len(arrays), 1 + len(axes)))
-        return np.concatenate(
-            [array.reshape(-1) for array in arrays] or [np.zeros(0, self._type.dtype)]
-        )
+        empty = np.zeros(0, self._type.dtype)
+        return np.concatenate([array.reshape(-1) for array in arrays] or [empty])
 
     def _put_sizes(self, sizes: np.ndarray) -> None:
         if not self._num_elements and not sizes.any():
@@ -386,9 +385,8 @@ class _StoredRow(Mapping[str, Any]):
 
 def _streams(names: Iterable[str]) -> list[str]:
     """Returns the stream names of columns, which are valid in any file system."""
-    return [
-        f"{n}-{_INVALID_CHARACTERS.sub('-', name.lower())[-40:]}" for n, name in enumerate(names)
-    ]
+    texts = (_INVALID_CHARACTERS.sub("-", name.lower())[-40:] for name in names)
+    return [f"{position}-{text}" for position, text in enumerate(texts)]
 
 
 def _as_bytes(value: Any) -> bytes:
@@ -410,10 +408,8 @@ def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
     for row in rows:
         writer.add(row)
     writer.close()
-    head = {
-        EPISODES: writer.num_episodes,
-        "sizes": {name: len(data) for name, data in streams.items()},
-    }
+    sizes = {name: len(data) for name, data in streams.items()}
+    head = {EPISODES: writer.num_episodes, "sizes": sizes}
     return json.dumps(head).encode() + b"\n" + b"".join(streams.values())
 
 

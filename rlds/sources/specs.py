@@ -93,9 +93,8 @@ dtype=dtype('bool'), name=None)}
     names = dict.fromkeys(name for nest in nests for name in nest)
     for name in names:
         present = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
-        merged[name] = (
-            merged_specs(present, f"{path}/{name}" if path else str(name)) if present else {}
-        )
+        inner = f"{path}/{name}" if path else str(name)
+        merged[name] = merged_specs(present, inner) if present else {}
         if 0 < len(present) < len(nests):
             if known_field(name) in names:
                 raise ValueError(

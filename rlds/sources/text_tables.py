@@ -104,9 +104,7 @@ def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapp
 
 def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Returns the key, index and text of a table row; empty if one is missing."""
-    indices = [
-        (key, it) for key, it in row.items() if key.endswith(_INDEX_SUFFIX) and type(it) is int
-    ]
+    indices = [(k, it) for k, it in row.items() if k.endswith(_INDEX_SUFFIX) and type(it) is int]
     texts = [it for it in row.values() if isinstance(it, str)]
     return [(*item, text) for item, text in zip(indices[:1], texts)]
 

@@ -95,9 +95,8 @@ class FramesSource(View):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
         fields = source.fields.episode
         incomplete = [name for name in names if FRAMES in at(fields, f"{VIDEO}/{name}")]
-        self.marks = {
-            known_field(name): name for name in incomplete if known_field(name) not in steps
-        }
+        marks = {known_field(name): name for name in incomplete}
+        self.marks = {mark: name for mark, name in marks.items() if mark not in steps}
         self._create_caches()
         self._infos = {name: self._first_info(name) for name in names}
         clips = {name: at(fields, f"{VIDEO}/{name}/{CLIP}") for name in names}
@@ -286,9 +285,7 @@ class FramesSource(View):
 
     def _without_clips(self, values: Mapping[str, Any]) -> dict[str, Any]:
         clips = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        return {
-            p: value for p, value in values.items() if not any(is_in(p, clip) for clip in clips)
-        }
+        return {p: it for p, it in values.items() if not any(is_in(p, clip) for clip in clips)}
 
 
 def _in_steps(path: str) -> str:

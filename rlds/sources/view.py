@@ -479,10 +479,9 @@ def changed_episodes(
         return np.zeros(len(episodes), np.bool_)
     if source.base_paths is None or not (ignore_names or source.is_as_stored):
         return np.ones(len(episodes), np.bool_)
-    only_keys = ignore_names and source.changes_only_keys
-    mask = (
-        np.zeros(len(episodes), np.bool_) if only_keys else source.changed_episodes(split, episodes)
-    )
+    mask = np.zeros(len(episodes), np.bool_)
+    if not (ignore_names and source.changes_only_keys):
+        mask |= source.changed_episodes(split, episodes)
     for positions, base, name, rows in source.base_episodes(split, episodes):
         mask[positions] |= changed_episodes(base, name, rows, ignore_names=ignore_names)
     return mask
@@ -548,9 +547,7 @@ def read_values(
 
 def select_rows(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     """Selects rows of the columns of steps."""
-    return {
-        path: value[rows] if path.startswith(_STEPS) else value for path, value in values.items()
-    }
+    return {path: it[rows] if path.startswith(_STEPS) else it for path, it in values.items()}
 
 
 def _bounding_slice(steps: np.ndarray) -> slice:

@@ -254,7 +254,7 @@ class Export(abc.ABC):
         if self.suffixes and not name.endswith(self.suffixes):
             ends = " or ".join(self.suffixes)
             raise ValueError(
-                f"{name!r}: {self.format} writes a file; choose a name that ends with {ends}"
+                f"{name!r}: {self.format} writes a file; its name must end with {ends}"
             )
         if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
             raise ValueError(
@@ -530,9 +530,7 @@ def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -
         if paths.count(path) > 1:
             raise ValueError(f"{path!r} is both the observation and the action; {reason}")
         if not is_array(fields.get(path)):
-            arrays = [
-                name for name in fields if is_array(fields[name]) and name not in rlds.STEP_FLAGS
-            ]
+            arrays = [n for n in fields if is_array(fields[n]) and n not in rlds.STEP_FLAGS]
             raise ValueError(
                 f"{path!r} is not an array of numbers; {reason}. Name them with observation=..., "
                 f"action=... (--to-option on the command line); the steps have {arrays}"

@@ -213,9 +213,7 @@ class Statistics:
             rename.get(name, name): _to_plain(field) for name, field in self.fields.items()
         }
         if len(content) != len(self.fields):
-            raise ValueError(
-                f"to_json: two of the fields {list(self.fields)} would have the same name."
-            )
+            raise ValueError(f"to_json: two of the fields {list(self.fields)} have the same name.")
         content[_NUM_TRANSITIONS] = self.num_transitions
         content[_NUM_TRAJECTORIES] = self.num_trajectories
         return json.dumps({dataset_name: content} if dataset_name else content, indent=2)
@@ -800,11 +798,8 @@ def _rows_of_field(
         if num_left_out and index == indices[-1]:
             yield [f"{name}: {num_left_out} more"]
         element = f"{name}[{', '.join(map(str, index))}]" if index else name
-        yield [
-            element,
-            str(field.count[index]),
-            *(f"{column[index] + 0.0:.4g}" for column in columns),
-        ]
+        cells = (f"{column[index] + 0.0:.4g}" for column in columns)
+        yield [element, str(field.count[index]), *cells]
 
 
 def _padded(row: list[str], widths: list[int]) -> Iterator[str]:

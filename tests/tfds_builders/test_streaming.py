@@ -465,7 +465,7 @@ def test_a_split_of_a_source(tmp_path):
     part = episodes_from_source(source, "train[-2:]+test[:1]+train[:50%]+train[2:]")
     assert in_turn(part) == [1, 2, 3, 0, 1, 2]
     assert len(episodes_from_source(Episodes(source, "train"), "test")) == 2
-    with pytest.raises(KeyError, match="choose one of the splits"):
+    with pytest.raises(KeyError, match="pass one of the splits"):
         episodes_from_source(source)
 
 

@@ -138,7 +138,7 @@ def test_odd_episodes_come_back(table):
 
 def test_exports_that_fail_leave_nothing(table, tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    with pytest.raises(ValueError, match=r"which cannot be written; expected one of .*table"):
+    with pytest.raises(ValueError, match=r"which has no writer; expected one of .*table"):
         export(path, "floppy", tmp_path / "made")
     with pytest.raises(TypeError, match="no option 'hole'; its options are: whole=true"):
         export(path, "table", tmp_path / "made", hole=True)

@@ -322,7 +322,7 @@ def test_a_few_episodes_have_no_shares(tmp_path):
 @pytest.mark.parametrize(
     ("format", "options", "error"),
     [
-        ("tfds", {}, "tfds is always written in parts"),
+        ("tfds", {}, "tfds always writes parts"),
         ("robomimic", {"jobs": 2}, "it takes one process"),
         ("robomimic", {"part": (1, 2)}, "it takes one process"),
     ],

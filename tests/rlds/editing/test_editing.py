@@ -208,7 +208,7 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
         (Add("steps/speed", lambda episode: np.zeros(2)), r"of shape \(2,\), expected \(4,\)"),
         (
             Add("steps/speed", "no_module:f"),
-            "cannot import 'no_module:f', expected module:function",
+            "'no_module:f' is not importable, expected module:function",
         ),
         (Add("steps/half", halves), r"episode 'episode 1': steps/half: .*, expected int64"),
         (Merge("other"), "merge: got 'other', expected a list of datasets"),
@@ -792,7 +792,7 @@ def test_statistics_of_others_are_not_kept_once_they_are_wrong(name, file, tmp_p
     rlds.edit(tmp_path, Describe("license", "MIT"))
     assert (tmp_path / file).exists()
     plan = str(editing.prepare_edit(tmp_path, [Delete(episodes=[0])]))
-    assert f"{file} is left out: it describes the old episodes" in plan
+    assert f"{file} is left out: it describes old episodes" in plan
     rlds.edit(tmp_path, Delete(episodes=[0]))
     assert not (tmp_path / file).exists()
     assert (tmp_path / "README.md").read_text() == "Mine."

@@ -511,14 +511,14 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
     ("name", "content", "what"),
     [
         ("x.txt", "", r"x.txt': expected a name with \.csv"),
-        ("x.json", "{", "x.json.*not readable as a .* file of labels"),
+        ("x.json", "{", "x.json.*not readable as .* file of labels"),
         (
             "x.json",
             '[{"data": {}, "annotations": [{"result": [{"id": "a"}]}]}]',
-            "not readable as a .* file of labels",
+            "not readable as .* file of labels",
         ),
-        ("x.jsonl", "[]\n", "not readable as a .* file of labels"),
-        ("x.parquet", "PAR1", "not readable as a .* file of labels"),
+        ("x.jsonl", "[]\n", "not readable as .* file of labels"),
+        ("x.parquet", "PAR1", "not readable as .* file of labels"),
         (
             "x.csv",
             "layer,key,value,annotator\nquality,0.npz,good,\n",

@@ -143,7 +143,7 @@ def record(directory, **splits):
 def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
     record(tmp_path, train=2, test=1)
     logs = {split: tmp_path / split for split in ("train", "test")}
-    with pytest.raises(KeyError, match=r"choose one of the splits \['train', 'test'\]"):
+    with pytest.raises(KeyError, match=r"pass one of the splits \['train', 'test'\]"):
         opening.only_split(open_episodes(logs, "train", format="envlogger").source, None)
     assert len(open_episodes(logs, "test", format="envlogger")) == 1
     with pytest.raises(KeyError, match=r"no split 'other', only \['train', 'test'\]"):
@@ -238,7 +238,7 @@ def test_paths_that_cannot_be_opened_raise_an_error_with_advice(tmp_path):
     record(tmp_path, train=1)
     with pytest.raises(TypeError, match="envlogger has no option 'follow'; its options are: "):
         open_episodes(tmp_path / "train", follow=True)
-    with pytest.raises(TypeError, match="got list, expected a path; for other inputs, pass"):
+    with pytest.raises(TypeError, match="got list, expected a path; or pass format"):
         open_episodes([tmp_path])
 
 
