@@ -140,5 +140,5 @@ def test_bad_input_is_an_error_at_once() -> None:
         normalize({**columns, "action": np.zeros([9, 4])}, statistics)
     with pytest.raises(ValueError, match=r"shape of the values is \(4,\), but .* \(3,\)"):
         normalize(np.zeros(4), statistics["action"])
-    with pytest.raises(TypeError, match=r"Pass those of one field: statistics"):
+    with pytest.raises(TypeError, match=r"Pass the statistics of one field: statistics"):
         normalize(np.zeros(3), statistics)
