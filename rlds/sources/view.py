@@ -501,8 +501,8 @@ def stored_paths(source: AnySource, episode: tuple[str, int] | None = None) -> M
     base = source.bases[0]
     if episode is not None:
         base, *episode = source.locate(*episode)  # type: ignore[assignment]
-    names, below = source.base_paths or {}, stored_paths(base, episode)
-    return {path: below[old] for path, old in names.items() if old in below}
+    paths = stored_paths(base, episode)
+    return {path: paths[old] for path, old in (source.base_paths or {}).items() if old in paths}
 
 
 def values_of(episode: SourceEpisode) -> dict[str, Any]:

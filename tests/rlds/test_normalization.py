@@ -29,16 +29,16 @@ def statistics() -> Statistics:
 @pytest.mark.parametrize("kind", ["normal", "bounds", "bounds_q99"])
 def test_unnormalize_undoes_normalize(statistics: Statistics, kind: str) -> None:
     steps = make_steps()
-    made = normalize(steps, statistics, kind=kind, clip=False)
-    arm = made["observation"][0]["arm"]
+    output = normalize(steps, statistics, kind=kind, clip=False)
+    arm = output["observation"][0]["arm"]
     assert arm.dtype == np.float32
     assert arm[:, 1].tolist() == [0.0, 0.0, 0.0]  # They had a single value.
     assert arm[1, 0] == 0.0
     assert (kind != "bounds") or arm[:, 0].tolist() == [-1.0, 0.0, 1.0]
     for untouched in ("reward", "is_last"):
-        assert made[untouched] is steps[untouched]
-    assert made["observation"][1] is steps["observation"][1]
-    back = unnormalize(made, statistics, kind=kind)
+        assert output[untouched] is steps[untouched]
+    assert output["observation"][1] is steps["observation"][1]
+    back = unnormalize(output, statistics, kind=kind)
     for one, other in (
         (back["observation"][0]["arm"], steps["observation"][0]["arm"]),
         (back["action"], steps["action"]),

@@ -99,8 +99,8 @@ def test_what_is_wrong_with_a_step(changes: dict, violations: list) -> None:
     for data in all_forms(columns, episode_id=["a"]):
         report = validate(data, finite_fields=["reward", "observation"])
         # Without the flag, each of the steps in a list lacks it.
-        found = report.violations[: len(violations)]
-        assert found == tuple(
+        actual = report.violations[: len(violations)]
+        assert actual == tuple(
             Violation(what, 0, "a", step, field) for step, field, what in violations
         )
         assert not report.is_valid
@@ -152,8 +152,8 @@ def test_a_dataset_joined_with_itself_is_told_apart() -> None:
 
 def test_a_last_step_with_a_real_reward() -> None:
     columns = with_changes(episode_columns(2), reward=np.array([1.0, np.nan]))
-    for known, count in ((True, 0), (False, 1)):
-        for data in all_forms(columns, final_observation_known=[known]):
+    for is_known, count in ((True, 0), (False, 1)):
+        for data in all_forms(columns, final_observation_known=[is_known]):
             assert len(validate(data, finite_fields="reward").violations) == count
 
 
@@ -342,8 +342,8 @@ def test_features_that_octo_cannot_read(changes: Any, field: str, words: str) ->
     step = with_changes(STEP, **changes)
     features = tf_features.FeaturesDict({"steps": tf_features.Dataset(step), "time": np.float64})
     report = validate([], profile="octo", features=features)
-    found = [(violation.field, violation.episode) for violation in report.violations]
-    assert found == [(field, None)]
+    actual = [(violation.field, violation.episode) for violation in report.violations]
+    assert actual == [(field, None)]
     assert re.search(words, report.violations[0].what), report
     assert validate([], features=features).is_valid
 
@@ -361,8 +361,10 @@ from rlds.validation import validate
 print(validate({str(path)!r}))
 assert "tensorflow" not in sys.modules
 """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout == "valid: 1 episode, 5 steps\n"
+    actual = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert actual.stdout == "valid: 1 episode, 5 steps\n"
     report = validate(path, profile="octo")
     assert {v.field for v in report.violations} == {"action", "observation/state"}
     assert not validate(path, profile="octo", max_violations=1).is_complete
@@ -398,5 +400,5 @@ def test_rows_of_declared_sizes():
     validator = Validator(shapes={"states": (None,)})
     for size in (2, 3):
         steps = {**flags, "states": np.zeros((1, size)), "other": np.zeros((1, size))}
-        found = [violation.field for violation in validator.add({"steps": steps})]
-        assert found == (["other"] if size == 3 else [])
+        actual = [violation.field for violation in validator.add({"steps": steps})]
+        assert actual == (["other"] if size == 3 else [])

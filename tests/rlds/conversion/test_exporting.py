@@ -82,9 +82,9 @@ class TableExport(Export):
 def table(monkeypatch):
     """The format, among the others."""
     format = Format("table", f"{__name__}:TableSource", f"{__name__}:TableExport")
-    known = {**rlds.sources.formats(), "table": format}
+    all_formats = {**rlds.sources.formats(), "table": format}
     for module in ("sources.opening", "sources.writing", "conversion.exporting"):
-        monkeypatch.setattr(f"rlds.{module}.formats", lambda: known)
+        monkeypatch.setattr(f"rlds.{module}.formats", lambda: all_formats)
 
 
 @pytest.mark.slow
@@ -93,14 +93,14 @@ def test_an_export_reads_back_equal_and_overwrites_nothing(table, tmp_path, whol
     files = raw_npz.sample()
     files["short.npz"] = raw_npz.episode(2, seed=4)
     path = raw_npz.write_folder(tmp_path / "raw", files)
-    made = export(path, "table", tmp_path / "table", whole=whole)
-    assert (made.num_episodes, made.num_steps) == (4, 4 + 6 + 5 + 3)
-    assert {place.how for place in made.placements} == {"exact", "sidecar"}
-    for one, two in zip(Episodes(NpzSource(path)), rlds.sources.open(made.path, format="table")):
+    output = export(path, "table", tmp_path / "table", whole=whole)
+    assert (output.num_episodes, output.num_steps) == (4, 4 + 6 + 5 + 3)
+    assert {place.how for place in output.placements} == {"exact", "sidecar"}
+    for one, two in zip(Episodes(NpzSource(path)), rlds.sources.open(output.path, format="table")):
         assert list(differences(one, two)) == []
         assert one.steps["note"].tolist() == two.steps["note"].tolist()
         assert one.origin == two.origin
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["raw", "table"]
+    assert sorted(actual.name for actual in tmp_path.iterdir()) == ["raw", "table"]
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         export(path, "table", tmp_path / "table")
 
@@ -125,11 +125,11 @@ def test_odd_episodes_come_back(table):
     episode = rlds.sources.SourceEpisode(
         "k", steps, rlds.sources.Origin("f", 0, 3), truncated=True, metadata=metadata
     )
-    found = Sidecar.from_json(sidecar.to_json()).unpack(
+    actual = Sidecar.from_json(sidecar.to_json()).unpack(
         sidecar.pack(episode), {"x": steps["x"][:2]}
     )
-    assert list(differences(episode, found)) == []
-    changed = dataclasses.replace(found, key="other", metadata={"seed": np.int64(7)})
+    assert list(differences(episode, actual)) == []
+    changed = dataclasses.replace(actual, key="other", metadata={"seed": np.int64(7)})
     assert list(differences(episode, changed)) == [
         "key: 'k' became 'other'",
         "words: missing",
@@ -146,10 +146,10 @@ def test_exports_that_fail_leave_nothing(table, tmp_path):
     with pytest.raises(SourceError, match=r"episode_2\.npz") as error:
         export(path, "table", tmp_path / "made")
     assert "To skip unreadable episodes, pass skip_damaged=True" in error.value.__notes__[0]
-    assert [found.name for found in tmp_path.iterdir()] == ["raw"]
+    assert [actual.name for actual in tmp_path.iterdir()] == ["raw"]
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
-        made = export(path, "table", tmp_path / "made", skip_damaged=True)
-    assert (made.num_episodes, len(made.left_out)) == (2, 1)
+        output = export(path, "table", tmp_path / "made", skip_damaged=True)
+    assert (output.num_episodes, len(output.left_out)) == (2, 1)
     for part, why in (("train[1:2]", r"episode_2\.npz"), ("train[:0]", "has no episodes to write")):
         with pytest.raises(ValueError, match=why):
             export(path, "table", tmp_path / "none", split=part, skip_damaged=True)
@@ -168,7 +168,7 @@ def test_an_export_to_a_full_disk_names_the_target_and_leaves_nothing(table, tmp
     with pytest.raises(OSError, match=f"No space left .*: '{tmp_path / 'made'}'\n") as error:
         export(path, "table", tmp_path / "made")
     assert "Free disk space, or write to another disk" in error.value.__notes__[0]
-    assert [found.name for found in tmp_path.iterdir()] == ["raw"]
+    assert [actual.name for actual in tmp_path.iterdir()] == ["raw"]
 
 
 def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):

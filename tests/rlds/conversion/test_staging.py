@@ -50,31 +50,31 @@ def contents(path):
 
 def values(path):
     """The same, but for the bytes of HDF5: they tell how something came into a file."""
-    found = contents(path)
-    for name, data in found.items():
+    actual = contents(path)
+    for name, data in actual.items():
         if name.endswith((".h5", ".hdf5")):
-            found[name] = in_hdf5(data)
+            actual[name] = in_hdf5(data)
         elif name.endswith("data/metadata.json"):  # Of Minari.
-            found[name] = {**json.loads(data), "dataset_size": 0}
-    return found
+            actual[name] = {**json.loads(data), "dataset_size": 0}
+    return actual
 
 
 def in_hdf5(data):
     """The arrays, groups and attributes of a file, with how their values are stored."""
-    found = {}
+    actual = {}
 
     def add(name, item):
         of_item = {key: np.asarray(value) for key, value in item.attrs.items()}
         if isinstance(item, h5py.Dataset):
             of_item |= {"": np.asarray(item[()])}
-            found[name] = item.dtype, item.chunks, item.maxshape, item.compression
+            actual[name] = item.dtype, item.chunks, item.maxshape, item.compression
         for key, value in of_item.items():
-            found[f"{name}@{key}"] = value.dtype, value.tolist()
+            actual[f"{name}@{key}"] = value.dtype, value.tolist()
 
     with h5py.File(io.BytesIO(data)) as file:
         add("/", file)
         file.visititems(add)
-    return found
+    return actual
 
 
 def written(source, format, folder, **options):
@@ -133,8 +133,8 @@ def test_a_run_that_was_interrupted_goes_on(make, raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "reads", [])
     path = make(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     assert {*ManyEpisodes.reads} - {0} == {*range(23, 70)}
-    whole = make(ManyEpisodes(raw), "robomimic", tmp_path / "whole", jobs=1)
-    assert contents(path) == contents(whole)
+    full = make(ManyEpisodes(raw), "robomimic", tmp_path / "whole", jobs=1)
+    assert contents(path) == contents(full)
 
 
 @pytest.mark.parametrize("last", ["rmdir", "unlink"])
@@ -182,10 +182,10 @@ def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
         written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs)
     with pytest.warns(UserWarning, match=r"2 episodes are damaged and left out, .*episode_005"):
         path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs, skip_damaged=True)
-    found = rlds.sources.open(path)
-    assert len(found) == 68
+    actual = rlds.sources.open(path)
+    assert len(actual) == 68
     kept = [index for index in range(70) if index not in (5, 66)]
-    notes = [str(episode.steps["note"][0]) for episode in found]
+    notes = [str(episode.steps["note"][0]) for episode in actual]
     assert notes == [f"ü{index}" for index in kept]
 
 
@@ -230,9 +230,9 @@ def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):
 def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path, monkeypatch):
     source = ManyEpisodes(raw)
     target, drafts = tmp_path / "made.h5", tmp_path / "drafts"
-    for number in (3, 1):
-        made = export(source, "robomimic", target, part=(number, 3), draft=drafts)
-        assert (made.path, made.num_steps) == (str(drafts / ".made.h5.parts"), None)
+    for index in (3, 1):
+        output = export(source, "robomimic", target, part=(index, 3), draft=drafts)
+        assert (output.path, output.num_steps) == (str(drafts / ".made.h5.parts"), None)
     for part, draft, error in (((4, 3), drafts, "got 4 of 3"), ((1, 3), "gs://b", "object store")):
         with pytest.raises(ValueError, match=error):
             export(source, "robomimic", target, part=part, draft=draft)
@@ -410,7 +410,7 @@ def test_datasets_of_one_edit_get_their_names_together(raw, tmp_path, monkeypatc
     monkeypatch.setattr(ManyEpisodes, "stop", None)
     ManyEpisodes.reads.clear()
     made("made")
-    number = len(ManyEpisodes.reads)
-    assert 0 < number < 32
-    assert ManyEpisodes.reads == reads[-number:]
+    count = len(ManyEpisodes.reads)
+    assert 0 < count < 32
+    assert ManyEpisodes.reads == reads[-count:]
     assert contents(tmp_path / "made") == contents(tmp_path / "whole")

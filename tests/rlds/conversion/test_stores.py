@@ -41,8 +41,8 @@ def cache(tmp_path, monkeypatch):
 def contents(folder):
     """All files below a folder, here or in a store."""
     folder = stores.as_path(folder)
-    places = [directory / name for directory, _, names in folder.walk() for name in names]
-    return {os.fspath(path.relative_to(folder)): path.read_bytes() for path in places}
+    paths = [directory / name for directory, _, names in folder.walk() for name in names]
+    return {os.fspath(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.parametrize("format", [*rlds.sources.exports()])

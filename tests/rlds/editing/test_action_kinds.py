@@ -62,19 +62,19 @@ def bits(column):
 )
 def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
     arm = Arm(dtype, kind)
-    there = ActionsView(arm, other)
-    back = ActionsView(there, kind)
+    converted = ActionsView(arm, other)
+    back = ActionsView(converted, kind)
     assert back.fields == arm.fields
     for index in range(3):
-        action = there.read("train", index).steps["action"]
+        action = converted.read("train", index).steps["action"]
         with np.errstate(invalid="ignore"):
             expected = arm.actions[index].copy()
             rows = slice(39 if index == 0 else 40)
             expected[rows, :3] += sign * arm.states[index, rows][:, [4, 3, 2]]
         np.testing.assert_array_equal(action, expected)
-        found = back.read("train", index)
-        assert found.steps.keys() == arm.read("train", index).steps.keys()
-        assert bits(found.steps["action"]) == bits(arm.actions[index])
+        actual = back.read("train", index)
+        assert actual.steps.keys() == arm.read("train", index).steps.keys()
+        assert bits(actual.steps["action"]) == bits(arm.actions[index])
         [part] = [back.read("train", index, ["steps/action"], slice(7, 13)).steps["action"]]
         assert bits(part) == bits(arm.actions[index, 7:13])
 
@@ -112,9 +112,9 @@ def test_what_is_not_known_is_refused(arm, kind, why):
 def test_a_state_that_is_not_finite_is_refused():
     arm = Arm(np.float32)
     arm.states[1, 5, 4] = np.nan
-    there = ActionsView(arm, "delta")
+    converted = ActionsView(arm, "delta")
     with pytest.raises(SourceError, match="the state of a step with an action is not finite"):
-        there.read("train", 1)
+        converted.read("train", 1)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ def test_a_conversion_there_and_back(tmp_path, capsys):
     path = hostile_sources.written("lerobot", tmp_path)
     unit = [SetMeaning("action", "absolute", "rad"), SetMeaning("observation.state", unit="rad")]
     rlds.edit(path, *unit)
-    there, back = str(tmp_path / "there"), str(tmp_path / "back")
-    assert run(["convert", str(path), there, "--to", "lerobot", "--action-as", "delta"]) == 0
-    assert run(["convert", there, back, "--to", "webdataset", "--action-as", "absolute"]) == 0
-    before, made, after = (rlds.sources.open(it, "all") for it in (path, there, back))
-    assert made.spec["steps"]["action"].kind == "delta"
-    assert not np.array_equal(made[0].steps["action"], before[0].steps["action"])
+    converted, back = str(tmp_path / "there"), str(tmp_path / "back")
+    assert run(["convert", str(path), converted, "--to", "lerobot", "--action-as", "delta"]) == 0
+    assert run(["convert", converted, back, "--to", "webdataset", "--action-as", "absolute"]) == 0
+    before, output, after = (rlds.sources.open(it, "all") for it in (path, converted, back))
+    assert output.spec["steps"]["action"].kind == "delta"
+    assert not np.array_equal(output[0].steps["action"], before[0].steps["action"])
     operations = lineage_of(back)["operations"]
     assert operations[0] == {"do": "action_as", "kind": "absolute"}
     assert before.spec["steps"] == after.spec["steps"]

@@ -103,8 +103,8 @@ def speed(episode):
 
 
 def halves(episode):
-    numbers = np.arange(len(episode))
-    return numbers if episode.key == "episode 0" else numbers / 2
+    indices = np.arange(len(episode))
+    return indices if episode.key == "episode 0" else indices / 2
 
 
 def opened(path):
@@ -124,7 +124,7 @@ def content(path):
 def test_operations_change_episodes_and_fields(robot, tmp_path):
     (robot / "README.md").write_text("Mine.")
     before = opened(robot)
-    made = rlds.edit(
+    output = rlds.edit(
         robot,
         Delete(where="steps < 4"),
         Keep(where="instruction in ('pick', 'place') and \"return\" > 2"),
@@ -140,7 +140,7 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
         Add("length", len),
         Fix(),
     )
-    assert (made.num_episodes, made.num_original) == (4, 5)
+    assert (output.num_episodes, output.num_original) == (4, 5)
     after = opened(robot)
     assert [len(episode) for episode in after] == [4, 6, 3, 5]
     assert [episode.metadata["instruction"] for episode in after] == [
@@ -256,8 +256,8 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
         to=tmp_path / "made",
         to_format="webdataset",
     )
-    found = [episode["action"].ravel().tolist() for episode in opened(tmp_path / "made")]
-    assert found == [[2, 3, 4, 0], [12, 13, 14, 15, 0], [22, 23, 24, 0], [34, 35, 36, 0]]
+    actual = [episode["action"].ravel().tolist() for episode in opened(tmp_path / "made")]
+    assert actual == [[2, 3, 4, 0], [12, 13, 14, 15, 0], [22, 23, 24, 0], [34, 35, 36, 0]]
     lineage = editing.lineage_of(tmp_path / "made")
     origins = [trace(lineage, "train", index)[1] for index in range(4)]
     assert [(each.begin, each.end) for each in origins] == [(2, 5), (2, 6), (2, 6), (4, 8)]
@@ -273,8 +273,8 @@ def test_steps_and_episodes_are_counted_as_is_said(tmp_path):
 
 
 def test_split_by_field_condition_or_fraction(robot, tmp_path):
-    made = rlds.edit(robot, Split(by="instruction"), to=tmp_path / "tasks")
-    assert [os.path.basename(found.path) for found in made.datasets] == ["pick", "place"]
+    output = rlds.edit(robot, Split(by="instruction"), to=tmp_path / "tasks")
+    assert [os.path.basename(actual.path) for actual in output.datasets] == ["pick", "place"]
     keys = [episode.key for episode in opened(tmp_path / "tasks" / "place")]
     assert keys == ["episode 1", "episode 3"]
     lineage = editing.lineage_of(tmp_path / "tasks" / "place")
@@ -331,8 +331,8 @@ def test_values_that_are_set_are_in_the_columns_of_their_field_alone(tmp_path):
     texts = ["good", "bad", None]
     raw_lerobot.write_annotations(annotated, {"annotation.task_description": texts})
     rlds.edit(annotated, Set("instruction", "sort them"))  # The text, and not the numbers.
-    found = rlds.sources.open(annotated).table().arrow()["instruction"]
-    assert found.to_pylist() == ["sort them"] * 3
+    actual = rlds.sources.open(annotated).table().arrow()["instruction"]
+    assert actual.to_pylist() == ["sort them"] * 3
     # What is set is no digest: nothing is taken for a duplicate.
     export(Named(lengths=(9, 2)), "webdataset", tmp_path / "other")
     merge = Merge([tmp_path / "other"], duplicates="drop")
@@ -412,8 +412,8 @@ def test_what_a_conversion_has_counted_is_of_the_original(robot, tmp_path):
     rlds.edit(robot, Describe("conversion", counts), to=tmp_path / "made", to_format="tfds")
     for _ in range(2):
         rlds.edit(tmp_path / "made", Delete(episodes=[0]))
-    said = rlds.sources.open(tmp_path / "made").metadata["conversion"]
-    assert said == {"inputs": "0f", "splits": {}, "original": counts}
+    text = rlds.sources.open(tmp_path / "made").metadata["conversion"]
+    assert text == {"inputs": "0f", "splits": {}, "original": counts}
 
 
 def test_what_others_keep_in_the_folder_stays(robot, tmp_path):
@@ -476,16 +476,16 @@ def test_a_folder_whose_name_is_no_text(robot):
     folder = robot.rename(robot.with_name(os.fsdecode(b"caf\xe9")))
     rlds.edit(folder, Delete(where="steps < 4"))
     rlds.edit(folder, Delete(episodes=[0]))
-    found = trace(editing.lineage_of(folder), "train", 0)
-    assert found[0][0] == (folder.name, "train", 1)
+    actual = trace(editing.lineage_of(folder), "train", 0)
+    assert actual[0][0] == (folder.name, "train", 1)
 
 
 def test_merge_joins_datasets_to_one(robot, tmp_path):
     other = Robot(np.float64, ("push",), (7, 2))
     other.about = other.about.replace(license="Apache-2.0")
     export(other, "maniskill", tmp_path / "other")
-    there = rlds.sources.open(tmp_path / "other", "all")
-    assert there.source.about.license == "Apache-2.0"
+    converted = rlds.sources.open(tmp_path / "other", "all")
+    assert converted.source.about.license == "Apache-2.0"
     rlds.edit(tmp_path / "other", Rename("observation/state", "observation/joints"))
     paths = [tmp_path / "other"]
     with pytest.raises(ValueError, match=r"no field 'steps/observation/state': map .*--map "):
@@ -608,8 +608,8 @@ def test_minari_datasets_keep_their_identifiers(tmp_path, monkeypatch):
     rlds.edit(tmp_path / "robot" / "pick-v0", parts, to=tmp_path / "parts")
     for path in (tmp_path / "robot" / "pick-v0", tmp_path / "latest"):
         rlds.edit(path, Delete(episodes=[0]))
-    said = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("metadata.json"))]
-    assert [(each["dataset_id"], each["total_episodes"]) for each in said] == [
+    infos = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("metadata.json"))]
+    assert [(each["dataset_id"], each["total_episodes"]) for each in infos] == [
         *(("parts/few-v0", 2), ("parts/more-v2", 3), ("robot/pick-v0", 3))
     ]
 
@@ -653,9 +653,9 @@ def test_edits_accept_field_names_of_lerobot(tmp_path):
     ):
         with pytest.raises(KeyError, match=f"no field '{name}'; did you mean '{path}'"):
             steps.select([name])
-    for operations, number in (([], len(texts)), ([Set("task", "sort")], 1)):
+    for operations, count in (([], len(texts)), ([Set("task", "sort")], 1)):
         split = editing.prepare_edit(tmp_path, [*operations, Split(by="task")])
-        assert len(split.num_episodes) == number
+        assert len(split.num_episodes) == count
 
 
 def test_names_of_what_was_exported(tmp_path):
@@ -667,9 +667,9 @@ def test_names_of_what_was_exported(tmp_path):
     joined = editing.prepare_edit(tmp_path / "made", [merge])
     assert joined.view.fields.steps["observation"].keys() == {"state", "note"}
     rlds.edit(tmp_path / "made", Set("task", "sort"), Delete(where="task = 'place'"))
-    made = rlds.sources.open(tmp_path / "made", "all")
-    assert [episode.metadata["instruction"] for episode in made] == ["sort"] * 3
-    tasks = [row["task"] for row in made.source.source.about.metadata["lerobot"]["tasks"]]
+    output = rlds.sources.open(tmp_path / "made", "all")
+    assert [episode.metadata["instruction"] for episode in output] == ["sort"] * 3
+    tasks = [row["task"] for row in output.source.source.about.metadata["lerobot"]["tasks"]]
     assert tasks == ["sort"]
 
 
@@ -688,8 +688,8 @@ def test_edits_accept_names_of_hdf5_arrays(tmp_path):
         ],
     )
     assert sum(edit.num_episodes.values()) == len(chosen)
-    known = {*before.spec["steps"]["observation"]} - {"robot0_eef_pos", "object"} | {"hand"}
-    assert known == {*edit.view.fields.steps["observation"]}
+    field_names = {*before.spec["steps"]["observation"]} - {"robot0_eef_pos", "object"} | {"hand"}
+    assert field_names == {*edit.view.fields.steps["observation"]}
     with pytest.raises(ValueError, match="no field 'obs/objet'; did you mean 'obs/object'"):
         editing.prepare_edit(path, [Drop("obs/objet")])
     with pytest.raises(ValueError, match="no field 'operator'; there are: "):
@@ -701,9 +701,9 @@ def test_a_condition_says_if_it_chooses_others_than_before(robot, tmp_path):
     recipe = editing.lineage_of(tmp_path / "made")
     assert "in the recipe, but" not in str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
     rlds.edit(robot, Keep(episodes=[0, 1]))
-    said = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
-    assert "'steps > 5' selected 2 of 5, sha256:" in said
-    assert " in the recipe, but 1 of 2, sha256:" in said
+    text = str(editing.prepare_edit(robot, editing.from_recipe(recipe)))
+    assert "'steps > 5' selected 2 of 5, sha256:" in text
+    assert " in the recipe, but 1 of 2, sha256:" in text
     for condition in (
         "steps > random()",
         "make_date(2020, 1, 1) < today()",
@@ -755,17 +755,17 @@ def test_every_format_that_is_written(name, tmp_path, monkeypatch):
     assert (declared.kind, declared.unit) == ("velocity", "m/s")
     assert not any(b".draft" in data for data in content(tmp_path).values())
     after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
-    for episode, found in zip(kept, after, strict=True):
-        assert found["speed"].tolist() == list(range(len(found)))
+    for episode, actual in zip(kept, after, strict=True):
+        assert actual["speed"].tolist() == list(range(len(actual)))
         names = {"steps/speed", "key", "lerobot/row", "steps/index", "steps/episode_index"}
         if name == "lerobot":  # Clips are joined to one file: packets are the same.
             names.add("video/observation/images/top/clip")
-            clips = [at(e.metadata, "video/observation/images/top") for e in (episode, found)]
-            one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(found))) for c in clips)
+            clips = [at(e.metadata, "video/observation/images/top") for e in (episode, actual)]
+            one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(actual))) for c in clips)
             assert one == two
-        assert list(differences(episode, found, names)) == []
-    places, origin = trace(editing.lineage_of(path), "train", 0)
-    assert places[0][2] == 1
+        assert list(differences(episode, actual, names)) == []
+    ancestors, origin = trace(editing.lineage_of(path), "train", 0)
+    assert ancestors[0][2] == 1
     assert origin in origins
     # The data says it, too.
     for file in tmp_path.rglob(".rlds/*lineage.json"):
@@ -811,8 +811,8 @@ def test_values_become_others_in_every_format(name, tmp_path):
     assert {len(episode) for episode in expected} <= {1, 2}
     rlds.edit(path, *operations, options=options)
     for kept in (expected, expected[1:]):
-        found = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
-        for episode, again in zip(kept, found, strict=True):
+        actual = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
+        for episode, again in zip(kept, actual, strict=True):
             names = {"key", "lerobot/row", "steps/index", "steps/episode_index"}
             names.add("video/observation/images/top/clip")  # It is cut anew.
             if name.startswith("d4rl"):  # They say where an episode ends now.

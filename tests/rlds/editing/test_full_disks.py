@@ -69,19 +69,19 @@ def test_a_disk_that_fills(tmp_path, disk, monkeypatch, format, act):
     monkeypatch.setenv("RLDS_CACHE_DIR", os.fspath(tmp_path / "disk" / "cache"))
     rng = random.Random(f"{format} {act}")
     raw = raw_npz.write_folder(
-        tmp_path / "raw", {f"{number}.npz": raw_npz.episode(50, seed=number) for number in range(4)}
+        tmp_path / "raw", {f"{index}.npz": raw_npz.episode(50, seed=index) for index in range(4)}
     )
     name = {"robomimic": "data.hdf5", "minari": "data-v0"}.get(format, "data")
     options = {"lerobot": {"fps": 10}}.get(format, {})
-    made = tmp_path / "made" / name
-    made.parent.mkdir()
-    rlds.sources.export(raw, format, made, allow_loss=True, **options)
-    rlds.labels.open(made).add("quality", 0, "good", by="eve")
-    size = sum(file.stat().st_size for file in made.parent.rglob("*"))
+    output = tmp_path / "made" / name
+    output.parent.mkdir()
+    rlds.sources.export(raw, format, output, allow_loss=True, **options)
+    rlds.labels.open(output).add("quality", 0, "good", by="eve")
+    size = sum(file.stat().st_size for file in output.parent.rglob("*"))
     for _ in range(4):
         folder = disk(int(size * rng.uniform(1.6, 4)) + (1 << 17))
         path = folder / name
-        shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+        shutil.copytree(output.parent, folder, dirs_exist_ok=True)
         before = episodes_of(path)
         command = [sys.executable, "-c", textwrap.dedent(_SCRIPT).format(act=act), os.fspath(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -90,8 +90,8 @@ def test_a_disk_that_fills(tmp_path, disk, monkeypatch, format, act):
         assert episodes_of(path) == before
         labels = [label for label in rlds.labels.open(path).rows() if label.layer == "note"]
         notes = [label.value.split()[-1] for label in labels]
-        assert notes[: len(accepted)] == [number for kind, number in accepted if kind == "label"]
+        assert notes[: len(accepted)] == [index for kind, index in accepted if kind == "label"]
         seeds = [int(episode.metadata["seed"]) for episode in rlds.sources.open(path, "all")]
-        edits = [100 + int(number) for kind, *_, number in accepted if kind == "edit"]
+        edits = [100 + int(index) for kind, *_, index in accepted if kind == "edit"]
         assert seeds == ([edits[-1]] * 4 if edits else [0, 1, 2, 3])
         subprocess.run(["umount", "--lazy", folder], check=True)

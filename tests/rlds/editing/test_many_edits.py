@@ -17,10 +17,10 @@ def log(tmp_path):
     path = tmp_path / "log"
     note = {"note": "as recorded"}
     with envlogger.EnvLogger(Catch(), data_directory=path, episode_fn=lambda *_: note) as env:
-        for number in range(6):
+        for index in range(6):
             timestep = env.reset()
             while not timestep.last():
-                timestep = env.step(number % 3)
+                timestep = env.step(index % 3)
     return path
 
 
@@ -28,13 +28,13 @@ def test_very_many_edits_of_a_log(log):
     """The lineage of earlier edits is bounded, and can be stored."""
     from rlds.sources import lineage
 
-    said = None
-    for number in range(120):
-        part = {"name": "log", "lineage": said}
-        said = lineage._without_oldest({"operations": [number], "from": [part]})
+    text = None
+    for index in range(120):
+        part = {"name": "log", "lineage": text}
+        text = lineage._without_oldest({"operations": [index], "from": [part]})
     path = log / ".rlds" / "lineage.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(text))
     rlds.edit(log, Set("note", "again"))
     told, depth = rlds.editing.lineage_of(log), 0
     while told["from"][0]["lineage"]:

@@ -49,7 +49,7 @@ def stated(path):
 
 
 def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
-    a, b, made = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
+    a, b, output = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
     demonstrations(a, environment(is_delta=True), date="monday", lab="x")
     demonstrations(b, environment(is_delta=False), date="tuesday")
     with pytest.raises(ValueError, match=r"control_delta: true in .*a.hdf5, false in .*b.hdf5"):
@@ -59,10 +59,10 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
     assert "the value of the first dataset is used for all" in plan
     assert "/date: " in plan
     assert f"attributes/lab: missing in {b}; used for all" in plan
-    rlds.edit(a, Merge([b], metadata="first"), to=made)
-    assert stated(made)["env_args"] == environment(is_delta=True)
-    assert stated(made)["lab"] == "x"
-    assert "date" not in stated(made)
+    rlds.edit(a, Merge([b], metadata="first"), to=output)
+    assert stated(output)["env_args"] == environment(is_delta=True)
+    assert stated(output)["lab"] == "x"
+    assert "date" not in stated(output)
     with pytest.raises(ValueError, match="metadata: got 'last', expected one of"):
         editing.prepare_edit(a, [Merge([b], metadata="last")])
 
@@ -94,21 +94,21 @@ def test_two_ordinary_datasets_of_a_format_are_merged(place, values):
 
 
 def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
-    a, b, made = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
+    a, b, output = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
     demonstrations(a, environment(is_delta=True))
     demonstrations(b, environment(is_delta=False))
-    rlds.edit(a, Merge([b], metadata="episodes"), to=made)
-    episodes = rlds.sources.open(made)
-    found = [json.loads(episode.metadata["dataset_metadata"]) for episode in episodes]
+    rlds.edit(a, Merge([b], metadata="episodes"), to=output)
+    episodes = rlds.sources.open(output)
+    actual = [json.loads(episode.metadata["dataset_metadata"]) for episode in episodes]
     texts = [
         it["robomimic"]["files"][name]["attributes"]["env_args"]
-        for it, name in zip(found, ("a.hdf5",) * 2 + ("b.hdf5",) * 2)
+        for it, name in zip(actual, ("a.hdf5",) * 2 + ("b.hdf5",) * 2)
     ]
     deltas = [
         json.loads(text)["env_kwargs"]["controller_configs"]["control_delta"] for text in texts
     ]
     assert deltas == [True, True, False, False]
-    assert stated(made)["env_args"]["env_name"] == ""  # Of no environment is it said of all.
+    assert stated(output)["env_args"]["env_name"] == ""  # Of no environment is it said of all.
     assert "dataset_metadata" in str(editing.prepare_edit(a, [Merge([b], metadata="episodes")]))
     # A third dataset that agrees with the first does not hide that the second differs.
     demonstrations(tmp_path / "c.hdf5", environment(is_delta=True))
@@ -146,17 +146,17 @@ def test_a_change_of_fields_keeps_what_is_stated_of_all_others(name, tmp_path):
     of_field = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]
     operations = [Add("steps/extra", half), Add("quality", quality)]
     operations += [Rename(of_field[0], f"{of_field[0]}_2")] * (len(of_field) > 1)
-    known = dict(leaves_at(before.metadata, None))
+    stored = dict(leaves_at(before.metadata, None))
     about = as_converted(before[0]).metadata
     rlds.edit(path, *operations, options=options, target_options=options_for(before.format, before))
     after = rlds.sources.open(path, "all")
-    found = dict(leaves_at(after.metadata, None))
-    changed = {key for key, value in known.items() if found.get(key, value) != value}
+    actual = dict(leaves_at(after.metadata, None))
+    changed = {key for key, value in stored.items() if actual.get(key, value) != value}
     assert {
         key for key in changed if "space" not in key and not key.startswith("lerobot/")
     } == set()
     last = of_field[0].removeprefix("observation/").replace("/", ".")
-    gone = {key for key in known.keys() - found.keys() if last not in key}
+    gone = {key for key in stored.keys() - actual.keys() if last not in key}
     assert gone == set()
     assert as_converted(after[0]).metadata.keys() >= about.keys()
 
@@ -183,10 +183,10 @@ def test_what_minari_states_of_an_environment_stays(tmp_path, monkeypatch):
     )
     told = {"author": "a", "author_email": "a@b.org", "code_permalink": "https://c.org"}
     told |= {"algorithm_name": "d", "description": "Poles.", "requirements": []}
-    made = minari.create_dataset_from_buffers(
+    output = minari.create_dataset_from_buffers(
         "cart/test-v0", [buffer], environment, eval_env=environment, **told
     )
-    before, spaces = made.spec.env_spec, (made.observation_space, made.action_space)
+    before, spaces = output.spec.env_spec, (output.observation_space, output.action_space)
     path = tmp_path / "cart/test-v0"
     for operation in (Rename("infos/x", "infos/y"), Add("quality", quality), Drop("infos/y")):
         rlds.edit(path, operation, to=tmp_path / "cart/next-v0")

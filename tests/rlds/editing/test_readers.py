@@ -85,7 +85,7 @@ def test_old_data_or_an_error(name, tmp_path, monkeypatch):
     path = written(name, tmp_path)
     witness = Reader(path)
     target_options = options_for(witness.episodes.format, witness.episodes)
-    episodes = [witness.episode(number) for number in witness.numbers]
+    episodes = [witness.episode(index) for index in witness.numbers]
     halves = np.array_split(np.arange(witness.size)[::-1], 2)
     batches = [witness.batch(half) for half in halves]
     untouched, begun = Reader(path), Reader(path)
@@ -101,8 +101,8 @@ def test_old_data_or_an_error(name, tmp_path, monkeypatch):
         opened = outcome(lambda: rlds.feeds.open(pickle.loads(copy)).num_steps)
         assert opened in (None, witness.size)
         for reader in (untouched, begun, witness):
-            for number in reader.numbers:
-                check_old(episodes[number], outcome(reader.episode, number))
+            for index in reader.numbers:
+                check_old(episodes[index], outcome(reader.episode, index))
             for half, before in zip(halves, batches):
                 check_old(before, outcome(reader.batch, half))
     assert len(rlds.sources.open(path, "all")) == len(episodes) - 1
@@ -118,10 +118,10 @@ def is_refused(path):
 
 
 def record(env, episodes):
-    for number in range(episodes):
+    for index in range(episodes):
         timestep = env.reset()
         while not timestep.last():
-            timestep = env.step(number % 3)
+            timestep = env.step(index % 3)
 
 
 def test_a_log_with_an_open_recorder(tmp_path):

@@ -28,13 +28,13 @@ def dataset(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for number in range(5):
-        steps = number + 3
+    for index in range(5):
+        steps = index + 3
         np.savez(
-            folder / f"{number}.npz",
+            folder / f"{index}.npz",
             observation=rng.random((steps, 2)),
             action=rng.random((steps, 1)),
-            reward=np.full(steps, number, np.float32),
+            reward=np.full(steps, index, np.float32),
         )
     return folder
 
@@ -105,7 +105,7 @@ def test_queries_see_labels_as_they_are_and_read_no_episode_again(dataset):
     table = episodes.table()
     with pytest.raises(ValueError, match="label"):
         table.where("label.quality = 'good'")
-    made = (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns
+    modified = (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns
     labels = labelled_dataset(dataset)
 
     def where(condition):
@@ -125,7 +125,7 @@ def test_queries_see_labels_as_they_are_and_read_no_episode_again(dataset):
     assert table.columns["label"].startswith("struct<quality: string, quality.n: int32")
     chosen = rlds.sources.open(dataset, where="label.quality = 'good'").select([1])
     assert [row["label"]["quality.n"] for row in chosen.table().arrow().to_pylist()] == [2]
-    assert (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns == made
+    assert (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns == modified
 
 
 @pytest.mark.parametrize(("format", "name"), [("zarr", "made"), ("robomimic", "made.hdf5")])
@@ -135,11 +135,11 @@ def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, 
     np.savez(other, observation=np.ones((4, 2)), action=np.ones((4, 1)), reward=np.ones(4, "f4"))
     rlds.labels.open(other).add("quality", 0, "fair", by="ann")
     assert not list(tmp_path.glob(".rlds"))
-    made = tmp_path / name
-    rlds.sources.export(rlds.sources.open(dataset), format, made)
-    assert [(row.layer, row.value, row.id) for row in rlds.labels.open(made)] == before
-    rlds.edit(made, editing.Delete(where="label.quality = 'good'"))
-    assert [row.value for row in rlds.labels.open(made)] == ["good", "bad", 4.0, True]
+    output = tmp_path / name
+    rlds.sources.export(rlds.sources.open(dataset), format, output)
+    assert [(row.layer, row.value, row.id) for row in rlds.labels.open(output)] == before
+    rlds.edit(output, editing.Delete(where="label.quality = 'good'"))
+    assert [row.value for row in rlds.labels.open(output)] == ["good", "bad", 4.0, True]
     merged = tmp_path / "merged"
     operations = editing.Merge([str(other)]), editing.Set("reward", 0.0, where="steps = 99")
     rlds.edit(dataset, *operations, to=merged, to_format="mcap")
@@ -152,9 +152,9 @@ def places(labels):
     return [
         [
             (row.layer, row.value, row.begin, row.end, row.annotator)
-            for row in labels.of_episode(number)
+            for row in labels.of_episode(index)
         ]
-        for number in range(len(labels.digests))
+        for index in range(len(labels.digests))
     ]
 
 
@@ -168,17 +168,17 @@ def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path,
     labels.retract("score", 3, by="ann")
     labels.add("score", 3, 2, by="bob")
     rlds.sources.export(dataset, format, tmp_path / name)
-    made = rlds.labels.open(tmp_path / name)
+    output = rlds.labels.open(tmp_path / name)
     before = places(labels)
-    assert places(made) == before
+    assert places(output) == before
     assert before[2] == before[5]
     rlds.edit(tmp_path / name, editing.Trim(2, 4, where="index in (2, 3)"))
-    made = rlds.labels.open(tmp_path / name)
-    after = places(made)
+    output = rlds.labels.open(tmp_path / name)
+    after = places(output)
     assert after[:2] + after[4:] == before[:2] + before[4:]
     assert after[2] == [("score", 4.0, None, None, "ann"), ("slip", True, 0, 1, "ann")]
     assert after[3] == [("score", 2.0, None, None, "bob")]
-    old, new = labels.of_episode(2)[0], made.of_episode(2)[0]
+    old, new = labels.of_episode(2)[0], output.of_episode(2)[0]
     assert (new.at, new.tool) == (old.at, f"carried from {old.id}")
     again = tmp_path / f"again-{name}"
     for target in (again, tmp_path / f"third-{name}"):
@@ -193,17 +193,17 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
     folder = tmp_path / "data"
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 255, (2, 4, 8, 8, 3), np.uint8)
-    for number, image in enumerate(images):
-        np.savez(folder / f"{number}.npz", observation=image, action=np.ones((4, 1)))
+    for index, image in enumerate(images):
+        np.savez(folder / f"{index}.npz", observation=image, action=np.ones((4, 1)))
     rlds.sources.export(folder, "tfds", tmp_path / "first")
     assert [path.name for path in tmp_path.rglob(".rlds/*")] == ["lineage.json"]
     assert not (tmp_path / "cache").exists()
     labels = rlds.labels.open(folder)
     labels.add("slip", 1, True, 1, 3, by="ann")
     rlds.sources.export(folder, "tfds", tmp_path / "made")  # As PNG.
-    made = rlds.labels.open(tmp_path / "made")
-    assert places(made) == places(labels)
-    assert made.digests[1] != labels.digests[1]
+    output = rlds.labels.open(tmp_path / "made")
+    assert places(output) == places(labels)
+    assert output.digests[1] != labels.digests[1]
     read: list[object] = []  # What is copied as it is stored is not read for its labels.
     monkeypatch.setattr(label_copying, "digest_of", read.append)
     rlds.edit(tmp_path / "made", editing.Delete(episodes=[0]))
@@ -214,9 +214,9 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
 def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
     labels = labelled_dataset(dataset)
     assert not labels.declared_layers()
-    said = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.all_layers()}
-    assert said["quality"] == ("choice", ("good", "bad"), True)
-    assert said["slip"] == ("flag", (), False)
+    text = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.all_layers()}
+    assert text["quality"] == ("choice", ("good", "bad"), True)
+    assert text["slip"] == ("flag", (), False)
     phase = Layer(name="phase", type="choice", choices=("reach", "grasp"), keys=("KeyR", "KeyG"))
     labels.declare(phase)
     labels.declare(Layer(name="quality", type="choice", choices=("good", "bad", "odd"), doc="How?"))
@@ -315,15 +315,15 @@ def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_pa
 def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
     labels = labelled_dataset(dataset)
     file = dataset / ".rlds" / "labels" / "quality.jsonl"
-    whole = file.read_bytes()
-    for size in (1, 40, len(whole.splitlines()[0])):
-        file.write_bytes(whole + whole[:size])
+    full = file.read_bytes()
+    for size in (1, 40, len(full.splitlines()[0])):
+        file.write_bytes(full + full[:size])
         assert len(labels.of_episode(1)) == 2
         labels.add("quality", 3, "good", by=f"eve{size}")
-        assert file.read_bytes().startswith(whole)
+        assert file.read_bytes().startswith(full)
         assert len(labels.of_episode(1)) == 2
         assert [row.annotator for row in labels.of_episode(3)] == [f"eve{size}"]
-    file.write_bytes(b'{"layer": "quality"}\n' + whole)
+    file.write_bytes(b'{"layer": "quality"}\n' + full)
     with pytest.raises(SourceError, match=r"quality\.jsonl.*line 1: not a label"):
         list(labels)
 
@@ -396,8 +396,8 @@ def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format
     rlds.edit(link, editing.Add("speed", add))
     with pytest.raises(SourceError, match="open it again"):  # They name episodes that were there.
         labels.add("slip", 0, True, by="bob")
-    found = [rlds.labels.open(path).of_episode(number) for number in range(2)]
-    assert [[row.layer for row in rows] for rows in found] == [["quality"] * is_labelled, ["slip"]]
+    actual = [rlds.labels.open(path).of_episode(index) for index in range(2)]
+    assert [[row.layer for row in rows] for rows in actual] == [["quality"] * is_labelled, ["slip"]]
 
 
 def test_lines_of_newer_releases_and_other_tools(dataset):
@@ -406,10 +406,10 @@ def test_lines_of_newer_releases_and_other_tools(dataset):
     row = json.loads(score.read_text())
     newer = {**row, "value": 3, "id": "a" * 32, "certainty": {"low": 1}, "annotator": "bob"}
     score.write_text(json.dumps(row) + "\n" + json.dumps(newer) + "\n")
-    found = {
+    actual = {
         label.annotator: label.value for label in labels.of_episode(2) if label.layer == "score"
     }
-    assert found == {"ann": 4.0, "bob": 3.0}
+    assert actual == {"ann": 4.0, "bob": 3.0}
     layers = dataset / ".rlds" / "labels" / "layers.json"
     layers.write_text('[{"name": "x", "type": "flag", "colour": "red"}]')
     assert labels.layers()["x"] == "flag"
@@ -438,9 +438,9 @@ def test_a_full_disk_adds_no_label(dataset):
         "new = [rlds.labels.Label(layer=l, type=t, value=v, **names) for l, t, v in rows]\n"
         "labels.add_rows(new)"
     )
-    made = subprocess.run([sys.executable, "-c", add, dataset], capture_output=True, text=True)
-    assert "cannot write labels to any of" in made.stderr
-    assert "File too large" in made.stderr
+    output = subprocess.run([sys.executable, "-c", add, dataset], capture_output=True, text=True)
+    assert "cannot write labels to any of" in output.stderr
+    assert "File too large" in output.stderr
     assert labels.rows() == before
 
 
@@ -479,11 +479,11 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
     shutil.rmtree(renamed / ".rlds")
     for folder, is_same in (copy, True), (renamed, False):
         other = rlds.labels.open(folder)
-        found = rlds.labels.read(file, other)
-        other.add_rows(found)
+        actual = rlds.labels.read(file, other)
+        other.add_rows(actual)
         assert [sorted(of) for of in places(other)] == [sorted(of) for of in before]
-        assert ({row.id for row in found} == {row.id for row in labels}) is is_same
-        assert {row.at for row in found} == {row.at for row in labels}
+        assert ({row.id for row in actual} == {row.id for row in labels}) is is_same
+        assert {row.at for row in actual} == {row.at for row in labels}
         assert rlds.labels.read(file, other) == []
     # What was changed in the file is a new label, and those of episodes that are not here are told.
     if suffix != ".parquet":
@@ -611,26 +611,26 @@ def test_agreement_is_computed_for_all_and_each_pair(dataset):
     labels.add("quality", 3, "bad", by="ann")
     labels.add("quality", 3, "bad", by="bob")
     labels.add("quality", 3, "good", by="eve")
-    found, *pairs = rlds.labels.agreement(labels, "quality")
-    assert found.alpha == pytest.approx(0.0, abs=1e-12)
-    assert (found.units, found.equal) == (3, pytest.approx(1 / 3))
-    names = [each.annotators for each in (found, *pairs)]
+    actual, *pairs = rlds.labels.agreement(labels, "quality")
+    assert actual.alpha == pytest.approx(0.0, abs=1e-12)
+    assert (actual.units, actual.equal) == (3, pytest.approx(1 / 3))
+    names = [each.annotators for each in (actual, *pairs)]
     assert names == [("ann", "bob", "eve"), ("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
     assert (pairs[0].units, pairs[0].equal) == (3, pytest.approx(2 / 3))
     # Steps 1, 2 and 2, 3 of five: to say nothing of the others is to say something.
     labels.add("slip", 2, True, 2, 4, by="bob")
-    (found,) = rlds.labels.agreement(labels, "slip")
-    assert found.alpha == pytest.approx(1 / 4)
-    assert (found.units, found.equal) == (5, 0.6)
-    (found,) = rlds.labels.agreement(labels, "score")
-    assert found == rlds.labels.Agreement("score", ("ann",), None, None, 0)
+    (actual,) = rlds.labels.agreement(labels, "slip")
+    assert actual.alpha == pytest.approx(1 / 4)
+    assert (actual.units, actual.equal) == (5, 0.6)
+    (actual,) = rlds.labels.agreement(labels, "score")
+    assert actual == rlds.labels.Agreement("score", ("ann",), None, None, 0)
     for episode, (one, other) in enumerate([(1, 1), (2, 3), (9, 8)]):
         labels.add("score", episode, one, by="ann")
         labels.add("score", episode, other, by="bob")
     assert rlds.labels.agreement(labels, "score")[0].alpha == pytest.approx(187 / 192)
     for by in ("ann", "bob"):
         labels.add("seen", 0, True, by=by)
-    (found,) = rlds.labels.agreement(labels, "seen")
-    assert (found.alpha, found.equal, found.units) == (None, 1.0, 1)
+    (actual,) = rlds.labels.agreement(labels, "seen")
+    assert (actual.alpha, actual.equal, actual.units) == (None, 1.0, 1)
     with pytest.raises(KeyError, match="did you mean 'score'"):
         rlds.labels.agreement(labels, "scores")

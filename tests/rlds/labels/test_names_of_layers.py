@@ -11,9 +11,9 @@ from rlds.labels import Layer
 
 
 def test_layers_have_names_of_any_script_and_others_for_people(tmp_path):
-    for number in range(2):
-        steps = {"observation": np.full((5, 2), number, "f4"), "action": np.ones((4, 1), "f4")}
-        np.savez(tmp_path / f"episode_{number}.npz", **steps)
+    for index in range(2):
+        steps = {"observation": np.full((5, 2), index, "f4"), "action": np.ones((4, 1), "f4")}
+        np.savez(tmp_path / f"episode_{index}.npz", **steps)
     labels = rlds.labels.open(tmp_path)
     named = Layer(name="品質", type="choice", choices=("良", "悪"), title="品質?")
     labels.declare(named)

@@ -90,7 +90,7 @@ def test_each_entry_holds_together(name):
 
 def test_what_is_published_in_different_ways_is_carried():
     about = {
-        name: [found.about for found in rlds.robotics.meaning_of(name).disagreements]
+        name: [actual.about for actual in rlds.robotics.meaning_of(name).disagreements]
         for name in ("berkeley_mvp", "berkeley_rpt", "dobbe", "droid", "taco_play", "roboturk")
     }
     assert about == {

@@ -12,28 +12,28 @@ from rlds.robotics import rules, standard
 
 
 def binarize_in_a_loop(values):
-    found, carry = np.empty(len(values)), values[-1]
+    actual, carry = np.empty(len(values)), values[-1]
     for row in reversed(range(len(values))):
         if values[row] > 0.95 or values[row] < 0.05:
             carry = float(values[row] > 0.95)
-        found[row] = carry
-    return found
+        actual[row] = carry
+    return actual
 
 
 def rel2abs_in_a_loop(values):
     commands = [1 if value < -0.1 else -1 if value > 0.1 else 0 for value in values]
     first = next((command for command in commands if command), -1)
-    found, carry = [], -first
+    actual, carry = [], -first
     for command in commands:
         carry = command or carry
-        found.append((carry + 1) / 2)
-    return np.array(found)
+        actual.append((carry + 1) / 2)
+    return np.array(actual)
 
 
 def rotation(axis, angle):
     sin, cos = np.sin(angle), np.cos(angle)
     matrix = np.eye(3)
-    one, other = [number for number in range(3) if number != axis]
+    one, other = [index for index in range(3) if index != axis]
     sign = -1 if axis == 1 else 1
     matrix[one, one] = matrix[other, other] = cos
     matrix[one, other], matrix[other, one] = -sign * sin, sign * sin
@@ -69,13 +69,13 @@ def opened(write, tmp_path):
 
 def test_bridge_gets_its_standard_action_and_state(tmp_path):
     episodes = opened(raw_oxe.bridge_dataset, tmp_path)
-    made = rlds.robotics.standardized(episodes)
-    assert len(made) == len(raw_oxe.EPISODES)
-    for number, length in enumerate(raw_oxe.EPISODES):
-        stored, found = episodes[number].steps, made[number].steps
-        np.testing.assert_array_equal(found["action"], stored["action"])
-        assert list(found) == [*stored, "standard"]
-        state, standard = stored["observation"]["state"], found["standard"]
+    output = rlds.robotics.standardized(episodes)
+    assert len(output) == len(raw_oxe.EPISODES)
+    for index, length in enumerate(raw_oxe.EPISODES):
+        stored, actual = episodes[index].steps, output[index].steps
+        np.testing.assert_array_equal(actual["action"], stored["action"])
+        assert list(actual) == [*stored, "standard"]
+        state, standard = stored["observation"]["state"], actual["standard"]
         gripper = binarize_in_a_loop(stored["action"][:, 6])
         kept = [row for row in range(length) if 0 < row < length - 1]
         assert np.flatnonzero(standard["is_kept"]).tolist() == kept
@@ -85,7 +85,7 @@ def test_bridge_gets_its_standard_action_and_state(tmp_path):
         for row in range(length):
             expected = [*state[row, :6], 0, state[row, 6]]
             np.testing.assert_array_equal(standard["state"][row], np.float32(expected))
-    field = made.spec["steps"]["standard"]["action"]
+    field = output.spec["steps"]["standard"]["action"]
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 
 
@@ -93,11 +93,11 @@ def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
     episodes = opened(raw_oxe.bridge_dataset, tmp_path)
     done = rlds.sources.export(rlds.robotics.standardized(episodes), "tfds", tmp_path / "1.0.0")
     assert "steps/observation/image_0 -> unchanged (exact)" in map(str, done.placements)
-    stored, made = (
+    stored, output = (
         rlds.sources.open(path, "train", decode_images=False)
         for path in (tmp_path / "data", done.path)
     )
-    for before, after in zip(stored, made, strict=True):
+    for before, after in zip(stored, output, strict=True):
         files = before["observation"]["image_0"].tolist()
         assert files == after["observation"]["image_0"].tolist()
         assert files[0].startswith(b"\xff\xd8")
@@ -105,8 +105,8 @@ def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
 
 def test_actions_in_several_fields_are_joined(tmp_path):
     episodes = opened(raw_oxe.fractal, tmp_path)
-    made = rlds.robotics.standardized(episodes)
-    for before, after in zip(episodes, made):
+    output = rlds.robotics.standardized(episodes)
+    for before, after in zip(episodes, output):
         action, observation = before.steps["action"], before.steps["observation"]
         standard = after.steps["standard"]
         gripper = rel2abs_in_a_loop(action["gripper_closedness_action"][:, 0])
@@ -120,14 +120,14 @@ def test_actions_in_several_fields_are_joined(tmp_path):
 
 def test_what_is_compressed_and_names_with_slashes(tmp_path):
     episodes = opened(raw_oxe.kuka, tmp_path)
-    made = rlds.robotics.standardized(episodes)
+    output = rlds.robotics.standardized(episodes)
     path = "observation/clip_function_input/base_pose_tool_reached"
-    for number in range(len(raw_oxe.EPISODES)):
-        state = made.columns(number, ["standard/state"])["standard"]["state"]
-        pose = episodes.columns(number, [path])["observation"]["clip_function_input"]
+    for index in range(len(raw_oxe.EPISODES)):
+        state = output.columns(index, ["standard/state"])["standard"]["state"]
+        pose = episodes.columns(index, [path])["observation"]["clip_function_input"]
         np.testing.assert_array_equal(state[:, :7], pose["base_pose_tool_reached"])
         # Without any command the gripper is open.
-        assert (made[number].steps["standard"]["action"][:, 6] == 1).all()
+        assert (output[index].steps["standard"]["action"][:, 6] == 1).all()
 
 
 def test_rules_clip_invert_and_cast_actions(tmp_path):
@@ -135,35 +135,35 @@ def test_rules_clip_invert_and_cast_actions(tmp_path):
     for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
         closed = before.steps["action"]["gripper_closedness_action"][:, 0]
         expected = [1 - min(max(value, 0), 1) for value in closed.tolist()]
-        found = after.steps["standard"]["action"][:, 6]
-        np.testing.assert_allclose(found, expected, atol=1e-7)
+        actual = after.steps["standard"]["action"][:, 6]
+        np.testing.assert_allclose(actual, expected, atol=1e-7)
         assert "state" not in after.steps["standard"]
     episodes = opened(raw_oxe.droid, tmp_path / "droid")
     for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
-        parts, made = before.steps["action_dict"], after.steps["standard"]["action"]
-        np.testing.assert_array_equal(made[:, :6], np.float32(parts["cartesian_velocity"]))
-        np.testing.assert_array_equal(made[:, 6:], np.float32(1 - parts["gripper_position"]))
-        assert made.dtype == np.float32
+        parts, output = before.steps["action_dict"], after.steps["standard"]["action"]
+        np.testing.assert_array_equal(output[:, :6], np.float32(parts["cartesian_velocity"]))
+        np.testing.assert_array_equal(output[:, 6:], np.float32(1 - parts["gripper_position"]))
+        assert output.dtype == np.float32
         assert before.steps["action"].dtype == after.steps["action"].dtype == np.float64
 
 
 def test_standard_fields_are_read_for_a_range_of_steps(tmp_path):
-    made = rlds.robotics.standardized(opened(raw_oxe.bridge_dataset, tmp_path))
-    whole = made[2].steps
-    found = made.columns(2, ["standard/action", "observation/state"], start=3, stop=6)
-    assert list(found) == ["standard", "observation"]
-    np.testing.assert_array_equal(found["standard"]["action"], whole["standard"]["action"][3:6])
-    np.testing.assert_array_equal(found["observation"]["state"], whole["observation"]["state"][3:6])
-    again = pickle.loads(pickle.dumps(made))
+    output = rlds.robotics.standardized(opened(raw_oxe.bridge_dataset, tmp_path))
+    full = output[2].steps
+    actual = output.columns(2, ["standard/action", "observation/state"], start=3, stop=6)
+    assert list(actual) == ["standard", "observation"]
+    np.testing.assert_array_equal(actual["standard"]["action"], full["standard"]["action"][3:6])
+    np.testing.assert_array_equal(actual["observation"]["state"], full["observation"]["state"][3:6])
+    again = pickle.loads(pickle.dumps(output))
     np.testing.assert_array_equal(
-        again.columns(1, ["standard"])["standard"]["state"], made[1].steps["standard"]["state"]
+        again.columns(1, ["standard"])["standard"]["state"], output[1].steps["standard"]["state"]
     )
-    assert [outline.num_steps for outline in made.outlines()] == list(raw_oxe.EPISODES)
+    assert [outline.num_steps for outline in output.outlines()] == list(raw_oxe.EPISODES)
     part = rlds.robotics.standardized(
-        rlds.sources.open(made.source.bases[0].directory, "train[1:]")
+        rlds.sources.open(output.source.bases[0].directory, "train[1:]")
     )
     assert part.columns(0, ["standard/state"])["standard"]["state"].shape == (2, 8)
-    assert made.metadata["standard"]["action"][-1] == "binarize(action[6])"
+    assert output.metadata["standard"]["action"][-1] == "binarize(action[6])"
 
 
 def test_unsuitable_datasets_are_refused(tmp_path):
@@ -264,11 +264,11 @@ def test_standard_columns_equal_rows_computed_by_hand(name, sizes, expected):
     for path, column in columns.items():
         parent, _, field = path.rpartition("/")
         (steps.setdefault(parent, {}) if parent else steps)[field] = column
-    made = standard.standard_columns(steps, rlds.robotics.meaning_of(name))
+    output = standard.standard_columns(steps, rlds.robotics.meaning_of(name))
     for row in range(5):
         wanted = expected({path: column[row].tolist() for path, column in columns.items()})
-        np.testing.assert_array_equal(made["action"][row], np.float32(wanted))
-    assert made["state"].shape == (5, 8)
+        np.testing.assert_array_equal(output["action"][row], np.float32(wanted))
+    assert output["state"].shape == (5, 8)
 
 
 def test_every_standard_has_the_elements_of_its_encoding():

@@ -47,13 +47,13 @@ def dataset(tmp_path):
 def write_npz(folder, count=6):
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for number in range(count):
-        steps = number + 3
+    for index in range(count):
+        steps = index + 3
         np.savez(
-            folder / f"{number}.npz",
+            folder / f"{index}.npz",
             observation=rng.random((steps, 2)),
             action=rng.random((steps, 1)),
-            reward=np.full(steps, number, np.float32),
+            reward=np.full(steps, index, np.float32),
         )
     return folder
 
@@ -127,12 +127,12 @@ def test_conditions_choose_episodes(dataset):
 def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
     """As in NumPy; `not` and `<>` do not hold either, as for all that is not known."""
     rewards = [[1.0, 2], [np.nan, np.nan], [np.nan, 5], [-1.0, 0], [np.inf, 0]]
-    for number, reward in enumerate(rewards):
+    for index, reward in enumerate(rewards):
         steps = {"observation": np.zeros((2, 1)), "action": np.zeros((2, 1))}
-        np.savez(tmp_path / f"{number}.npz", reward=np.array(reward), **steps)
+        np.savez(tmp_path / f"{index}.npz", reward=np.array(reward), **steps)
     table = rlds.sources.open(tmp_path).table()
-    numbers = [np.array(reward)[~np.isnan(reward)] for reward in rewards]
-    biggest = np.array([values.max() if len(values) else np.nan for values in numbers])
+    by_episode = [np.array(reward)[~np.isnan(reward)] for reward in rewards]
+    biggest = np.array([values.max() if len(values) else np.nan for values in by_episode])
     returns = np.array([np.sum(reward) for reward in rewards])
     for name, values in (("reward.max", biggest), ('"return"', returns)):
         for sign, holds in ((">", values > 1), ("<=", values <= 1), ("=", values == 2)):

@@ -57,16 +57,16 @@ def test_every_format_is_recognized_and_keeps_the_contract(raw_data, name):
     assert episodes.format == expected_format
     assert type(episodes.source) is formats()[episodes.format].load()
     check_source(episodes.source)
-    number = len(episodes)
-    assert number > 0
+    count = len(episodes)
+    assert count > 0
     fields = episodes.spec[rlds.STEPS]
-    for index in (number - 1, 0):
+    for index in (count - 1, 0):
         columns = episodes.columns(index)
         tree.assert_same_structure(columns, fields)
         for column, field in zip(tree.flatten(columns), tree.flatten(fields)):
             check_column(column, field, episodes[index].num_steps)
-    with pytest.raises(IndexError, match=f"has {number} episodes, got index {number}"):
-        episodes.episode(number)
+    with pytest.raises(IndexError, match=f"has {count} episodes, got index {count}"):
+        episodes.episode(count)
     assert "observation" in episodes.explain()
 
 
@@ -132,9 +132,9 @@ def test_explain_describes_fields_and_splits(raw_data):
 
 
 def record(directory, **splits):
-    for split, number in splits.items():
+    for split, count in splits.items():
         with envlogger.EnvLogger(Catch(), data_directory=directory / split) as env:
-            for _ in range(number):
+            for _ in range(count):
                 timestep = env.reset()
                 while not timestep.last():
                     timestep = env.step(1)
@@ -156,11 +156,11 @@ def test_slices_of_splits_are_numbered_as_in_tfds(raw_data, name):
     folder = raw_data / name / OPENED[name][0]
     (split,) = open_episodes(folder).splits
     keys = [episode.key for episode in open_episodes(folder)]
-    number = len(keys)
+    count = len(keys)
     for part, expected in {
         f"{split}[1:]": keys[1:],
         f"{split}[-1:]+{split}[:1]": [keys[-1], keys[0]],
-        f"{split}[:34%]": keys[: round(0.34 * number)],
+        f"{split}[:34%]": keys[: round(0.34 * count)],
         f"{split}[2:1]": [],
         "all": keys,
     }.items():
@@ -171,11 +171,11 @@ def test_slices_of_splits_are_numbered_as_in_tfds(raw_data, name):
         assert repr(episodes).endswith(f"split {part!r}, {len(expected)} episodes)")
     part = open_episodes(folder, f"{split}[1:]")
     same(part.columns(0, ["reward"]), open_episodes(folder).columns(1, ["reward"]))
-    with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {number - 1} episodes"):
-        part.episode(number - 1)
+    with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {count - 1} episodes"):
+        part.episode(count - 1)
     for wrong, message in {
         f"{split}[:10": "is not a split or a part of one, such as 'train",
-        f"{split}[:{number + 1}]": f"has only {number} examples",
+        f"{split}[:{count + 1}]": f"has only {count} examples",
         f"{split}[:200%]": "200% is more than 100%",
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -192,8 +192,8 @@ def test_shards_and_several_splits_can_be_selected(tmp_path):
     steps = tfds_files.Dataset(feature=tfds_files.Features(features={"action": action}))
     features = tfds_files.Features(features={"steps": steps})
     with tfds_files.append_to(tmp_path, features, "mine", max_examples_per_shard=2) as writer:
-        for number, split in enumerate(["train"] * 5 + ["test"] * 3):
-            writer.add({"steps": {"action": np.array([number])}}, split)
+        for index, split in enumerate(["train"] * 5 + ["test"] * 3):
+            writer.add({"steps": {"action": np.array([index])}}, split)
     for part, expected in {
         "train[1shard:]": [2, 3, 4],
         "test[-1shard]+train[0shard]": [7, 0, 1],

@@ -18,12 +18,12 @@ from rlds_tools import inspection, validating
 def raw(tmp_path):
     """Three episodes in NumPy files, which state no rate."""
     (tmp_path / "raw").mkdir()
-    for number in range(3):
+    for index in range(3):
         arrays = {
-            "observation": np.ones((5 + number, 2), np.float32),
-            "action": np.ones((4 + number, 1), np.float32),
+            "observation": np.ones((5 + index, 2), np.float32),
+            "action": np.ones((4 + index, 1), np.float32),
         }
-        np.savez(tmp_path / f"raw/episode_{number}.npz", **arrays)
+        np.savez(tmp_path / f"raw/episode_{index}.npz", **arrays)
     return tmp_path / "raw"
 
 

@@ -70,15 +70,15 @@ def episodes():
 def read(directory, episodes):
     stored = StoredSidecar.in_folder(directory)
     assert stored is not None
-    for number, episode in enumerate(episodes):
+    for index, episode in enumerate(episodes):
         rows = episode.num_steps - episode.final_observation_known
         restored = stored.sidecar.unpack(
-            stored.read("train", number), {"x": episode.steps["x"][:rows]}
+            stored.read("train", index), {"x": episode.steps["x"][:rows]}
         )
         assert not [*differences(episode, restored)]
         assert restored.origin == episode.origin
         restored.steps["x"][:] = 0  # They are copies.
-        assert stored.key("train", number) == episode.key
+        assert stored.key("train", index) == episode.key
     outlines = pickle.loads(pickle.dumps(stored)).outlines("train")
     assert [*zip(*(column.tolist() for column in outlines))] == [e.outline for e in episodes]
 

@@ -126,9 +126,9 @@ def test_narrowing_tensors_are_stored_as_bytes_instead():
 
 @pytest.mark.parametrize("of_dicts", [False, True])
 def test_sequences_keep_all_bits(of_dicts):
-    numbers = np.array([1 / 3, 2 / 3, np.pi])
+    floats = np.array([1 / 3, 2 / 3, np.pi])
     given = features.Sequence({"y": np.float64} if of_dicts else np.float64)
-    value = {"y": numbers} if of_dicts else numbers
+    value = {"y": floats} if of_dicts else floats
     feature = lossless(features.FeaturesDict({"x": given}), "config")
     info = feature.get_serialized_info()
     example = tfds.core.example_serializer.ExampleSerializer(info).serialize_example(
@@ -137,7 +137,7 @@ def test_sequences_keep_all_bits(of_dicts):
     parsed = tfds.core.example_parser.ExampleParser(info).parse_example(example)
     stored = feature.decode_example(parsed)["x"]
     stored = stored["y"] if of_dicts else stored
-    assert stored.numpy().tobytes() == numbers.tobytes()
+    assert stored.numpy().tobytes() == floats.tobytes()
 
 
 @pytest.mark.parametrize(
