@@ -1,4 +1,4 @@
-"""An environment that processes of tests find, and a PostgreSQL server."""
+"""Fixtures: the family "drawn" in child processes, and a PostgreSQL server."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def _drawn_in_processes() -> Iterator[None]:
-    """Processes that tests start know the family "drawn" too."""
+    """Child processes find the family "drawn", too."""
     support = str(Path(drawn_family.__file__).parent)
     path = os.pathsep.join(filter(None, [support, os.environ.get("PYTHONPATH")]))
     with pytest.MonkeyPatch.context() as patch:
@@ -26,22 +26,22 @@ def _drawn_in_processes() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Labels and thumbnails are not kept in the home of who runs the tests."""
+    """Labels and thumbnails are not stored in the home directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLDS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
 def _programs() -> Path | None:
-    """The folder of PostgreSQL, which Debian has outside of the path."""
-    found = shutil.which("initdb")
+    """Returns the folder of PostgreSQL, which is not in PATH on Debian."""
+    initdb = shutil.which("initdb")
     folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
-    folders += [Path(found).resolve().parent] if found else []
+    folders += [Path(initdb).resolve().parent] if initdb else []
     return next((folder for folder in folders if (folder / "initdb").exists()), None)
 
 
 def _unprivileged() -> dict[str, int]:
-    """Who runs it: it refuses to run as root."""
+    """Returns the user that runs PostgreSQL, which refuses to run as root."""
     if os.geteuid():
         return {}
     for name in ("postgres", "nobody"):
@@ -50,12 +50,12 @@ def _unprivileged() -> dict[str, int]:
         except KeyError:
             continue
         return {"user": entry.pw_uid, "group": entry.pw_gid}
-    pytest.skip("root cannot run PostgreSQL, and there is no user who can")
+    pytest.skip("root cannot run PostgreSQL, and there is no other user")
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Callable[[], str]]:
-    """A server that is there for these tests only; a call returns the URL of an empty database."""
+    """A temporary server; a call returns the URL of an empty database."""
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed")
@@ -76,10 +76,10 @@ def postgresql() -> Iterator[Callable[[], str]]:
         options = f"-c listen_addresses='' -k {root} -c fsync=off"
         control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
         run(*control, "-l", str(root / "log"), "-o", options, "start")
-        numbers = itertools.count()
+        indices = itertools.count()
 
         def make() -> str:
-            name = f"store{next(numbers)}"
+            name = f"store{next(indices)}"
             server = f"host={root} user=tester dbname=postgres"
             with psycopg.connect(server, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE {name}")

@@ -1,4 +1,4 @@
-"""The parts of the web tool know only those below them, and processes load what they need."""
+"""Packages of the web tool import only lower layers, and processes load only what they need."""
 
 import ast
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 import rlds_creator
 
-# The lowest first. Those of one layer do not know each other, but for the modules of the lowest.
+# The lowest layer first. Only in the lowest layer, modules import each other.
 LAYERS = [
     {"frames", "identifiers", "labelling", "model", "recorded", "type_errors"},
     {"environments"},
@@ -22,32 +22,34 @@ LAYERS = [
 ROOT = Path(rlds_creator.__file__).parent
 
 
-def parts_imported_by(path):
-    """The parts of the web tool that a file imports, wherever in the file."""
+def imported_modules(path):
+    """Yields the packages of the web tool that a file imports, at any level."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
-        parts = [name.split(".") for name in names]
-        yield from (part[1] for part in parts if part[0] == "rlds_creator" and len(part) > 1)
+        names = [name.split(".") for name in names]
+        yield from (
+            module[1] for module in names if module[0] == "rlds_creator" and len(module) > 1
+        )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(LAYERS)))
-def test_each_layer_imports_only_those_below_it(number) -> None:
-    below = set().union(*LAYERS[: max(number, 1)])
-    for part in LAYERS[number]:
-        files = [*(ROOT / part).rglob("*.py"), *ROOT.glob(f"{part}.py")]
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+def test_each_layer_imports_only_those_below_it(layer) -> None:
+    below = set().union(*LAYERS[: max(layer, 1)])
+    for module in LAYERS[layer]:
+        files = [*(ROOT / module).rglob("*.py"), *ROOT.glob(f"{module}.py")]
         assert files
         for file in files:
-            assert set(parts_imported_by(file)) <= below | {part}, file
+            assert set(imported_modules(file)) <= below | {module}, file
 
 
-def test_all_parts_have_a_layer() -> None:
-    found = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert found - {"__init__", "__pycache__", "static"} == set().union(*LAYERS)
+def test_all_packages_have_a_layer() -> None:
+    modules = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert modules - {"__init__", "__pycache__", "static"} == set().union(*LAYERS)
 
 
 def test_processes_load_no_more_than_they_need() -> None:

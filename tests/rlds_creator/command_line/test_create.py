@@ -52,9 +52,9 @@ def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
 
     def ended(process):
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=30)[0]
-        assert process.returncode == 0, rest
-        return rest
+        output = process.communicate(timeout=30)[0]
+        assert process.returncode == 0, output
+        return output
 
     process = served("--allowed-host", "lab.example.org")
     assert process.stdout.readline() == "3 studies, 0 episodes\n"

@@ -34,8 +34,8 @@ def recordings(tmp_path_factory):
 def export(recordings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    def run(arguments, of=recordings):
-        code = commands.run(["export", str(of), *shlex.split(arguments)])
+    def run(arguments, path=recordings):
+        code = commands.run(["export", str(path), *shlex.split(arguments)])
         return code, *capsys.readouterr()
 
     return run
@@ -75,7 +75,7 @@ def test_states_studies_and_environments_choose(export):
 
 
 def test_one_episode_is_exported_whatever_its_state_is(export, recordings):
-    code, out, _ = export("-o one --name one", of=recordings / "episodes" / "b")
+    code, out, _ = export("-o one --name one", path=recordings / "episodes" / "b")
     assert (code, out.splitlines()[0][:23]) == (0, "one: 1 episode, 2 steps")
     assert episodes_in("one/one") == ["b"]
 
@@ -84,13 +84,13 @@ def test_what_is_wrong_is_said_in_a_line(export, recordings, tmp_path):
     code, _, err = export("-o out --state rejected")
     assert code == 1
     assert err == ("error: no episode to export; left out: 4 completed, 1 cancelled, 1 playing\n")
-    assert export("-o out", of=tmp_path)[2].endswith("holds no recorded episodes.\n")
-    assert export("-o out", of=tmp_path / "none")[2].endswith("is not a folder.\n")
+    assert export("-o out", path=tmp_path)[2].endswith("holds no recorded episodes.\n")
+    assert export("-o out", path=tmp_path / "none")[2].endswith("is not a folder.\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert "full exists and is not overwritten" in export("-o full")[2]
     assert export("-o out --format pickle")[0] == 2
-    code, _, err = export("-o out", of=recordings / "episodes" / "e")
+    code, _, err = export("-o out", path=recordings / "episodes" / "e")
     assert code == 1
     assert err.startswith("error: the log of episode e is damaged or unreadable. Repair it")
     assert "metadata.riegeli" in err

@@ -64,7 +64,7 @@ def test_a_gripper_stays_as_it_was_told() -> None:
 
 
 def test_sticks_and_a_spacemouse_move_and_turn_the_hand() -> None:
-    axes = {f"Space{place}": 0.125 * (place + 1) for place in range(6)}
+    axes = {f"Space{index}": 0.125 * (index + 1) for index in range(6)}
     arm, hand = robosuite(), robodesk()
     moved = [0.25, 0.125, -0.375, 0.625, 0.5, -0.75, -1]
     assert arm.action(Inputs(axes)).tolist() == moved

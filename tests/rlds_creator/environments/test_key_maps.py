@@ -73,9 +73,9 @@ def arrays():
 def all_spaces():
     return st.recursive(
         arrays(),
-        lambda parts: st.one_of(
-            st.dictionaries(st.sampled_from("abc"), parts, min_size=1).map(spaces.Dict),
-            st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+        lambda children: st.one_of(
+            st.dictionaries(st.sampled_from("abc"), children, min_size=1).map(spaces.Dict),
+            st.lists(children, min_size=1, max_size=3).map(spaces.Tuple),
         ),
         max_leaves=4,
     )
@@ -215,7 +215,7 @@ def test_parts_can_have_names_and_a_table():
 
 
 @pytest.mark.parametrize(
-    ("space", "options", "key", "given", "expected"),
+    ("space", "options", "key", "override", "expected"),
     [
         (spaces.Discrete(3), {"meanings": ["wait", "go", "fire"]}, "KeyF", "Fire", 2),
         (spaces.Discrete(3), {}, "Axis1-", 2, 2),
@@ -227,8 +227,8 @@ def test_parts_can_have_names_and_a_table():
         (spaces.MultiDiscrete([3, 3]), {}, "Digit1", {"1": 2}, [0, 2]),
     ],
 )
-def test_overrides_take_the_place_of_what_keys_do(space, options, key, given, expected):
-    maps = map_of(space, overrides={key: given}, **options)
+def test_overrides_take_the_place_of_what_keys_do(space, options, key, override, expected):
+    maps = map_of(space, overrides={key: override}, **options)
     names = key.split("+") if key.startswith("Key") else [key.rstrip("+-")]
     action = maps.action(press(*names, value=-1.0 if key.endswith("-") else 1.0))
     if isinstance(expected, dict):

@@ -57,8 +57,8 @@ def test_a_terminal_is_drawn():
     height, width, _ = picture.shape
     cells = picture.reshape(2, height // 2, 3, width // 3, 3).swapaxes(1, 2)
     for row, column in np.ndindex(2, 3):
-        found = {tuple(color) for color in cells[row, column].reshape(-1, 3)}
+        cell_colors = {tuple(color) for color in cells[row, column].reshape(-1, 3)}
         red, black = (255, 110, 100), (0, 0, 0)
         expected = {(0, 1): {red, black}, (1, 2): {red}}.get((row, column), {black})
-        assert found == expected
+        assert cell_colors == expected
     assert (draw_terminal(characters, colors, np.array([9, 9])) != picture).any()

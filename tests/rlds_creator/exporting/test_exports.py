@@ -1,4 +1,4 @@
-"""Exports have what was recorded, step by step, and what people said about it."""
+"""Exports have the recorded steps and metadata, and the labels of annotators."""
 
 import json
 import zipfile
@@ -29,7 +29,7 @@ def read_log(path):
 
 
 def assert_same(one, other):
-    """The same values, of the same types."""
+    """Checks values and types."""
     tree.assert_same_structure(one, other)
     for left, right in zip(tree.flatten(one), tree.flatten(other), strict=True):
         assert type(left) is type(right)
@@ -45,18 +45,18 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
         write_episode(tmp_path / "a", 3, success=None, state="cancelled"),
     ]
     progress = []
-    made = export(recorded, tmp_path / "out", name="Pick it up!", progress=progress.append)
+    download = export(recorded, tmp_path / "out", name="Pick it up!", progress=progress.append)
 
-    assert (made.episodes, made.steps, made.cut) == (2, 9, 0)
-    assert made.data == "pick_it_up"
+    assert (download.episodes, download.steps, download.cut) == (2, 9, 0)
+    assert download.data == "pick_it_up"
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
     episodes, metadata = read_log(tmp_path / "out" / "pick_it_up")
     for directory, steps, placed in zip(recorded, episodes, ([2, 3], []), strict=True):
         [before], _ = read_log(directory)
         assert_same([step[:2] for step in steps], [step[:2] for step in before])
-        for number, step in enumerate(steps):
-            assert_same(step.custom_data, {"tag:placed": number in placed})
+        for index, step in enumerate(steps):
+            assert_same(step.custom_data, {"tag:placed": index in placed})
     with envlogger.Reader(tmp_path / "out" / "pick_it_up") as reader:
         assert reader.action_spec().num_values == NUM_ACTIONS
         assert reader.observation_spec() == ENVIRONMENT_SPECS["observation_spec"]
@@ -80,7 +80,7 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
 
 @pytest.fixture(scope="module")
 def with_pictures(tmp_path_factory):
-    """Recordings of an environment that shows a picture, with all kinds of ends."""
+    """Recordings with pictures, and with all kinds of ends."""
     root = tmp_path_factory.mktemp("recordings")
     specs_of_all = {
         **ENVIRONMENT_SPECS,
@@ -91,9 +91,9 @@ def with_pictures(tmp_path_factory):
     }
 
     def record(name, num_steps, end, **options):
-        steps = [step_data(number, num_steps, end=end) for number in range(num_steps)]
-        for number, step in enumerate(steps):
-            step.timestep.observation["picture"] = rng.integers(number, 9, (20, 30, 3), np.uint8)
+        steps = [step_data(index, num_steps, end=end) for index in range(num_steps)]
+        for index, step in enumerate(steps):
+            step.timestep.observation["picture"] = rng.integers(index, 9, (20, 30, 3), np.uint8)
         return write_episode(
             root / name, end=end, steps=steps, environment_specs=specs_of_all, **options
         )
@@ -108,8 +108,8 @@ def with_pictures(tmp_path_factory):
     ]
 
 
-def as_exported(recorded, number, fields):
-    """The expected episode of a dataset, from the recording."""
+def as_exported(recorded, index, fields):
+    """Returns the expected episode of a dataset, from the recording."""
     [steps], _ = read_log(recorded)
     data = [{name: step.custom_data[name] for name in fields} for step in steps]
     last = steps[-1].timestep._replace(step_type=dm_env.StepType.LAST)
@@ -117,14 +117,14 @@ def as_exported(recorded, number, fields):
     steps[-1] = steps[-1]._replace(timestep=last)
     columns = to_rlds_episode(steps)
     for label, tagged in {"placed": (2, 3), "on%2Foff": (0,)}.items():
-        columns[f"tag:{label}"] = np.isin(np.arange(len(steps)), tagged) & (number == 0)
+        columns[f"tag:{label}"] = np.isin(np.arange(len(steps)), tagged) & (index == 0)
     return columns
 
 
 @pytest.mark.parametrize("keep_internal", [False, True])
 def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictures, tmp_path):
     progress = []
-    made = export(
+    download = export(
         with_pictures,
         tmp_path / "out",
         "tfds",
@@ -132,15 +132,15 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
         keep_internal=keep_internal,
         progress=progress.append,
     )
-    assert made.data == "with_pictures/1.0.0"
+    assert download.data == "with_pictures/1.0.0"
     assert progress == sorted(progress)
-    read = rlds.sources.open(tmp_path / "out" / made.data)
+    read = rlds.sources.open(tmp_path / "out" / download.data)
     assert len(read) == 3
-    steps = tfds_files.open_folder(tmp_path / "out" / made.data).features["steps"].feature
+    steps = tfds_files.open_folder(tmp_path / "out" / download.data).features["steps"].feature
     assert steps["observation"]["picture"].encoding_format == "png"
-    for number, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
-        expected = as_exported(recorded, number, INTERNAL if keep_internal else ())
-        columns = read.columns(number)
+    for index, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
+        expected = as_exported(recorded, index, INTERNAL if keep_internal else ())
+        columns = read.columns(index)
         tree.assert_same_structure(columns, expected)
         for path, column in tree.flatten_with_path(columns):
             other = expected
@@ -149,9 +149,9 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
             np.testing.assert_array_equal(column, other, err_msg=str(path))
             assert column.dtype == object or column.dtype == other.dtype
         assert episode.metadata["episode_id"] == recorded.name.encode()
-        assert episode.metadata["tags"] == ("[]" if number else '["good"]')
-        assert episode.truncated == (number > 0)
-        assert episode.metadata["success_known"] == (number != 1)
+        assert episode.metadata["tags"] == ("[]" if index else '["good"]')
+        assert episode.truncated == (index > 0)
+        assert episode.metadata["success_known"] == (index != 1)
         assert ("notes" in episode.metadata) is keep_internal
 
 
@@ -165,17 +165,17 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
     for again in (dataset, tfds.load("x", data_dir=tmp_path / "tfds", split="train")):
         episodes = list(tfds.as_numpy(again))
         assert [episode["state"] for episode in episodes] == [b"completed"] * 2 + [b"abandoned"]
-        for number, episode in enumerate(episodes):
+        for index, episode in enumerate(episodes):
             steps = list(episode["steps"])
-            expected = as_exported(with_pictures[number], number, ())
+            expected = as_exported(with_pictures[index], index, ())
             for path, column in tree.flatten_with_path(expected):
                 for step, value in zip(steps, column, strict=True):
                     for key in path:
                         step = step[key]
                     np.testing.assert_array_equal(step, value, err_msg=str(path))
 
-    made = export(with_pictures, tmp_path / "minari", "minari", name="x")
-    data = tmp_path / "minari" / made.data
+    download = export(with_pictures, tmp_path / "minari", "minari", name="x")
+    data = tmp_path / "minari" / download.data
     with h5py.File(data / "data" / "main_data.hdf5") as file:
         pictures = file["episode_0/observations/picture"]
         assert (pictures.compression, pictures.id.get_storage_size() < pictures.nbytes) == (
@@ -189,8 +189,8 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
         np.testing.assert_array_equal(episode.rewards, expected["reward"][:-1])
     read = rlds.sources.open(data)
     assert len(read) == 3
-    for number, recorded in enumerate(with_pictures):
-        columns, expected = read.columns(number), as_exported(recorded, number, ())
+    for index, recorded in enumerate(with_pictures):
+        columns, expected = read.columns(index), as_exported(recorded, index, ())
         np.testing.assert_array_equal(
             columns["observation"]["picture"], expected["observation"]["picture"]
         )
@@ -212,19 +212,19 @@ def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
     [steps], _ = read_log(recorded[0])
     for name in FORMATS:
         options = OPTIONS.get(name, [])
-        made = export(recorded, tmp_path / f"out_{name}", name, name="x", options=options)
-        data = tmp_path / f"out_{name}" / made.data
+        download = export(recorded, tmp_path / f"out_{name}", name, name="x", options=options)
+        data = tmp_path / f"out_{name}" / download.data
         read = rlds.sources.open(data, format="envlogger" if name == "log" else name)
         assert len(read) == 2, name
         rewards = read.columns(0)["reward"][: len(steps) - 1]
         expected = [step.timestep.reward for step in steps[1:]]
         np.testing.assert_allclose(rewards, expected, rtol=1e-6, err_msg=name)
-    # What other readers do not find is said.
+    # Fields that other readers do not find are reported.
     for name, has_all in (("robomimic", True), ("d4rl", False)):
         folder = tmp_path / f"out_{name}"
-        said = json.loads((folder / "metadata.json").read_text())
-        assert said["changed"] == []
-        assert ("steps/discount" in said["sidecar"]) is not has_all
+        metadata = json.loads((folder / "metadata.json").read_text())
+        assert metadata["changed"] == []
+        assert ("steps/discount" in metadata["sidecar"]) is not has_all
         readme = (folder / "README.md").read_text()
         assert ("Only in `rlds.sources.open`: `steps/discount`, `agent_id`" in readme) != has_all
     with pytest.raises(ExportError, match="LeRobot needs the number of steps in a second"):
@@ -236,8 +236,8 @@ def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
 def test_a_zip_file_compresses_what_is_not_compressed(with_pictures, tmp_path):
     sizes = {}
     for name in ("log", "minari"):
-        made = export(with_pictures, tmp_path / f"{name}.zip", name, name="x", archive=True)
-        with zipfile.ZipFile(made.path) as archive:
+        download = export(with_pictures, tmp_path / f"{name}.zip", name, name="x", archive=True)
+        with zipfile.ZipFile(download.path) as archive:
             assert archive.testzip() is None
             for one in archive.infolist():
                 sizes[one.filename.rpartition("/")[2]] = (one.compress_size, one.file_size)
@@ -255,9 +255,9 @@ def test_episodes_end_at_tags_and_where_they_were_left(tmp_path):
         write_episode(tmp_path / "left", 3, end="user", state="abandoned"),
         write_episode(tmp_path / "never begun", 1, end="user", state="abandoned"),
     ]
-    made = export(recorded, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
+    download = export(recorded, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
 
-    assert made.cut == 2
+    assert download.cut == 2
     episodes, metadata = read_log(tmp_path / "out" / "x")
     assert [len(steps) for steps in episodes] == [4, 1, 4, 3, 1]
     assert [of_one["num_steps"] for of_one in metadata] == [4, 1, 4, 3, 1]
@@ -298,8 +298,8 @@ def test_episodes_of_different_environments_are_refused(tmp_path):
 
 @pytest.mark.parametrize("format", ["log", "tfds"])
 def test_a_recording_that_was_cut_short_has_its_own_numbers(format, tmp_path):
-    """Beside one that was closed: it has less metadata, and internal fields of another release."""
-    steps = [step_data(number, 9, end="user") for number in range(3)]
+    """Exported with a complete one: it has less metadata, and fields of another release."""
+    steps = [step_data(index, 9, end="user") for index in range(3)]
     steps = [
         step._replace(custom_data={k: v for k, v in step.custom_data.items() if k != "camera"})
         for step in steps
@@ -307,10 +307,10 @@ def test_a_recording_that_was_cut_short_has_its_own_numbers(format, tmp_path):
     cut = write_episode(tmp_path / "cut", steps=steps, state="abandoned", is_closed=False)
     for recorded in ([write_episode(tmp_path / "whole", 5), cut], [cut, tmp_path / "whole"]):
         out = tmp_path / f"{recorded[0].name} first"
-        made = export(recorded, out, format, name="x")
-        found = {e.metadata["state"]: e for e in rlds.sources.open(out / made.data)}
-        assert [found["completed"].metadata["num_steps"], len(found["completed"])] == [5, 5]
-        metadata = found["abandoned"].metadata
+        download = export(recorded, out, format, name="x")
+        episodes = {e.metadata["state"]: e for e in rlds.sources.open(out / download.data)}
+        assert [episodes["completed"].metadata["num_steps"], len(episodes["completed"])] == [5, 5]
+        metadata = episodes["abandoned"].metadata
         assert (metadata["num_steps"], metadata["total_reward"]) == (3, pytest.approx(3 / 7))
         assert "num_steps_known" not in metadata
 
@@ -319,7 +319,7 @@ def test_a_label_may_be_anything(tmp_path):
     labels = ["a/b", "../../up", "<b>", "new\nline", "nul\0", "\u202eleft", "x" * 200, "%s{0}"]
     tags = [(label, 1, 2**62) for label in labels]
     recorded = [write_episode(tmp_path / "episodes" / "a", 3, tags=tags)]
-    made = export(recorded, tmp_path / "out.zip", name="../../up\0", archive=True)
+    download = export(recorded, tmp_path / "out.zip", name="../../up\0", archive=True)
 
     assert {path.name for path in tmp_path.iterdir()} == {"episodes", "out.zip"}
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
@@ -327,7 +327,7 @@ def test_a_label_may_be_anything(tmp_path):
         assert names == sorted(names)
         archive.extractall(tmp_path / "unpacked")
     fields = [f"tag:{label.replace('/', '%2F')}" for label in labels]
-    read = rlds.sources.open(tmp_path / "unpacked" / "up" / made.data)
+    read = rlds.sources.open(tmp_path / "unpacked" / "up" / download.data)
     columns = read.columns(0, fields)
     assert [columns[field].tolist() for field in fields] == [[False, True, True]] * len(labels)
 
@@ -356,7 +356,7 @@ def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
 
 @pytest.mark.parametrize("format", ["log", "tfds", "robomimic"])
 def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
-    """Whatever release wrote it: who said so has a pseudonym, and notes stay unless asked for."""
+    """Annotators have pseudonyms, also in recordings of earlier releases; notes are internal."""
     earlier = {
         "state": "rejected",
         "verdicts": [
@@ -366,25 +366,25 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
         "tags": [{"label": "Grip/slip", "first": 1, "last": 9, "author": "bob", "created": 1.0}],
         "study": STUDY,
     }
-    said = {"type": "choice", "annotator": "f" * 32, "at": 30.5}
+    common = {"type": "choice", "annotator": "f" * 32, "at": 30.5}
     rows = [
-        {**said, "id": "a", "layer": "verdict", "value": "cancelled", "tool": "rlds create"},
-        {**said, "id": "b", "layer": "note", "type": "text", "value": "odd"},
-        {**said, "id": "c", "layer": "fall", "type": "flag", "value": True, "begin": 1, "end": 3},
+        {**common, "id": "a", "layer": "verdict", "value": "cancelled", "tool": "rlds create"},
+        {**common, "id": "b", "layer": "note", "type": "text", "value": "odd"},
+        {**common, "id": "c", "layer": "fall", "type": "flag", "value": True, "begin": 1, "end": 3},
     ]
     recorded = [
         write_episode(tmp_path / "a", 4, annotations=json.dumps(earlier).encode()),
         write_episode(tmp_path / "b", 4, annotations=json.dumps({"labels": rows}).encode()),
         write_episode(tmp_path / "c", 4),
     ]
-    made = export(recorded, tmp_path / "out", format, name="x", end_at=["fall"])
-    data = tmp_path / "out" / made.data
+    download = export(recorded, tmp_path / "out", format, name="x", end_at=["fall"])
+    data = tmp_path / "out" / download.data
     chosen = rlds.sources.open(data, where="label.verdict = 'cancelled'")
     assert [len(episode) for episode in chosen] == [2]
     labels = rlds.labels.open(data)
-    found = {(row.layer, row.value, row.begin, row.end) for row in labels}
+    values = {(row.layer, row.value, row.begin, row.end) for row in labels}
     (grip,) = (layer.name for layer in labels.all_layers() if layer.title == "Grip/slip")
-    assert found == {
+    assert values == {
         ("verdict", "completed", None, None),
         ("verdict", "rejected", None, None),
         (grip, True, 1, 4),

@@ -65,11 +65,11 @@ def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
                 run_export(
                     ExportRequest(),
                     [recorded] * 50,
-                    tmp_path / f"job{number}",
+                    tmp_path / f"job{index}",
                     lambda _: is_writing.set(),
                 )
             )
-            for number in range(2)
+            for index in range(2)
         ]
         await asyncio.sleep(0.05)
         jobs[1].cancel()

@@ -45,8 +45,8 @@ def test_what_is_downloaded_is_what_was_played(played) -> None:
     status, headers, content = served.fetch("GET", path)
     assert (status, len(content)) == (200, export["num_bytes"])
     assert headers["content-disposition"].endswith('.zip"')
-    status, headers, part = served.fetch("GET", path, headers={"range": "bytes=100-199"})
-    assert (status, part) == (206, content[100:200])
+    status, headers, chunk = served.fetch("GET", path, headers={"range": "bytes=100-199"})
+    assert (status, chunk) == (206, content[100:200])
 
     unpacked = served.directory / "unpacked"
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -55,9 +55,9 @@ def test_what_is_downloaded_is_what_was_played(played) -> None:
     (log,) = {file.parent for file in unpacked.rglob("metadata.riegeli")}
     with envlogger.Reader(log) as exported:
         assert len(exported.episodes) == 2
-        for number, identifier in enumerate(ids):
+        for index, identifier in enumerate(ids):
             with envlogger.Reader(served.directory / "episodes" / identifier) as recorded:
-                for one, other in zip(exported.episodes[number], recorded.episodes[0], strict=True):
+                for one, other in zip(exported.episodes[index], recorded.episodes[0], strict=True):
                     np.testing.assert_equal(one.timestep[1:], other.timestep[1:])
                     assert one.action == other.action
         tags = [step.custom_data["tag:fall"] for step in exported.episodes[0]]
@@ -111,18 +111,18 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     served.good("PUT", f"{path}/notes", {"notes": "slow", "version": 0})
     sidecar = served.directory / "episodes" / ids[1] / "annotations.json"
 
-    def said():
+    def annotations():
         return json.loads(sidecar.read_bytes())
 
-    assert said()["notes"] == "slow"
-    assert [row["layer"] for row in said()["labels"]] == ["verdict", "door", "note"]
-    assert "you" not in {row["annotator"] for row in said()["labels"]}
+    assert annotations()["notes"] == "slow"
+    assert [row["layer"] for row in annotations()["labels"]] == ["verdict", "door", "note"]
+    assert "you" not in {row["annotator"] for row in annotations()["labels"]}
     assert [one["layer"] for one in served.good("GET", labels)["labels"]] == ["verdict", "door"]
     served.good("DELETE", f"{labels}/{tag['id']}")
-    assert said()["labels"][-1]["retracts"] == tag["id"]
+    assert annotations()["labels"][-1]["retracts"] == tag["id"]
     again = served.good("POST", f"{labels}/{tag['id']}")
     assert again == {**tag, "id": again["id"], "created": again["created"]}
-    assert said()["labels"][-1]["begin"] == 1
+    assert annotations()["labels"][-1]["begin"] == 1
     row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
     assert [one["labels"] for one in row] == [["door"]]
 
@@ -140,8 +140,8 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     judged = served.good("POST", labels, verdict)
     assert (judged["value"], judged["author"], judged["is_mine"]) == ("cancelled", "you", True)
     failed = served.good("POST", labels, {**verdict, "layer": "success", "value": "no"})
-    assert (said()["state"], said()["success"]) == ("cancelled", False)
-    words = [row["value"] for row in said()["labels"] if row["type"] == "choice"]
+    assert (annotations()["state"], annotations()["success"]) == ("cancelled", False)
+    words = [row["value"] for row in annotations()["labels"] if row["type"] == "choice"]
     assert words == ["completed", "cancelled", "no"]
     served.good("DELETE", f"{labels}/{failed['id']}")
     assert served.good("GET", path)["success"] is None

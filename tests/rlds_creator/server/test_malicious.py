@@ -56,7 +56,7 @@ class Raw:
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         if play is not None:
             key = base64.b64encode(os.urandom(16)).decode()
-            wanted = {
+            headers = {
                 "Host": f"{host}:{port}",
                 "Upgrade": "websocket",
                 "Connection": "Upgrade",
@@ -64,7 +64,7 @@ class Raw:
                 "Sec-WebSocket-Version": "13",
                 **headers,
             }
-            lines = [f"{name.replace('_', '-')}: {value}" for name, value in wanted.items()]
+            lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
             self.socket.sendall(
                 "\r\n".join([f"GET /api/plays/{play} HTTP/1.1", *lines, "", ""]).encode()
             )
@@ -201,10 +201,10 @@ REFUSED = [
 
 def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
     study = served.study(drawn(), name="Wrong")
-    for part in (WRONG[:12], WRONG[12:]):
+    for batch in (WRONG[:12], WRONG[12:]):
         with served.player(served.play(study)) as player:
             player.until("state")
-            for message in part:
+            for message in batch:
                 player.socket.send(message)
                 error = player.until("error")
                 assert (error["code"], error["fatal"]) == ("message", False), message
@@ -264,18 +264,18 @@ def test_identifiers_and_names_never_become_paths(served, study) -> None:
         "\u202etxt",
     ]
     for name in hostile:
-        part = quote(name, safe="")
+        quoted = quote(name, safe="")
         for method, path, body in (
-            ("GET", f"/api/episodes/{part}", None),
-            ("GET", f"/api/episodes/{part}/view", None),
-            ("GET", f"/api/episodes/{part}/view/steps/0", None),
-            ("GET", f"/api/episodes/{part}/view/labels", None),
-            ("DELETE", f"/api/episodes/{part}", None),
-            ("GET", f"/api/exports/{part}/file", None),
-            ("DELETE", f"/api/exports/{part}", None),
-            ("GET", f"/api/studies/{part}", None),
-            ("DELETE", f"/api/studies/{part}", None),
-            ("GET", f"/static/{part}/{part}", None),
+            ("GET", f"/api/episodes/{quoted}", None),
+            ("GET", f"/api/episodes/{quoted}/view", None),
+            ("GET", f"/api/episodes/{quoted}/view/steps/0", None),
+            ("GET", f"/api/episodes/{quoted}/view/labels", None),
+            ("DELETE", f"/api/episodes/{quoted}", None),
+            ("GET", f"/api/exports/{quoted}/file", None),
+            ("DELETE", f"/api/exports/{quoted}", None),
+            ("GET", f"/api/studies/{quoted}", None),
+            ("DELETE", f"/api/studies/{quoted}", None),
+            ("GET", f"/static/{quoted}/{quoted}", None),
             ("POST", "/api/plays", {"study": name}),
             ("POST", "/api/plays", {"study": study["id"], "environment": name}),
             ("POST", "/api/episodes/delete", {"ids": [name]}),
@@ -317,7 +317,7 @@ WRONG_QUERIES = [
 
 
 def test_studies_and_questions_that_are_none_are_refused(served) -> None:
-    number = len(served.good("GET", "/api/studies")["studies"])
+    num_studies = len(served.good("GET", "/api/studies")["studies"])
     for body in WRONG_STUDIES:
         status, answer = served.call("POST", "/api/studies", body)
         assert (status, answer["error"]["code"]) == (400, "bad_request"), str(body)[:80]
@@ -327,7 +327,7 @@ def test_studies_and_questions_that_are_none_are_refused(served) -> None:
             "POST", "/api/studies", {"name": "A"}, headers={"content-type": kind}
         )
         assert status == 400
-    assert len(served.good("GET", "/api/studies")["studies"]) == number
+    assert len(served.good("GET", "/api/studies")["studies"]) == num_studies
     for query in WRONG_QUERIES:
         status, answer = served.call("GET", f"/api/episodes?{query}")
         assert (status, answer["error"]["code"]) == (400, "bad_request"), query
@@ -381,7 +381,7 @@ def test_connections_that_do_nothing_do_not_take_all_places(tmp_path) -> None:
         contextlib.ExitStack() as s,
     ):
         idle = [s.enter_context(Raw(served)) for _ in range(15)]
-        # Those for whom there is no room are closed at once, the others when their time is up,
+        # Connections over the limit are closed at once, idle ones after a timeout,
         # also if a byte comes now and then.
         for _ in range(4):
             with contextlib.suppress(OSError):

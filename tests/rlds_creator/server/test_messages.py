@@ -11,8 +11,8 @@ EVENT = {"t": 0.0, "name": "KeyA", "value": 1.0, "key": "a"}
 
 
 def test_what_is_said_comes_through():
-    said = messages.decode(json.dumps({"op": "input", "seq": 3, "events": [EVENT]}))
-    assert said == messages.Input(seq=3, events=(messages.Event(**EVENT),))
+    message = messages.decode(json.dumps({"op": "input", "seq": 3, "events": [EVENT]}))
+    assert message == messages.Input(seq=3, events=(messages.Event(**EVENT),))
 
 
 @pytest.mark.parametrize(

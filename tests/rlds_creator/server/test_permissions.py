@@ -22,8 +22,8 @@ class People:
             self.cookies[role.value] = self.enter(role)
             me = self.ask(role.value, "GET", "/api/me")[1]
             self.ids[role.value] = me["person"]["id"]
-        self.study = self.ask("owner", "POST", "/api/studies", self.of("enabled"))[1]
-        self.draft = self.ask("owner", "POST", "/api/studies", self.of("draft"))[1]
+        self.study = self.ask("owner", "POST", "/api/studies", self.new_study("enabled"))[1]
+        self.draft = self.ask("owner", "POST", "/api/studies", self.new_study("draft"))[1]
 
     def enter(self, role):
         """Lets a new person in; returns the cookie of their browser."""
@@ -35,7 +35,7 @@ class People:
         assert {"HttpOnly", "SameSite=lax"} <= {*flags}
         return cookie
 
-    def of(self, state):
+    def new_study(self, state):
         return {
             "name": state,
             "state": state,
@@ -112,16 +112,18 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "who"), TABLE, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(
+    ("method", "path", "body", "who"), TABLE, ids=lambda value: str(value)[:40]
+)
 def test_each_role_is_granted_what_the_table_says(people, method, path, body, who) -> None:
     store = people.served.creator.store
     answers = {}
-    for number, role in enumerate(ROLES):
-        name = f"{abs(hash((method, path, str(body)))):x}_{number}"
+    for index, role in enumerate(ROLES):
+        name = f"{abs(hash((method, path, str(body)))):x}_{index}"
         player = role if role in people.ids else "owner"
         own = people.episode(player, f"own_{name}")
         fresh = people.episode("owner" if player != "owner" else "viewer", f"foreign_{name}")
-        made = {
+        ids = {
             "study": people.study["id"],
             "draft": people.draft["id"],
             "own": own,
@@ -131,21 +133,21 @@ def test_each_role_is_granted_what_the_table_says(people, method, path, body, wh
             "somebody": store.add_person("Somebody", Role.PARTICIPANT).id,
         }
         if "{tag}" in path:
-            made["tag"] = store.add_label(own, "fall", begin=1, end=2).id
+            ids["tag"] = store.add_label(own, "fall", begin=1, end=2).id
         if "{invite}" in path:
-            made["invite"] = store.invite(Role.VIEWER)[0]
+            ids["invite"] = store.invite(Role.VIEWER)[0]
         if "{fresh_study}" in path or method == "PUT":
-            study = people.ask("owner", "POST", "/api/studies", people.of("draft"))[1]
-            made["fresh_study"] = made["draft"] = study["id"]
-        said = body
+            study = people.ask("owner", "POST", "/api/studies", people.new_study("draft"))[1]
+            ids["fresh_study"] = ids["draft"] = study["id"]
+        content = body
         if body and "ids" in body:
-            said = {"ids": [one.format(**made) for one in body["ids"]]}
-        answers[role] = people.ask(role, method, path.format(**made), said)[0]
+            content = {"ids": [one.format(**ids) for one in body["ids"]]}
+        answers[role] = people.ask(role, method, path.format(**ids), content)[0]
     assert granted(answers) == who.split()
 
 
 def test_who_manages_a_study_that_chooses_tries_any_of_its_environments(people) -> None:
-    study = {**people.of("enabled"), "assignment": "random"}
+    study = {**people.new_study("enabled"), "assignment": "random"}
     study["environments"] = [drawn(), drawn("box")]
     study = people.ask("owner", "POST", "/api/studies", study)[1]
     for environment in study["environments"]:
@@ -199,8 +201,8 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     path = f"/api/episodes/{people.episode('participant', 'judged')}/view/labels"
 
     def say(role, layer, value):
-        said = {"layer": layer, "type": "choice", "value": value}
-        assert people.ask(role, "POST", path, said)[0] == 200
+        label = {"layer": layer, "type": "choice", "value": value}
+        assert people.ask(role, "POST", path, label)[0] == 200
 
     def shown(role="viewer"):
         labels = people.ask(role, "GET", path)[1]["labels"]
@@ -222,7 +224,7 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     ]
     listed = people.ask("viewer", "GET", "/api/episodes?queue=disagreement")[1]["episodes"]
     assert "judged" in {one["id"] for one in listed}
-    # Who changes their mind has the last word; and no two rows.
+    # A new choice of an annotator replaces their earlier one.
     say("annotator", "verdict", "cancelled")
     assert shown()[:2] == [
         ("verdict", "cancelled", "The annotator", True),
@@ -230,7 +232,7 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     ]
     mine = [(one["layer"], one["is_mine"]) for one in people.ask("owner", "GET", path)[1]["labels"]]
     assert mine.count(("verdict", True)) == 1
-    # Participants see what counts, what they said, and no names of others.
+    # Participants see the valid labels and their own ones, without names of other people.
     assert shown("participant") == [
         ("verdict", "cancelled", "", True),
         by_player,
@@ -239,7 +241,7 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     labels = people.ask("annotator", "GET", path)[1]["labels"]
     (success,) = (one for one in labels if (one["layer"], one["value"]) == ("success", "yes"))
     assert people.ask("annotator", "DELETE", f"{path}/{success['id']}")[0] == 200
-    assert ("success", "no", "The owner", True) in shown()  # The word before counts again.
+    assert ("success", "no", "The owner", True) in shown()  # The earlier choice is valid again.
     assert people.ask("annotator", "POST", f"{path}/{success['id']}")[0] == 200
     assert ("success", "yes", "The annotator", True) in shown()
 
@@ -252,9 +254,9 @@ def test_participants_see_what_they_need(people) -> None:
     assert "draft" not in names
     people.episode("participant", "mine")
     people.episode("annotator", "theirs")
-    found = people.ask("participant", "GET", "/api/episodes?limit=1000")[1]["episodes"]
-    assert {one["person"] for one in found} == {people.ids["participant"]}
-    assert found[0]["may"] == ["delete"]
+    episodes = people.ask("participant", "GET", "/api/episodes?limit=1000")[1]["episodes"]
+    assert {one["person"] for one in episodes} == {people.ids["participant"]}
+    assert episodes[0]["may"] == ["delete"]
     mixed = {"ids": ["mine", "theirs"]}
     assert people.ask("participant", "POST", "/api/episodes/delete", mixed)[0] == 403
     assert people.ask("participant", "GET", "/api/episodes/mine")[0] == 200, "all or none"

@@ -58,9 +58,13 @@ def test_an_episode_is_played_judged_and_listed(served) -> None:
     assert (row["environment_name"], row["person_name"]) == ("Drawn discrete", "you")
     assert row["session"] == play
 
-    said = json.loads((log_of(served, episode) / "annotations.json").read_bytes())
-    assert (said["state"], said["success"], said["study"]["name"]) == ("completed", True, "Walk")
-    assert said["environment"]["id"] == study["environments"][0]["id"]
+    annotations = json.loads((log_of(served, episode) / "annotations.json").read_bytes())
+    assert (annotations["state"], annotations["success"], annotations["study"]["name"]) == (
+        "completed",
+        True,
+        "Walk",
+    )
+    assert annotations["environment"]["id"] == study["environments"][0]["id"]
     steps, metadata = steps_of(served, episode)
     assert [step.action for step in steps[1:]] == [2, 2, 1, 5]
     assert metadata["rlds_creator:study_id"] == study["id"]
@@ -207,8 +211,8 @@ def test_turns_choose_for_each_episode(tmp_path) -> None:
         play = served.play(study)
         stored = []
         with served.player(play) as player:
-            for number, value in enumerate(["completed", "rejected", "completed"]):
-                if number != 2:
+            for index, value in enumerate(["completed", "rejected", "completed"]):
+                if index != 2:
                     environment = player.until("hello")["environment"]["id"]
                 player.until("state", state="ready")
                 player.until_step(0)
@@ -216,9 +220,9 @@ def test_turns_choose_for_each_episode(tmp_path) -> None:
                 player.frames.clear()
                 player.say("control", do="end")
                 player.say("control", do="confirm", value=value)
-                said = player.until("episode", episode__state=value)["episode"]
-                assert said["environment"] == environment
-                stored.append(said)
+                episode = player.until("episode", episode__state=value)["episode"]
+                assert episode["environment"] == environment
+                stored.append(episode)
             assert player.until("bye")["reason"] == "quota"
         # What is thrown away is tried again.
         assert [one["environment"] for one in stored] == [first, second, second]
@@ -276,20 +280,20 @@ def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> No
             (group,) = [p.worker.pid for p in served.creator.plays._plays.values()]
             assert len(processes_of(group)) == 2
         served.good("DELETE", f"/api/plays/{play}")
-        poll(lambda: processes_of(group), lambda found: not found)
+        poll(lambda: processes_of(group), lambda pids: not pids)
 
 
 def processes_of(group):
     """The processes of a group that are running."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            state, _, process_group, *_ = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(of) == group and state != "Z":
-            found.append(int(path.parent.name))
-    return found
+        if int(process_group) == group and state != "Z":
+            pids.append(int(path.parent.name))
+    return pids
 
 
 @pytest.mark.slow

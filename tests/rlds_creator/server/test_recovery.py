@@ -101,22 +101,28 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         row = served.good("GET", f"/api/episodes/{completed}")
         assert (row["state"], row["num_steps"], row["person_name"]) == ("rejected", 3, "you")
         assert (row["notes"], row["labels"]) == ("Look at the end.", ["fine", "jump"])
-        found = served.creator.store.labels(completed, history=True)
-        assert found == rows
-        assert [label.annotator for label in found] == [row["person"], "", row["person"], "", ""]
-        said = json.loads((directory / "episodes" / completed / "annotations.json").read_bytes())
-        assert (said["notes"], len(said["labels"])) == ("Look at the end.", len(rows))
-        # The same beside a log of an earlier release.
-        said = {"state": "completed", "notes": "old", "tags": [{"label": "jump", "first": 1}]}
+        labels = served.creator.store.labels(completed, history=True)
+        assert labels == rows
+        assert [label.annotator for label in labels] == [row["person"], "", row["person"], "", ""]
+        annotations = json.loads(
+            (directory / "episodes" / completed / "annotations.json").read_bytes()
+        )
+        assert (annotations["notes"], len(annotations["labels"])) == ("Look at the end.", len(rows))
+        # Annotations of an earlier release are restored, too.
+        annotations = {
+            "state": "completed",
+            "notes": "old",
+            "tags": [{"label": "jump", "first": 1}],
+        }
         file = directory / "episodes" / completed / "annotations.json"
         store = served.creator.store
         store.delete_episodes([completed])
-        file.write_text(json.dumps(said))
+        file.write_text(json.dumps(annotations))
         assert [one.id for one in served.creator.recordings.recover()] == [completed]
-        found = [(row.layer, row.value, row.annotator) for row in store.labels(completed)]
+        labels = [(row.layer, row.value, row.annotator) for row in store.labels(completed)]
         player = store.episode(completed).person
         expected = {("verdict", "completed", player), ("note", "old", ""), ("jump", True, "")}
-        assert {*found} == expected
+        assert {*labels} == expected
         assert not gone.exists()
         assert not begun.exists()
         assert broken.exists()
@@ -193,8 +199,8 @@ def test_kills_at_random_moments_lose_nothing_that_was_shown(tmp_path) -> None:
         for identifier, row in rows.items():
             directory = tmp_path / "episodes" / identifier
             assert num_steps_of(directory) == row["num_steps"]
-            said = json.loads((directory / "annotations.json").read_bytes())
-            assert said["state"] == row["state"]
+            annotations = json.loads((directory / "annotations.json").read_bytes())
+            assert annotations["state"] == row["state"]
         assert {path.name for path in (tmp_path / "episodes").iterdir()} == rows.keys()
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(30) == 0

@@ -22,7 +22,7 @@ async def echo(request: Request) -> Response:
 
 
 async def broken(request: Request) -> Response:
-    raise FileNotFoundError("/secret/place is not there")
+    raise FileNotFoundError("/secret/folder is not there")
 
 
 async def refused(request: Request) -> Response:
@@ -52,8 +52,8 @@ def test_a_name_that_is_not_ours_is_refused(app) -> None:
     ours = ("localhost", "LOCALHOST:9", "127.0.0.1:8000", "[::1]:8000", "lab.example.org.:443")
     for host in ours:
         assert answered(app, path="/api/echo", headers={"host": host})[0] == 200, host
-    others = ("rebound.example.com", "localhost.example.com:8000", "localhost:8000@example.com")
-    for host in (*others, "", None):
+    foreign = ("rebound.example.com", "localhost.example.com:8000", "localhost:8000@example.com")
+    for host in (*foreign, "", None):
         status, headers, body = answered(app, path="/api/echo", headers={"host": host})
         assert (status, json.loads(body)["error"]["code"]) == (400, "host"), host
         assert "content-security-policy" in headers
@@ -128,8 +128,8 @@ def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
     error = json.loads(body)["error"]
     assert (status, error["code"]) == (500, "internal")
     assert not re.search(b"secret|Error", body)
-    number = error["message"].rpartition(" ")[2].rstrip(".")
-    assert re.search(f"error {number}(.|\n)*/secret/place", caplog.text)
+    error_id = error["message"].rpartition(" ")[2].rstrip(".")
+    assert re.search(f"error {error_id}(.|\n)*/secret/folder", caplog.text)
 
     status, _, body = answered(app, path="/api/refused")
     assert (status, json.loads(body)["current"]) == (409, {"version": 2})
@@ -142,8 +142,8 @@ def test_a_log_stays_short_whatever_comes() -> None:
     now = 0.0
     at_most = RateLimitFilter(60, clock=lambda: now)
 
-    def written(number):
-        records = [logging.makeLogRecord({"msg": "wrong %d", "args": (i,)}) for i in range(number)]
+    def written(count):
+        records = [logging.makeLogRecord({"msg": "wrong %d", "args": (i,)}) for i in range(count)]
         return [record.getMessage() for record in records if at_most.filter(record)]
 
     assert len(written(1000)) == 60

@@ -20,8 +20,8 @@ class Lab:
 
     def enter(self, token, name):
         """Lets somebody in; returns the cookie of their browser."""
-        said = {"token": token, "name": name}
-        status, headers, _ = self.served.fetch("POST", "/api/enter", said)
+        body = {"token": token, "name": name}
+        status, headers, _ = self.served.fetch("POST", "/api/enter", body)
         assert status == 200
         return headers["set-cookie"].split("; ")[0]
 
@@ -80,8 +80,8 @@ def test_a_link_to_a_study_is_for_participants_and_ends_with_it(lab) -> None:
         assert lab.ask(lab.owner, "POST", "/api/invites", wish)[0] == status
     link = lab.good("POST", "/api/invites", {"role": "participant", "study": study["id"]})["link"]
     lab.good("DELETE", f"/api/studies/{study['id']}")
-    said = {"token": link.partition("#")[2], "name": "Late"}
-    assert lab.ask("", "POST", "/api/enter", said)[0] == 401
+    body = {"token": link.partition("#")[2], "name": "Late"}
+    assert lab.ask("", "POST", "/api/enter", body)[0] == 401
 
 
 def begun(lab, study, cookie, environment=None):
@@ -106,14 +106,14 @@ def played(lab, study, cookie, environment=None, verdict="completed"):
 
 def metadata(lab, tmp_path, episodes, **wish):
     """The metadata of the episodes of a download."""
-    said = {"episodes": [one["id"] for one in episodes], "name": "got", **wish}
-    made = lab.good("POST", "/api/exports", said)
-    while made["state"] not in ("done", "failed"):
+    body = {"episodes": [one["id"] for one in episodes], "name": "got", **wish}
+    download = lab.good("POST", "/api/exports", body)
+    while download["state"] not in ("done", "failed"):
         time.sleep(0.05)
-        made = lab.good("GET", f"/api/exports/{made['id']}")
-    assert made["state"] == "done", made["error"]
-    _, _, content = lab.served.fetch("GET", f"/api/exports/{made['id']}/file", cookie=lab.owner)
-    folder = tmp_path / made["id"]
+        download = lab.good("GET", f"/api/exports/{download['id']}")
+    assert download["state"] == "done", download["error"]
+    _, _, content = lab.served.fetch("GET", f"/api/exports/{download['id']}/file", cookie=lab.owner)
+    folder = tmp_path / download["id"]
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         archive.extractall(folder)
     with envlogger.Reader(folder / "got" / "got") as reader:
@@ -148,12 +148,12 @@ def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, 
     assert lab.good("GET", f"{path}s")["total"] == 2
     assert lab.ask(lab.owner, "GET", f"{path}s?limit=0")[0] == 400
     assert lab.ask(lab.owner, "GET", "/api/studies/nothing/consents")[0] == 404
-    found = metadata(lab, tmp_path, [first, second])
-    assert [one["consent"] for one in found] == ["We record **keys**.", "And mice."]
-    assert [one["consent_time"] for one in found] == [
+    rows = metadata(lab, tmp_path, [first, second])
+    assert [one["consent"] for one in rows] == ["We record **keys**.", "And mice."]
+    assert [one["consent_time"] for one in rows] == [
         page[0]["created"] for page in (consents[1], consents[0])
     ]
-    assert before <= found[0]["consent_time"] <= first["started"] <= found[1]["consent_time"]
+    assert before <= rows[0]["consent_time"] <= first["started"] <= rows[1]["consent_time"]
 
 
 def test_the_first_episodes_are_practice_and_no_data(lab, tmp_path) -> None:
@@ -167,11 +167,11 @@ def test_the_first_episodes_are_practice_and_no_data(lab, tmp_path) -> None:
     (listed,) = lab.ask(player, "GET", "/api/studies")[1]["studies"]
     assert (listed["num_episodes"], listed["num_completed"], listed["mine"]) == (5, 2, 2)
     path = f"/api/episodes?study={study['id']}&is_practice="
-    assert [lab.good("GET", path + of)["total"] for of in ("true", "false")] == [3, 2]
+    assert [lab.good("GET", path + value)["total"] for value in ("true", "false")] == [3, 2]
 
     assert len(metadata(lab, tmp_path, episodes)) == 2
-    found = metadata(lab, tmp_path, episodes, practice=True)
-    assert [one["is_practice"] for one in found] == [True, True, True, False, False]
+    rows = metadata(lab, tmp_path, episodes, practice=True)
+    assert [one["is_practice"] for one in rows] == [True, True, True, False, False]
     refused = {"episodes": [episodes[0]["id"]], "name": "got"}
     assert lab.ask(lab.owner, "POST", "/api/exports", refused)[0] == 400
 

@@ -26,13 +26,13 @@ INTERFACES = {
 def fields(name):
     """The names of the fields of a type, and whether each may be missing."""
     bases, body = INTERFACES[name]
-    found = {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\??):", body, re.M)}
+    declared = {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\??):", body, re.M)}
     if picked := re.fullmatch(r"Pick<(\w+),(.*)>", bases, re.S):
         all_of_base = fields(picked[1])
-        return found | {field: all_of_base[field] for field in re.findall(r'"(\w+)"', picked[2])}
+        return declared | {field: all_of_base[field] for field in re.findall(r'"(\w+)"', picked[2])}
     for base in filter(None, bases.split(", ")):
-        found |= fields(base)
-    return found
+        declared |= fields(base)
+    return declared
 
 
 def check(name, answer):
@@ -97,10 +97,10 @@ def test_answers_of_the_creator_are_as_declared(tmp_path):
 
 def test_answers_of_the_viewer_are_as_declared(tmp_path):
     tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
-    with serving(view_app(Catalog([tmp_path]))) as there:
+    with serving(view_app(Catalog([tmp_path]))) as server:
 
         def get(path):
-            status, answer = ask(there.address, "GET", path)
+            status, answer = ask(server.address, "GET", path)
             assert status == 200, answer
             return answer
 

@@ -52,15 +52,15 @@ def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> N
         frames.Frame(index=5, step=1, picture=b"x", codec="jpeg", action='["cut sho'),
     ]
     (tmp_path / "frames.json").write_text(json.dumps([_expected(frame) for frame in written]))
-    found = subprocess.run(
+    result = subprocess.run(
         [node, "--test", str(_TESTS)],
         env={**os.environ, "PAGES": pages.as_uri(), "FRAMES": str(tmp_path / "frames.json")},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert f"# pass {_TESTS.read_text().count(chr(10) + 'test(')}" in found.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"# pass {_TESTS.read_text().count(chr(10) + 'test(')}" in result.stdout
 
 
 def _expected(frame: frames.Frame) -> dict[str, object]:

@@ -24,12 +24,12 @@ def imports(module):
 def test_vendored_files_are_those_that_were_reviewed():
     lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split() for line in lines)}
-    found = {
+    digests = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in VENDOR.iterdir()
         if path.name not in ("SHA256SUMS", "README.md") and path.suffix != ".ts"
     }
-    assert found == sums
+    assert digests == sums
     assert {name for name in sums if name.endswith(".LICENSE")} == {
         "htm.LICENSE",
         "preact.LICENSE",
@@ -50,10 +50,10 @@ def test_imports_are_files_of_the_package_and_name_what_these_export():
             text = (module.parent / name).resolve().read_text()
             exported = set(re.findall(r"export (?:async )?(?:function|const|class) (\w+)", text))
             for group in re.findall(r"export\s*\{([^}]*)\}", text):
-                exported |= {part.split(" as ")[-1].strip() for part in group.split(",")}
-            for part in filter(str.strip, names.split(",")):
-                wanted = part.split(" as ")[0].strip()
-                assert wanted in exported, f"{module.name}: {name} has no {wanted}"
+                exported |= {item.split(" as ")[-1].strip() for item in group.split(",")}
+            for item in filter(str.strip, names.split(",")):
+                name_of_import = item.split(" as ")[0].strip()
+                assert name_of_import in exported, f"{module.name}: {name} has no {name_of_import}"
 
 
 def test_addresses_have_pages():
@@ -93,16 +93,16 @@ def test_every_file_is_in_the_package():
     patterns = settings["tool"]["setuptools"]["package-data"]
     for path in FILES:
         package = ".".join(path.parent.relative_to(ROOT).parts)
-        known = [*patterns["*"], *patterns.get(package, [])]
-        assert any(fnmatch.fnmatch(path.name, pattern) for pattern in known), path
+        package_patterns = [*patterns["*"], *patterns.get(package, [])]
+        assert any(fnmatch.fnmatch(path.name, pattern) for pattern in package_patterns), path
 
 
 def test_lines_fit_beside_each_other():
     declarations = STATIC.rglob("*.d.ts")
     long = [
-        f"{module.relative_to(STATIC)}:{number}"
+        f"{module.relative_to(STATIC)}:{line_number}"
         for module in [*OWN_MODULES, *declarations]
-        for number, line in enumerate(module.read_text().splitlines(), 1)
+        for line_number, line in enumerate(module.read_text().splitlines(), 1)
         if len(line) > 120
     ]
     assert not long

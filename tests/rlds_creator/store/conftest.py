@@ -8,12 +8,12 @@ import pytest
 from rlds_creator.model import Environment, EpisodeRecord, EpisodeState, Person, Role, Study
 from rlds_creator.store import Store, tables
 
-# On all of them, each test gives the same.
-PLACES = ["memory", "file", pytest.param("postgresql", marks=pytest.mark.slow)]
+# The databases of all tests.
+DATABASES = ["memory", "file", pytest.param("postgresql", marks=pytest.mark.slow)]
 
 
 class Clock:
-    """Time that passes when it is told to, and a little each time somebody looks."""
+    """A clock that advances a little with each reading."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="session", params=PLACES)
+@pytest.fixture(scope="session", params=DATABASES)
 def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a store."""
     if request.param == "memory":
@@ -71,20 +71,20 @@ def study(store: Store, owner: Person) -> Study:
 @pytest.fixture
 def play(store: Store, owner: Person, study: Study) -> Callable[..., EpisodeRecord]:
     """Saves an episode."""
-    numbers = itertools.count()
+    indices = itertools.count()
 
     def save(**fields: object) -> EpisodeRecord:
-        number = next(numbers)
+        index = next(indices)
         defaults = {
-            "id": f"episode{number}",
+            "id": f"episode{index}",
             "study": study.id,
             "environment": study.environments[0].id,
             "session": "session",
             "person": owner.id,
-            "number": number,
+            "number": index,
             "state": EpisodeState.COMPLETED,
             "num_steps": 10,
-            "started": 1000.0 + number,
+            "started": 1000.0 + index,
         }
         return store.save_episode(EpisodeRecord(**{**defaults, **fields}))  # type: ignore[arg-type]
 

@@ -49,11 +49,11 @@ def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
     with store._reading() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, tables.metadata) == []
-        found = sa.inspect(connection).get_table_names()
-    assert {*found} == {"alembic_version", *tables.metadata.tables}
+        names = sa.inspect(connection).get_table_names()
+    assert {*names} == {"alembic_version", *tables.metadata.tables}
 
 
-# The tables of tags and verdicts up to version 0003, with what people said.
+# The tables of tags and verdicts up to version 0003, with rows.
 EARLIER = """
 DROP TABLE labels;
 CREATE TABLE tags (
@@ -120,9 +120,9 @@ def test_a_database_of_an_earlier_release_keeps_what_people_said(
             assert held >= {("verdict", "completed", "olga"), ("verdict", "rejected", "anna")}
             assert ("verdict", "rejected", "bao") in held
             assert not any(layer == "success" for layer, _, _ in held)
-            said = [row.value for row in rows if row.layer == "success"]
-            assert sorted(map(str, said)) == ["None", "None", "no", "yes"]
-        else:  # Which keeps no verdicts but that of the player.
+            values = [row.value for row in rows if row.layer == "success"]
+            assert sorted(map(str, values)) == ["None", "None", "no", "yes"]
+        else:  # It has only the verdict of the player.
             assert ("verdict", "rejected", episode.person) in held
         store.add_label("episode", "verdict", "completed", by="somebody")
         assert store.labels("episode")[-1].annotator == "somebody"
@@ -199,17 +199,17 @@ def test_tables_of_another_program_are_left_alone(tmp_path: Path) -> None:
         Store.open(path)
 
     with sqlite3.connect(path) as connection:
-        found = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
     connection.close()
-    assert found == [("people",)]
+    assert rows == [("people",)]
 
 
-@pytest.mark.parametrize("place", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("database", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_threads_and_processes_lose_nothing(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path
+    database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     where = str(tmp_path / "creator.sqlite")
-    if place == "postgresql":
+    if database == "postgresql":
         where = request.getfixturevalue("postgresql")()
     with Store.open(where) as store:
         token = busy_store.fill(store)
@@ -225,12 +225,12 @@ def test_threads_and_processes_lose_nothing(
         busy_store.check(store, ["here", "there"])
 
 
-@pytest.mark.parametrize("place", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("database", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_an_owner_remains_when_two_disable_each_other(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path
+    database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     where = str(tmp_path / "creator.sqlite")
-    if place == "postgresql":
+    if database == "postgresql":
         where = request.getfixturevalue("postgresql")()
     with Store.open(where) as first, Store.open(where) as second:
         owners = [first.add_person(name, Role.OWNER) for name in ("Olga", "Otto")]

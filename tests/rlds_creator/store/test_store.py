@@ -297,8 +297,8 @@ def test_balanced_environments_are_played_as_often_by_each(
     )
     study = store.save_study(edit)
     orders = set()
-    for number in range(6):
-        person = store.add_person(f"Person {number}", Role.PARTICIPANT).id
+    for index in range(6):
+        person = store.add_person(f"Person {index}", Role.PARTICIPANT).id
         turns = []
         for _ in range(2 + 8):
             chosen = store.choose_environment(study.id, person)
@@ -372,7 +372,7 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
     noted = store.set_notes(begun.id, "odd", 0)
     store.add_label(begun.id, "good")
 
-    said = replace(
+    report = replace(
         begun,
         session="other",
         state=EpisodeState.FAILED,
@@ -383,13 +383,13 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
         seconds=12.5,
         error="it broke",
     )
-    saved = store.save_episode(said)
+    saved = store.save_episode(report)
 
     assert saved == replace(
-        said, session=begun.session, notes="odd", version=noted.version, labels=("good",)
+        report, session=begun.session, notes="odd", version=noted.version, labels=("good",)
     )
     assert store.episode(begun.id) == saved
-    store.save_episode(replace(said, total_reward=math.nan))
+    store.save_episode(replace(report, total_reward=math.nan))
     assert math.isnan(store.episode(begun.id).total_reward)
     assert store.episodes()[1] == 1
     for field in ("study", "person"):
@@ -409,7 +409,7 @@ def test_delete_episodes_deletes_all_or_none(
     for one in live:  # All, or none.
         with pytest.raises(InUseError):
             store.delete_episodes([first, one.id])
-    unknown = [f"unknown{number}" for number in range(7)]
+    unknown = [f"unknown{index}" for index in range(7)]
     assert store.delete_episodes([third, *unknown, first, first]) == [first, third]
     assert ids_of(store, state="completed") == [second]
     assert store.delete_episodes([first]) == []
@@ -477,7 +477,7 @@ def test_notes_are_shared_and_keep_their_history(store: Store, owner: Person, pl
     store.set_notes(episode.id, "zwei", 1, by=owner.id)
     note = store.labels(episode.id)[-1]
     assert (note.layer, note.value, note.annotator) == ("note", "zwei", owner.id)
-    # All share them: those of others hold no more, but none is lost.
+    # Annotators share notes: a new note retracts earlier ones, which stay in the history.
     rows = [row for row in store.labels(episode.id, history=True) if row.type == "text"]
     assert [(row.value, row.annotator) for row in rows] == [
         ("ein Überschlag", "anna"),
@@ -502,21 +502,21 @@ def test_tags_are_added_once_and_can_be_retracted(store: Store, owner: Person, p
 
     late = store.add_label(episode.id, "fall", begin=4, end=10, by=anna.id)
     early = store.add_label(episode.id, "jump", begin=0, end=1, by=anna.id)
-    whole = store.add_label(episode.id, "fall", by=owner.id)
+    episode_tag = store.add_label(episode.id, "fall", by=owner.id)
 
-    assert (whole.begin, whole.end, whole.annotator) == (None, None, owner.id)
-    assert store.labels(episode.id) == [late, early, whole]
+    assert (episode_tag.begin, episode_tag.end, episode_tag.annotator) == (None, None, owner.id)
+    assert store.labels(episode.id) == [late, early, episode_tag]
     assert store.episode(episode.id).labels == ("fall", "jump")
     assert store.add_label(episode.id, "fall", begin=4, end=10, by=owner.id) == late
-    assert store.add_label(episode.id, "fall", by=anna.id) == whole
+    assert store.add_label(episode.id, "fall", by=anna.id) == episode_tag
 
-    assert store.retract_label(whole.id, by=anna.id) == episode.id
-    assert store.retract_label(whole.id, by=anna.id) == episode.id
+    assert store.retract_label(episode_tag.id, by=anna.id) == episode.id
+    assert store.retract_label(episode_tag.id, by=anna.id) == episode.id
     last = store.labels(episode.id, history=True)[-1]
     assert (last.annotator, last.tool, last.retracts) == (
         owner.id,
         f"rlds create, by {anna.id}",
-        whole.id,
+        episode_tag.id,
     )
     store.retract_label(early.id)
     assert store.labels(episode.id) == [late]
@@ -552,34 +552,34 @@ def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) 
         query = msgspec.convert({"queue": queue, **more}, EpisodeQuery)
         return {*store.episode_ids(query)}
 
-    def said(episode: EpisodeRecord) -> list[tuple[object, ...]]:
+    def values(episode: EpisodeRecord) -> list[tuple[object, ...]]:
         return [(row.layer, row.value, row.annotator) for row in store.labels(episode.id)]
 
-    assert said(one) == [("verdict", "completed", owner.id)]
+    assert values(one) == [("verdict", "completed", owner.id)]
     store.save_episode(one)
     assert len(store.labels(one.id, history=True)) == 1
     assert listed("unreviewed") == {one.id, other.id}
     store.add_label(one.id, "verdict", "rejected", by=anna)
     assert store.episode(one.id) == replace(one, state=EpisodeState.REJECTED)
-    assert said(one)[1:] == [("verdict", "rejected", anna)]
+    assert values(one)[1:] == [("verdict", "rejected", anna)]
     assert (listed("unreviewed"), listed("disagreement")) == ({other.id}, {one.id})
-    # The last word of each person counts.
+    # The last label of each person is valid.
     store.add_label(one.id, "verdict", "completed", by=anna)
     store.add_label(other.id, "verdict", "completed", by=anna)
     assert (listed("unreviewed"), listed("disagreement")) == (set(), set())
     no = store.add_label(other.id, "success", "no", by=bao)
     assert store.episode(other.id).success is False
     assert listed("disagreement") == {other.id}
-    # What is taken back leaves what others say.
+    # After a retraction, the earlier label is valid.
     store.retract_label(no.id, by=anna)
     assert store.episode(other.id).success is True
     store.restore_label(no.id)
     assert store.episode(other.id).success is False
     times = [row.at for row in store.labels(other.id, history=True)]
     assert times == sorted({*times})
-    # What nobody has judged has no verdict that a player could have had.
+    # An episode without a verdict has none of the player.
     store.add_label(left.id, "verdict", "cancelled", by=bao)
-    assert said(left) == [("verdict", "cancelled", bao)]
+    assert values(left) == [("verdict", "cancelled", bao)]
 
     store.add_label(one.id, "fall", begin=1, end=2, by=anna)
     assert listed("unlabelled") == {other.id, left.id}

@@ -22,29 +22,29 @@ from rlds_creator.viewing.labels import LabelValue
 from tests.support import tiny_datasets
 
 
-def write_log(path, number=0):
+def write_log(path, index=0):
     writer = RiegeliBackendWriter(path, sync=False)
-    writer.record_step(StepData(dm_env.restart(np.int64(number)), None), True)
+    writer.record_step(StepData(dm_env.restart(np.int64(index)), None), True)
     writer.close()
 
 
-def found(*paths, **options):
+def formats(*paths, **options):
     datasets = Catalog(paths, **options).datasets()["datasets"]
     return {dataset["name"]: dataset["format"] for dataset in datasets}
 
 
-def test_a_shelf_finds_the_datasets_at_its_paths(tmp_path):
+def test_a_catalog_finds_the_datasets_at_its_paths(tmp_path):
     for name in ("recordings/a", "recordings/b", "other/deep/c"):
         write_log(tmp_path / name)
     tiny_datasets.write_dataset(tmp_path / "tfds" / "1.0.0", [tiny_datasets.episode(3)])
-    assert found(tmp_path) == {"recordings": "envlogger", "c": "envlogger", "tfds/1.0.0": "tfds"}
-    assert found(tmp_path / "recordings") == {"recordings": "envlogger"}
-    assert found(tmp_path / "recordings" / "a") == {"a": "envlogger"}
-    assert found(tmp_path / "other", tmp_path / "tfds", tmp_path / "other") == {
+    assert formats(tmp_path) == {"recordings": "envlogger", "c": "envlogger", "tfds/1.0.0": "tfds"}
+    assert formats(tmp_path / "recordings") == {"recordings": "envlogger"}
+    assert formats(tmp_path / "recordings" / "a") == {"a": "envlogger"}
+    assert formats(tmp_path / "other", tmp_path / "tfds", tmp_path / "other") == {
         "c": "envlogger",
         "tfds/1.0.0": "tfds",
     }
-    assert found(tmp_path / "tfds", format="tfds") == {"tfds": "tfds"}
+    assert formats(tmp_path / "tfds", format="tfds") == {"tfds": "tfds"}
     with pytest.raises(FileNotFoundError):
         Catalog([tmp_path / "nothing"])
     with pytest.raises(sources.SourceError, match="unknown format"):
@@ -52,11 +52,11 @@ def test_a_shelf_finds_the_datasets_at_its_paths(tmp_path):
 
 
 def edited_data(path, format):
-    """Three episodes with their number as the observation, and the same without the first one."""
+    """Yields the path of three episodes, then of the same data without the first one."""
     writer = RiegeliBackendWriter(path, sync=False)
-    for number in range(3):
-        writer.record_step(StepData(dm_env.restart(np.int64(number)), np.int64(0)), True)
-        writer.record_step(StepData(dm_env.termination(1.0, np.int64(number)), np.int64(0)), False)
+    for index in range(3):
+        writer.record_step(StepData(dm_env.restart(np.int64(index)), np.int64(0)), True)
+        writer.record_step(StepData(dm_env.termination(1.0, np.int64(index)), np.int64(0)), False)
     writer.close()
     if format != "envlogger":
         log, path = path, path.with_name(f"data.{format}")
@@ -67,14 +67,14 @@ def edited_data(path, format):
 
 
 def num_listed(catalog, dataset, split, where):
-    """The number of episodes for which a condition holds, once the table is there."""
-    while "making" in (found := catalog.listing(dataset, split, where=where)):
+    """Returns the number of episodes that match a condition, after the table is computed."""
+    while "making" in (listing := catalog.listing(dataset, split, where=where)):
         pass
-    return len(found["episodes"])
+    return len(listing["episodes"])
 
 
 @pytest.mark.parametrize("format", ["envlogger", "zarr", "tfds"])
-def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format):
+def test_after_an_edit_in_place_a_catalog_opens_the_dataset_again(tmp_path, format):
     edit = edited_data(tmp_path / "log", format)
     catalog = Catalog([next(edit)])
     [dataset] = catalog.datasets()["datasets"]
@@ -86,25 +86,25 @@ def test_after_an_edit_in_place_a_shelf_opens_the_dataset_again(tmp_path, format
     old_labels = catalog.labels(old, split, 1, "ann")
     path = next(edit)
 
-    # A page of before keeps to the old episode, or gets an error; nothing is labelled by it.
+    # An old page shows the old episode or an error, and cannot label the new one.
     assert shown.step(0)["values"]["observation"] == 1
-    said = LabelValue(layer="slip", type="flag", value=True)
+    label = LabelValue(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
-        old_labels.add(said)
-    for ask in (catalog.view, catalog.page_facts, lambda *place: catalog.labels(*place, "ann")):
+        old_labels.add(label)
+    for ask in (catalog.view, catalog.page_facts, lambda *address: catalog.labels(*address, "ann")):
         with pytest.raises(sources.SourceChangedError, match="reload the page"):
             ask(old, split, 1)
     assert not rlds.labels.open(path).rows()
 
-    # A page that is loaded now shows what is there now.
-    [found] = catalog.datasets()["datasets"]
-    assert found == {**dataset, "splits": [{"name": split, "episodes": 2}]}
+    # A new page shows the new data.
+    [reopened] = catalog.datasets()["datasets"]
+    assert reopened == {**dataset, "splits": [{"name": split, "episodes": 2}]}
     assert catalog.listing(dataset["id"], split)["total"] == 2
     assert num_listed(catalog, dataset["id"], split, "steps > 1") == 2
     shown = catalog.view(dataset["id"], split, 1)
     assert shown.step(0)["values"]["observation"] == 2
     now = urllib.parse.unquote(shown.base).split("/")[3]
-    catalog.labels(now, split, 1, "ann").add(said)
+    catalog.labels(now, split, 1, "ann").add(label)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
 
@@ -117,8 +117,8 @@ def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
     [dataset] = catalog.datasets()["datasets"]
     assert "reward" not in catalog.view(dataset["id"], "train", 0).step(0)["values"]
     next(edit)
-    [found] = catalog.datasets()["datasets"]
-    assert found == {**dataset, "splits": [{"name": "train", "episodes": 2}]}
+    [reopened] = catalog.datasets()["datasets"]
+    assert reopened == {**dataset, "splits": [{"name": "train", "episodes": 2}]}
     assert "reward" not in catalog.view(dataset["id"], "train", 0).step(0)["values"]
 
 
@@ -129,11 +129,11 @@ def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
 def test_chosen_episodes_have_their_stored_numbers(tmp_path, format, chosen):
     catalog = Catalog([next(edited_data(tmp_path / "log", format))], **chosen)
     [dataset] = catalog.datasets()["datasets"]
-    place = dataset["id"], "train"
+    address = dataset["id"], "train"
     assert dataset["splits"] == [{"name": "train", "episodes": 2}]
-    rows = catalog.listing(*place)["episodes"]
+    rows = catalog.listing(*address)["episodes"]
     assert [(row["index"], row["number"]) for row in rows] == [(0, 1), (1, 2)]
-    view = catalog.view(*place, 1)
+    view = catalog.view(*address, 1)
     assert view.step(0)["values"]["observation"] == 2
     assert view.title.endswith(", train 2")
     assert catalog.page_of(2).endswith("/train/1")
@@ -156,35 +156,37 @@ def test_one_of_several_splits_is_shown(tmp_path):
 
 
 def write_episodes(path):
-    """Three episodes: a failure, a success, and one of which little is known."""
+    """Writes three episodes: a failure, a success, and one without metadata."""
     about = [{"success": False, "task": "open"}, {"success": True, "task": "shut"}, {}]
     writer = RiegeliBackendWriter(path, sync=False, metadata={"fps": 2})
-    for number, metadata in enumerate(about):
-        for step in range(number + 2):
+    for index, metadata in enumerate(about):
+        for step in range(index + 2):
             picture = np.full((40, 80, 3), 60 * step, np.uint8)
-            is_last = step == number + 1
+            is_last = step == index + 1
             make = dm_env.termination if is_last else dm_env.transition
-            timestep = make(float(number), picture) if step else dm_env.restart(picture)
+            timestep = make(float(index), picture) if step else dm_env.restart(picture)
             writer.record_step(StepData(timestep, np.int64(step)), step == 0)
         writer.set_episode_metadata(metadata)
     writer.close()
 
 
 def order_of(path, sort, where=""):
-    """Numbers of episodes in an order, once the table is there."""
+    """Returns the sorted indices of episodes, after the table is computed."""
     catalog = Catalog([path])
-    place = catalog.datasets()["datasets"][0]["id"], "train"
-    while "making" in (found := catalog.listing(*place, sort=sort, where=where)):
+    address = catalog.datasets()["datasets"][0]["id"], "train"
+    while "making" in (listing := catalog.listing(*address, sort=sort, where=where)):
         pass
-    return [row["index"] for row in found["episodes"]]
+    return [row["index"] for row in listing["episodes"]]
 
 
 def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     write_episodes(tmp_path / "log")
     sources.open(tmp_path / "log").table()
     catalog = Catalog([tmp_path / "log"])
-    place = catalog.datasets()["datasets"][0]["id"], "train"
-    assert not [it for it in catalog.columns(*place)["columns"] if it["name"].startswith("audit.")]
+    address = catalog.datasets()["datasets"][0]["id"], "train"
+    assert not [
+        it for it in catalog.columns(*address)["columns"] if it["name"].startswith("audit.")
+    ]
     store_audit(
         sources.open(tmp_path / "log").source,
         "train",
@@ -196,8 +198,8 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     assert order_of(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
     assert order_of(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
     catalog = Catalog([tmp_path / "log"])
-    place = catalog.datasets()["datasets"][0]["id"], "train"
-    shown = catalog.listing(*place, columns=["audit.steadiness"])["episodes"]
+    address = catalog.datasets()["datasets"][0]["id"], "train"
+    shown = catalog.listing(*address, columns=["audit.steadiness"])["episodes"]
     assert [row["values"]["audit.steadiness"] for row in shown] == [0.5, 2.0, None]
 
 
@@ -208,16 +210,16 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
     if has_table:
         sources.open(tmp_path / "log").table()
     catalog = Catalog([tmp_path / "log"], where=where)
-    place = catalog.datasets()["datasets"][0]["id"], "train"
+    address = catalog.datasets()["datasets"][0]["id"], "train"
     names = ["steps", "audit.steadiness", "audit.steadiness_rank"]
     for scores in (None, np.array([0.5, 2.0, np.nan]), np.array([0.5, 1.0, 7.0])):
         if scores is not None:
             columns = {"steadiness": scores, "steadiness_rank": scores / 8}
             source = sources.open(tmp_path / "log").source
             assert store_audit(source, "train", range(3), [[]] * 3, columns, [])
-        while not (found := catalog.listing(*place, columns=names))["is_complete"]:
+        while not (listing := catalog.listing(*address, columns=names))["is_complete"]:
             pass
-        for row in found["episodes"]:
+        for row in listing["episodes"]:
             score = None if scores is None else scores[row["number"]]
             score = None if score is None or np.isnan(score) else score
             rank = None if score is None else score / 8
@@ -225,10 +227,10 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
             assert row["ranks"] == ({} if scores is None else dict.fromkeys(names[1:], rank))
         if scores is not None:
             order = np.argsort(-np.nan_to_num(scores, nan=-1))
-            while "making" in (found := catalog.listing(*place, sort="-audit.steadiness")):
+            while "making" in (listing := catalog.listing(*address, sort="-audit.steadiness")):
                 pass
-            numbers = [row["number"] for row in found["episodes"]]
-            assert numbers == [n for n in order if where is None or n > 0]
+            indices = [row["number"] for row in listing["episodes"]]
+            assert indices == [n for n in order if where is None or n > 0]
 
 
 @pytest.mark.parametrize("has_table", [False, True])
@@ -243,11 +245,11 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     if has_table:
         sources.open(tmp_path / "log").table()
     catalog = Catalog([tmp_path / "log"])
-    place = catalog.datasets()["datasets"][0]["id"], "train"
-    while not (found := catalog.listing(*place))["is_complete"]:
+    address = catalog.datasets()["datasets"][0]["id"], "train"
+    while not (listing := catalog.listing(*address))["is_complete"]:
         pass
-    assert found["columns"] == ["steps", "duration", "return", "success", "instruction"]
-    rows = found["episodes"]
+    assert listing["columns"] == ["steps", "duration", "return", "success", "instruction"]
+    rows = listing["episodes"]
     assert [[*row["values"].values()] for row in rows] == [
         [2, 1.0, 0.0, False, "open"],
         [3, 1.5, 2.0, True, "shut"],
@@ -258,7 +260,7 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         [{"layer": "quality", "value": "good", "disagree": False}],
         [{"layer": "quality", "value": None, "disagree": True}],
     ]
-    about = catalog.columns(*place)
+    about = catalog.columns(*address)
     assert about["layers"] == {"quality": "Quality!"}
     columns = {column.pop("name"): column for column in about["columns"]}
     assert columns["steps"] == {"title": "steps", "kind": "number", "examples": [2, 4]}
@@ -267,10 +269,12 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     assert columns["label.quality"]["kind"] == "text"
     # Each name can be asked for, and stands in conditions as it is.
     names = [*columns]
-    asked = catalog.listing(*place, columns=names, limit=1)
+    asked = catalog.listing(*address, columns=names, limit=1)
     assert asked["columns"] == names
     for name in names:
-        assert "making" in (r := catalog.listing(*place, where=f"{name} is null")) or r["total"] < 4
+        assert (
+            "making" in (r := catalog.listing(*address, where=f"{name} is null")) or r["total"] < 4
+        )
 
     assert order_of(tmp_path / "log", "-return") == [2, 1, 0]
     assert order_of(tmp_path / "log", "success") == [
@@ -287,23 +291,23 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         0,
     ]  # A disagreement comes after values, no label at all last.
     assert order_of(tmp_path / "log", "-labels") == [2, 1, 0]
-    beside = catalog.page_facts(*place, 1, sort="-success")
-    assert (beside["previous"], beside["place"]) == (None, 0)
-    assert beside["next"] == f"/datasets/{place[0]}/train/0?sort=-success"
+    neighbours = catalog.page_facts(*address, 1, sort="-success")
+    assert (neighbours["previous"], neighbours["place"]) == (None, 0)
+    assert neighbours["next"] == f"/datasets/{address[0]}/train/0?sort=-success"
     with pytest.raises(KeyError, match="no column nothing"):
-        catalog.listing(*place, sort="nothing")
+        catalog.listing(*address, sort="nothing")
 
 
 def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
     write_episodes(tmp_path / "log")
     catalog = Catalog([tmp_path / "log"])
-    place = catalog.datasets()["datasets"][0]["id"], "train"
-    data, kind = catalog.thumbnail(*place, 2, 3)
+    address = catalog.datasets()["datasets"][0]["id"], "train"
+    data, kind = catalog.thumbnail(*address, 2, 3)
     assert kind == "image/png"
     film = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     assert film.shape == (72, 3 * 144, 3)
     assert [film[36, 144 * frame + 72, 0] for frame in range(3)] == [0, 120, 180]
-    assert catalog.thumbnail(*place, 2) != (data, kind)
+    assert catalog.thumbnail(*address, 2) != (data, kind)
 
 
 @pytest.mark.parametrize("format", ["envlogger", "tfds"])
@@ -334,8 +338,8 @@ def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format)
 
 
 def test_many_logs_do_not_stay_open(tmp_path):
-    for number in range(40):
-        write_log(tmp_path / f"{number:02}", number)
+    for index in range(40):
+        write_log(tmp_path / f"{index:02}", index)
     catalog = Catalog([tmp_path])
     [dataset] = catalog.datasets()["datasets"]
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
@@ -348,8 +352,8 @@ def test_many_logs_do_not_stay_open(tmp_path):
 
 
 def test_a_damaged_log_does_not_hide_the_others(tmp_path):
-    for number in range(3):
-        write_log(tmp_path / str(number), number)
+    for index in range(3):
+        write_log(tmp_path / str(index), index)
     metadata = tmp_path / "1" / "metadata.riegeli"
     metadata.write_bytes(metadata.read_bytes()[:20])
     for shard in (tmp_path / "1").glob("*/"):
@@ -366,19 +370,19 @@ def test_a_damaged_log_does_not_hide_the_others(tmp_path):
 
 
 def test_a_cache_keeps_what_was_asked_for_last():
-    cache, made = Cache(900), []
+    cache, computed = Cache(900), []
 
     def ask(key, size):
-        return cache.get(key, lambda: made.append(key) or bytes(size))
+        return cache.get(key, lambda: computed.append(key) or bytes(size))
 
     for key in "abcab":
         assert len(ask(key, 200)) == 200
-    assert made == ["a", "b", "c"]
+    assert computed == ["a", "b", "c"]
     ask("d", 200)  # There is no room for "c" any more.
     ask("a", 200)
     ask("c", 200)
-    assert made == ["a", "b", "c", "d", "c"]
+    assert computed == ["a", "b", "c", "d", "c"]
     ask("large", 600)
     ask("large", 600)
-    assert made[-2:] == ["large", "large"]
+    assert computed[-2:] == ["large", "large"]
     assert cache.num_bytes <= 900

@@ -133,10 +133,10 @@ def check_values(view, columns, *, recorded=False):
                 assert all(curve == [] for curve in series["series"])
                 continue
             expected = np.asarray(columns[path], np.float64).reshape(view.num_steps, -1).T
-            found = np.array(series["series"], np.float64)
+            curves = np.array(series["series"], np.float64)
             last = -1 if recorded and path in ("action", "reward", "discount") else None
             expected = np.where(np.isfinite(expected), expected, np.nan)
-            np.testing.assert_array_equal(found[:, :last], expected[:, :last], path)
+            np.testing.assert_array_equal(curves[:, :last], expected[:, :last], path)
     return kinds, outline
 
 
@@ -193,7 +193,7 @@ def test_pictures_of_every_layout_are_shown(recording):
     np.testing.assert_array_equal(shown("frames"), strip)
     expected = np.rint(PICTURES["channels_first"][1].transpose(1, 2, 0) * 255)
     np.testing.assert_array_equal(shown("channels_first"), expected)
-    # Of numbers without a natural range, brightness is the same in all steps, and said.
+    # Without a natural range of values, the scale is the same in all steps, and reported.
     fields = {field["path"]: field for field in view.outline()["fields"]}
     low, high = fields["observation/depth"]["scaled"]
     depth = PICTURES["depth"]
@@ -224,12 +224,12 @@ def test_files_are_passed_on_as_they_are(recording):
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
 def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
-    # A copy, as an index is made beside the files.
+    # A copy, because an index is written next to the files.
     path = shutil.copytree(f"{GOLDEN}/tfds_4_9_10/{file_format}", tmp_path / "golden")
     source = sources.formats()["tfds"].load()(path, decode_images=False)
     for index in range(source.num_episodes("train")):
         columns = sources.Episodes(source, "train").episode(index).steps
-        # Fields that hold others have no fields of their own here.
+        # A field with nested fields has no column of its own.
         spec = dict(leaves_at(sources.Episodes(source, "train").spec["steps"], None))
         columns = {name: columns_at(columns, name) for name in spec}
         view = view_of(path, index, "train")
@@ -319,9 +319,9 @@ def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
         assert (series["steps"][0], series["steps"][-1]) == (0, 299)
         assert set(np.diff(series["steps"])) <= ({6, 7} if most == 50 else set(range(12, 20)))
         last = -1 if kind == "log" and name == "reward" else None
-        found = np.array(series["series"], np.float64).T[:last]
+        curves = np.array(series["series"], np.float64).T[:last]
         expected = column[series["steps"]].reshape(most, -1)[:last]
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(curves, expected, rtol=1e-6)
 
 
 def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
@@ -330,9 +330,9 @@ def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
     view = view_of(path / "log")
     outline = view.outline(0)
     assert not outline["is_complete"]
-    known = [step for step, reward in enumerate(outline["rewards"]) if reward is not None]
-    assert 0 < len(known) < 10
-    # Times are filled in between those that are known.
+    read_steps = [step for step, reward in enumerate(outline["rewards"]) if reward is not None]
+    assert 0 < len(read_steps) < 10
+    # Missing times are interpolated.
     assert outline["times"] is None or len(outline["times"]) == 300
     for _ in range(400):
         if outline["is_complete"]:
@@ -402,8 +402,8 @@ def test_a_damaged_episode_does_not_hide_the_others(tmp_path):
     tiny_datasets.write_dataset(path, content)
     [file] = path.glob("*tfrecord-*")
     data = bytearray(file.read_bytes())
-    place = bytes(data).index(content[1]["steps"]["observation"]["position"].tobytes())
-    data[place] ^= 1
+    offset = bytes(data).index(content[1]["steps"]["observation"]["position"].tobytes())
+    data[offset] ^= 1
     file.write_bytes(data)
     with pytest.raises(sources.SourceError, match="checksum"):
         view_of(path, 1)

@@ -51,8 +51,8 @@ class Client:
 
 @contextlib.contextmanager
 def serving(app):
-    with creator_server.serving(app) as there:
-        yield Client(there.address)
+    with creator_server.serving(app) as server:
+        yield Client(server.address)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,9 @@ def client(folder):
 
 @pytest.fixture(scope="module")
 def datasets(client):
-    status, found = client.json("/api/datasets")
+    status, listing = client.json("/api/datasets")
     assert status == 200
-    return {dataset["name"]: dataset for dataset in found["datasets"]}
+    return {dataset["name"]: dataset for dataset in listing["datasets"]}
 
 
 def test_datasets_are_listed_without_their_paths(client, datasets, folder):
@@ -169,8 +169,8 @@ def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, mon
     episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
     tiny_datasets.write_dataset(tmp_path / "tiny", episodes)
     with serving(view_app(Catalog([tmp_path]))) as client:
-        found = client.json("/api/datasets")[1]["datasets"][0]
-        address = f"/api/datasets/{found['id']}/train"
+        dataset = client.json("/api/datasets")[1]["datasets"][0]
+        address = f"/api/datasets/{dataset['id']}/train"
         listing = f"{address}?where=steps+%3E+4"
         with monkeypatch.context() as during:
             during.setattr(reading, "read", held)
@@ -222,8 +222,8 @@ def test_cameras_that_are_video_are_shown(tmp_path):
     camera_arm.record(tmp_path / "log", episodes=1)
     export(tmp_path / "log", "lerobot", tmp_path / "robot", fps=30)
     with serving(view_app(Catalog([tmp_path / "robot"]))) as client:
-        [found] = client.json("/api/datasets")[1]["datasets"]
-        base = f"/api/datasets/{found['id']}/train/0/view"
+        [dataset] = client.json("/api/datasets")[1]["datasets"]
+        base = f"/api/datasets/{dataset['id']}/train/0/view"
         assert client.json(base)[1]["fps"] == 30
         picture = client.get(f"{base}/pictures/7/observation/top")[2]
         assert client.get(f"{base}/thumbnail")[0] == 200
@@ -236,9 +236,9 @@ def test_a_recording_of_a_robot_plays_at_the_times_of_its_steps(tmp_path):
     raw_bags.write_mcap(tmp_path / "drive.mcap", raw_bags.sample())
     stamps = rlds.sources.open(tmp_path / "drive.mcap")[0].steps["timestamp"]
     with serving(view_app(Catalog([tmp_path / "drive.mcap"]))) as client:
-        [found] = client.json("/api/datasets")[1]["datasets"]
-        outline = client.json(f"/api/datasets/{found['id']}/train/0/view")[1]
-        while (row := client.json(f"/api/datasets/{found['id']}/train")[1]["episodes"][0])[
+        [dataset] = client.json("/api/datasets")[1]["datasets"]
+        outline = client.json(f"/api/datasets/{dataset['id']}/train/0/view")[1]
+        while (row := client.json(f"/api/datasets/{dataset['id']}/train")[1]["episodes"][0])[
             "values"
         ] is None:
             pass
@@ -278,16 +278,16 @@ def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
 
 
 def labels_of(client, name="tiny", episode=0):
-    found = client.json("/api/datasets")[1]["datasets"]
-    dataset = next(one["id"] for one in found if one["name"] == name)
+    datasets = client.json("/api/datasets")[1]["datasets"]
+    dataset = next(one["id"] for one in datasets if one["name"] == name)
     return f"/api/datasets/{dataset}/train/{episode}/view/labels"
 
 
 def test_episodes_of_any_data_are_labelled(tmp_path):
     (tmp_path / "tiny").mkdir()
-    for number, length in enumerate((3, 5, 4)):
+    for index, length in enumerate((3, 5, 4)):
         steps = {"observation": np.ones((length, 2)), "action": np.ones((length, 1))}
-        np.savez(tmp_path / "tiny" / f"{number}.npz", **steps, reward=np.ones(length, "f4"))
+        np.savez(tmp_path / "tiny" / f"{index}.npz", **steps, reward=np.ones(length, "f4"))
     quality = {"layer": "quality", "type": "choice", "value": "good"}
     with serving(view_app(Catalog([tmp_path / "tiny"]), by="ann")) as client:
         base = labels_of(client)
@@ -306,7 +306,7 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             return [row["index"] for row in answer["episodes"]]
 
         assert client.json("/api/me")[1]["by"] == "ann"
-        # To look at labels is to make no table, and to write nothing.
+        # Reading labels computes no table and writes nothing.
         empty = {"layers": [], "labels": [], "adds": "layer", "may_label": True, "why_not": ""}
         assert ask("GET") == (200, empty)
         assert not (tmp_path / "tiny" / ".rlds").exists()
@@ -314,13 +314,13 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         layer |= {"keys": ["KeyG", "KeyX"], "doc": "Would you show it?", "title": "Quality!"}
         status, answer = ask("PUT", body=layer, to=base.removesuffix("labels") + "layers")
         assert (status, answer["layers"]) == (200, [layer])
-        status, made = ask("POST", body=quality)
-        assert (status, made["author"], made["is_mine"]) == (200, "ann", True)
+        status, label = ask("POST", body=quality)
+        assert (status, label["author"], label["is_mine"]) == (200, "ann", True)
         slip = {"layer": "slip", "type": "flag", "value": True, "first": 1, "last": 2}
         assert ask("POST", body=slip)[1]["last"] == 2
         assert not list((tmp_path / "tiny").glob(".rlds/*.parquet"))
-        found = [(row.value, row.begin, row.end) for row in rlds.labels.open(tmp_path / "tiny")]
-        assert found == [("good", None, None), (True, 1, 3)]
+        rows = [(row.value, row.begin, row.end) for row in rlds.labels.open(tmp_path / "tiny")]
+        assert rows == [("good", None, None), (True, 1, 3)]
 
         assert listed('label."quality.n" = 0') == [1, 2]
         assert listed("not list_contains(label.\"quality.by\", 'bob')") == [0, 1, 2]
@@ -334,16 +334,16 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             ("bad", True),
             (True, False),
         ]
-        # Nobody takes back what others say; what was taken back can come back.
-        assert ask("DELETE", f"/{made['id']}", by="bob")[0] == 404
-        assert ask("DELETE", f"/{made['id']}")[0] == 200
+        # Only the annotator can retract a label; retracted labels can be restored.
+        assert ask("DELETE", f"/{label['id']}", by="bob")[0] == 404
+        assert ask("DELETE", f"/{label['id']}")[0] == 200
         assert listed('label."quality.disagree"') == []
-        again = ask("POST", f"/{made['id']}")[1]
+        again = ask("POST", f"/{label['id']}")[1]
         assert (again["value"], again["author"]) == ("good", "ann")
         rows = (tmp_path / "tiny" / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
         assert len(rows) == 4
         other = base.replace("/0/", "/1/")
-        assert ask("DELETE", f"/{made['id']}", to=other)[0] == 404
+        assert ask("DELETE", f"/{label['id']}", to=other)[0] == 404
         assert ask("GET", to=other)[1]["labels"] == []
         [slips] = [one for one in ask("GET")[1]["layers"] if one["name"] == "slip"]
         assert (slips["type"], slips["whole"]) == ("flag", False)
@@ -360,18 +360,18 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             (quality, "x" * 201, 400),
             ("no label", "ann", 400),
         ):
-            found, answer = ask("POST", body=body, by=by)
-            assert found == status, body
+            result, answer = ask("POST", body=body, by=by)
+            assert result == status, body
             assert str(tmp_path) not in json.dumps(answer)
-        # What is wrong is said in words of the page: the field, and what it takes.
-        for wrong, what in (
+        # Messages name the field and the expected value.
+        for wrong, message in (
             ({"name": ""}, "name: expected text that is not empty."),
             ({"type": "words"}, "type: 'words' is not one of the choices."),
             ({"whole": 1}, "whole: expected true or false, got a whole number."),
             ({"other": 1}, "other: unknown field."),
         ):
-            found = ask("PUT", body={**layer, **wrong}, to=base.removesuffix("labels") + "layers")
-            assert (found[0], found[1]["error"]["message"]) == (400, what)
+            result = ask("PUT", body={**layer, **wrong}, to=base.removesuffix("labels") + "layers")
+            assert (result[0], result[1]["error"]["message"]) == (400, message)
         named = {**layer, "name": "品質", "title": "品質?", "keys": []}
         answer = ask("PUT", body=named, to=base.removesuffix("labels") + "layers")[1]
         assert named in answer["layers"]
@@ -394,19 +394,19 @@ def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, mo
     (tmp_path / "tiny" / ".rlds").write_text("no folder")
     (tmp_path / "cache").write_text("no folder")
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
-    said = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
+    label = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
     kind = {"content-type": "application/json"}
     for may_label, why in ((False, "You may not"), (True, "data and of the cache are read-only")):
         with serving(view_app(Catalog([tmp_path / "tiny"], may_label=may_label))) as client:
             base = labels_of(client)
             assert client.json(f"{base}?by=ann")[1]["may_label"] is False
-            status, answer = client.json(f"{base}?by=ann", method="POST", body=said, **kind)
+            status, answer = client.json(f"{base}?by=ann", method="POST", body=label, **kind)
             assert status == 403
             assert why in answer["error"]["message"]
     monkeypatch.setattr(label_rows, "can_be_written", lambda folders: True)
     with serving(view_app(Catalog([tmp_path / "tiny"]))) as client:
         asked = f"{labels_of(client)}?by=ann"
-        status, answer = client.json(asked, method="POST", body=said, **kind)
+        status, answer = client.json(asked, method="POST", body=label, **kind)
         assert (status, answer["error"]["code"]) == (503, "unavailable")
         assert "RLDS_CACHE_DIR" in answer["error"]["message"]
         assert str(tmp_path) not in answer["error"]["message"]
@@ -419,7 +419,7 @@ def test_unknown_steps_fields_and_datasets_are_not_found(client, datasets, folde
     paths += ["pictures/0/observation/state", "pictures/7/image", "pictures/0/../../../etc/passwd"]
     paths += ["series/image", "series/", "series/%2e%2e/%2e%2e/etc/passwd", "series/" + "x" * 5000]
     asked = [f"{recordings}/train/1/view/{path}" for path in paths]
-    asked += [f"{recordings}/{place}/view" for place in ("test/0", "train/2", "train/-1")]
+    asked += [f"{recordings}/{path}/view" for path in ("test/0", "train/2", "train/-1")]
     asked += [f"/api/datasets/{name}/train/0/view" for name in ("nope", "..%2f..%2fetc", "%00")]
     for path in asked:
         status, answer = client.json(urllib.parse.quote(path, safe="/%"))
@@ -431,9 +431,9 @@ def test_unknown_steps_fields_and_datasets_are_not_found(client, datasets, folde
 
 def test_damaged_data_is_an_error_without_paths(client, datasets, folder):
     for name in ("broken", "senseless"):
-        for place in ("train/0/view", "train/0/view/steps/0", "train"):
-            status, answer = client.json(f"/api/datasets/{datasets[name]['id']}/{place}")
-            if place == "train" and name == "broken":
+        for path in ("train/0/view", "train/0/view/steps/0", "train"):
+            status, answer = client.json(f"/api/datasets/{datasets[name]['id']}/{path}")
+            if path == "train" and name == "broken":
                 assert "error" in answer["episodes"][0]
             else:
                 assert (status, answer["error"]["code"]) == (422, "damaged")
@@ -444,21 +444,21 @@ def test_damaged_data_is_an_error_without_paths(client, datasets, folder):
 @pytest.mark.slow
 def test_many_ask_at_the_same_time(client, datasets):
     base = f"/api/datasets/{datasets['tiny']['id']}/train"
-    found = []
+    answers = []
 
-    def ask(number):
+    def ask(thread_index):
         for step in range(5):
-            index = (number + step) % 2
-            found.append((index, step, client.json(f"{base}/{index}/view/steps/{step}")[1]))
+            index = (thread_index + step) % 2
+            answers.append((index, step, client.json(f"{base}/{index}/view/steps/{step}")[1]))
 
-    threads = [threading.Thread(target=ask, args=[number]) for number in range(8)]
+    threads = [threading.Thread(target=ask, args=[thread_index]) for thread_index in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     content = [tiny_datasets.episode(5, seed=seed)["steps"] for seed in (0, 1)]
-    assert len(found) == 40
-    for index, step, answer in found:
+    assert len(answers) == 40
+    for index, step, answer in answers:
         position = content[index]["observation"]["position"][step]
         np.testing.assert_array_equal(answer["values"]["observation/position"], position)
 
@@ -486,8 +486,8 @@ def test_requests_without_the_token_are_refused(folder):
         client.headers["Cookie"] = cookie.partition(";")[0]
         assert client.json("/api/datasets")[0] == 200
         with serving(view_app(Catalog([folder / "tiny"]), token="another")) as other:
-            _, others, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
-            assert others["set-cookie"].partition("=")[0] != name, "one would end the other"
+            _, headers, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
+            assert headers["set-cookie"].partition("=")[0] != name, "one would end the other"
         assert client.json("/api/me")[1]["may"] == ["view"]
         # From a page of somebody else that is open in the same browser.
         assert client.json("/api/datasets", Host="evil.example.com")[0] == 400

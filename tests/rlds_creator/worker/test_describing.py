@@ -14,10 +14,10 @@ from rlds_creator.worker import describing
 
 
 def test_describe_lists_families_with_their_options(monkeypatch):
-    known = {"drawn": families()["drawn"], "broken": "no.such:Family"}
-    monkeypatch.setattr(describing, "families", lambda: known)
+    classes = {"drawn": families()["drawn"], "broken": "no.such:Family"}
+    monkeypatch.setattr(describing, "families", lambda: classes)
     described = describing.describe()
-    assert list(described) == list(known)
+    assert list(described) == list(classes)
     assert described["broken"]["identifiers"] is None
     assert described["broken"]["error"]
     drawn = described["drawn"]

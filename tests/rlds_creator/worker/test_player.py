@@ -48,7 +48,7 @@ def seen(frame: Frame) -> tuple[int, list[str]]:
 
 
 def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) -> None:
-    """Each step that was shown is recorded as it was shown, and can be played again."""
+    """Checks that each shown step is recorded and can be replayed."""
     steps = steps_of(directory, episode)
     metadata = metadata_of(directory, episode)
     assert len(steps) == len(frames) == episode["num_steps"] == metadata["num_steps"]
@@ -56,8 +56,8 @@ def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) 
     playable = make(environment["family"], environment["options"])
     playable.seed(metadata["seed"])
     total = 0.0
-    for number, (step, frame) in enumerate(zip(steps, frames)):
-        if number:
+    for index, (step, frame) in enumerate(zip(steps, frames)):
+        if index:
             again = playable.environment.step(step.action)
             total += step.timestep.reward
         else:
@@ -65,14 +65,14 @@ def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) 
             assert step.action is None
         np.testing.assert_equal(step.timestep.observation, again.observation)
         assert step.timestep.reward == again.reward
-        assert step.timestep.first() is frame.is_first is (number == 0)
+        assert step.timestep.first() is frame.is_first is (index == 0)
         assert step.timestep.last() is frame.is_last
         assert step.custom_data["image"] == frame.picture
         assert step.custom_data["time"] == frame.time
-        assert frame.step == number
+        assert frame.step == index
         assert frame.total_reward == np.float32(total)
         keys = json.loads(step.custom_data["keys"])
-        assert seen(frame) == (number, [name for name in MOVES if name in keys])
+        assert seen(frame) == (index, [name for name in MOVES if name in keys])
         assert json.loads(step.custom_data["info"])["held"] == sorted(keys)
     assert metadata["total_reward"] == episode["total_reward"] == total
 
@@ -94,11 +94,11 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
         assert len(player.frames) == 1
         assert not list(tmp_path.iterdir())
         for i, name in enumerate(["ArrowLeft", "ArrowUp", "Space"], 1):
-            number = player.press(name)
+            index = player.press(name)
             player.release(name)  # This is none.
             frame = player.until_step(i)
             assert seen(frame) == (i, [name])
-            assert frame.applied_input == number
+            assert frame.applied_input == index
             assert json.loads(frame.action) == str([1, 3, 5][i - 1])
         player.press("ArrowRight", "ArrowDown")  # Two presses in one message are two steps.
         player.until_state("ended", "terminated")
@@ -135,7 +135,7 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
         assert {"python", "numpy", "drawn"} <= set(versions)
         player.send(op="stop")
         player.drain()
-        assert player.episodes[-1]["state"] == "abandoned"  # Nobody said what it is worth.
+        assert player.episodes[-1]["state"] == "abandoned"  # It has no verdict.
     assert player.status == 0
 
 
@@ -155,8 +155,8 @@ def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
     steps = LogSteps(envlogger.Reader(recorded[0]), 0, Cache(1 << 20))
     assert read_drawn(steps.step(37, ["observation/camera"])["observation/camera"])[0] == 37
     for directories, is_video in ((recorded[:2], True), (recorded, False)):
-        made = export(directories, tmp_path / f"{is_video}", name="log")
-        with envlogger.Reader(tmp_path / f"{is_video}" / made.data) as log:
+        download = export(directories, tmp_path / f"{is_video}", name="log")
+        with envlogger.Reader(tmp_path / f"{is_video}" / download.data) as log:
             assert ("video" in log.metadata()) is is_video
             frames = log.columns(1)["observation"]["camera"]
         assert [read_drawn(frame)[0] for frame in frames] == [*range(41)]
@@ -248,7 +248,7 @@ def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
         wait(29)
         player.until_step(2)
         wait(29)
-        player.until_step(3)  # One step: those that were missed are not made up for.
+        player.until_step(3)  # One step: missed steps are skipped.
         player.release("ArrowLeft")
         wait(29)
         player.until_step(4)
@@ -296,7 +296,7 @@ def test_steps_that_come_late_do_not_slow_the_game_down(tmp_path: Path) -> None:
             clock.now += ahead / 64
             player.sync()
             player.until_step(step)
-        clock.now += 1.0  # It hung. What was missed is not made up for.
+        clock.now += 1.0  # It hung; missed steps are skipped.
         player.sync()
         player.until_step(10)
         for _ in range(3):
@@ -390,7 +390,7 @@ events = st.fixed_dictionaries(
         "value": st.sampled_from([0, 1, -1, 0.05]),
     }
 )
-said = st.one_of(
+messages = st.one_of(
     st.fixed_dictionaries({"op": st.just("input"), "seq": st.integers()})
     .flatmap(lambda m: st.lists(events | junk, max_size=4).map(lambda e: {**m, "events": e}))
     .map(dict),
@@ -416,21 +416,21 @@ said = st.one_of(
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(messages=st.lists(said, max_size=25))
+@given(messages=st.lists(messages, max_size=25))
 def test_whatever_is_said_the_play_goes_on(
     tmp_path: Path, mode: str, messages: list[dict[str, Any]]
 ) -> None:
     with Player(tmp_path, mode=mode, fps=120.0, max_episode_steps=5) as player:
         for message in messages:
             with contextlib.suppress(BadRequestError):  # The worker hears what the server lets in.
-                said = msgspec.to_builtins(decode(json.dumps(message)))
-                player.send(**{"why": "user", **said})
+                messages = msgspec.to_builtins(decode(json.dumps(message)))
+                player.send(**{"why": "user", **messages})
         player.sync()
         assert not any(error["fatal"] for error in player.errors)
         player.send(op="stop")
         player.drain()
     assert player.status == 0
-    # Each episode was begun, ended and settled once, and is recorded as it was reported.
+    # Each episode was started, ended and reported once, and the log agrees with the report.
     for id in {episode["id"] for episode in player.episodes}:
         reports = [episode for episode in player.episodes if episode["id"] == id]
         states = [report["state"] for report in reports]

@@ -80,8 +80,8 @@ def test_what_was_shown_survives_a_kill(tmp_path: Path, seed: int) -> None:
             steps[-1].custom_data["time"],
         )
     assert recover_episode(log) == recovered
-    numbers = (recovered.total_reward, recovered.started, recovered.ended)
-    assert {type(number) for number in numbers} == {float}  # That is what databases take.
+    values = (recovered.total_reward, recovered.started, recovered.ended)
+    assert {type(value) for value in values} == {float}  # That is what databases take.
 
 
 @pytest.mark.slow
