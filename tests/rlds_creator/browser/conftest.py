@@ -57,11 +57,11 @@ class Visitor:
         page.screenshot(path=OUT / f"{name}.png", full_page=is_whole)
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
         page.evaluate(AXE)
-        found = page.evaluate(
+        violations = page.evaluate(
             "async () => (await axe.run()).violations.map((one) => one.id + ': ' +"
             " one.nodes.slice(0, 3).map((node) => node.html.slice(0, 200)).join(' | '))"
         )
-        assert not found, f"{name}: {found}"
+        assert not violations, f"{name}: {violations}"
 
 
 # Not for the session: while Playwright runs, nothing else can run an event loop in this thread.
@@ -92,7 +92,7 @@ def visit(chromium):
 def served(tmp_path):
     """A server of one person, who may do everything."""
     with Served(tmp_path / "recordings") as served:
-        for study in served.creator.store.studies():  # Those that are made to try.
+        for study in served.creator.store.studies():  # The sample studies.
             served.creator.store.delete_study(study.id)
         yield served
 

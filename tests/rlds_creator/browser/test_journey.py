@@ -37,16 +37,16 @@ def command(*arguments, cwd):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    said = []
+    output_lines = []
     try:
         while "Ctrl-C" not in (line := process.stdout.readline()):
-            said.append(line)
-            assert line, "".join(said)
-        yield types.SimpleNamespace(address=line.split()[0].rstrip("/"), said=said)
+            output_lines.append(line)
+            assert line, "".join(output_lines)
+        yield types.SimpleNamespace(address=line.split()[0].rstrip("/"), output_lines=output_lines)
     finally:
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=60)[0]
-    assert (process.returncode, rest) == (0, "")
+        output = process.communicate(timeout=60)[0]
+    assert (process.returncode, output) == (0, "")
 
 
 class Hands:
@@ -87,9 +87,9 @@ class Hands:
         self.page.keyboard.press(key)
         self.wait(before + 1)
 
-    def wait(self, number):
-        """Waits until there are so many pictures of the episode."""
-        while len(self.seen) < number:
+    def wait(self, count):
+        """Waits until the episode has `count` pictures."""
+        while len(self.seen) < count:
             with self._socket.expect_event("framereceived"):
                 pass
 
@@ -154,9 +154,9 @@ def created(address):
     }
     study = {"name": "Balance", "state": "enabled", "environments": [environment]}
     study["labels"] = [{"name": "steady", "key": "KeyS"}]
-    status, made = call(address, "POST", "/api/studies", study)
+    status, stored = call(address, "POST", "/api/studies", study)
     assert status == 200
-    return made["id"]
+    return stored["id"]
 
 
 def tagged(page):
@@ -208,7 +208,7 @@ def check_log(path, twins, presses):
         metadata = reader.episode_metadata()
         assert [one["seed"] for one in metadata] == [SEED + n for n in range(NUM_EPISODES)]
         assert [one["state"] for one in metadata] == ["completed"] * NUM_EPISODES
-        for number, (episode, twin) in enumerate(zip(reader.episodes, twins, strict=True)):
+        for episode_index, (episode, twin) in enumerate(zip(reader.episodes, twins, strict=True)):
             pressed = []
             for index, (step, expected) in enumerate(zip(episode, twin.steps, strict=True)):
                 observation, action, reward, is_last = expected
@@ -220,18 +220,18 @@ def check_log(path, twins, presses):
                 assert timestep.discount == (None if index == 0 else 1.0)
                 held = {} if action is None else {KEYS[action]: 1.0}
                 assert json.loads(custom["keys"]) == held
-                assert custom["tag:steady"] == (number == 0 and index in tagged_steps)
+                assert custom["tag:steady"] == (episode_index == 0 and index in tagged_steps)
                 assert custom["image"].startswith((b"\xff\xd8", b"\x89PNG", b"RIFF"))
                 events = json.loads(custom["inputs"])
                 pressed += [name for _, name, value, _ in events if value and name in KEYS]
-            assert pressed == presses[number]
+            assert pressed == presses[episode_index]
 
 
 def check_dataset(path, twins):
     """The dataset has the same in the alignment of RLDS."""
     episodes = rlds.sources.open(path)
     assert len(episodes) == NUM_EPISODES
-    for number, (episode, twin) in enumerate(zip(episodes, twins, strict=True)):
+    for episode_index, (episode, twin) in enumerate(zip(episodes, twins, strict=True)):
         observations, actions, rewards, _ = zip(*twin.steps, strict=True)
         steps = episode.steps
         np.testing.assert_array_equal(steps["observation"], np.stack(observations), strict=True)
@@ -239,14 +239,14 @@ def check_dataset(path, twins):
         assert steps["reward"][:-1].tolist() == list(rewards[1:])
         assert steps["is_last"].tolist() == [False] * NUM_STEPS + [True]
         assert not steps["is_terminal"].any()
-        found = np.flatnonzero(steps["tag:steady"])
-        assert found.tolist() == ([] if number else [10, *range(20, 30)])
+        steady_steps = np.flatnonzero(steps["tag:steady"])
+        assert steady_steps.tolist() == ([] if episode_index else [10, *range(20, 30)])
         assert "image" not in steps
 
 
 def test_what_a_newcomer_plays_is_what_is_downloaded(visit, tmp_path):
     with command("create", "recordings", cwd=tmp_path) as served:
-        assert served.said == ["3 studies, 0 episodes\n"]
+        assert served.output_lines == ["3 studies, 0 episodes\n"]
         visitor = visit(served, accept_downloads=True)
         page = visitor.page
         study = created(served.address)

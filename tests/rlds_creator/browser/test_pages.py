@@ -14,24 +14,24 @@ pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 844}
 
 
-def recorded(served, *numbers):
+def recorded(served, *lengths):
     """A study with tags, and an episode of each number of steps, played and kept."""
     study = served.study(drawn(), labels=[{"name": "crash", "key": "KeyC"}, {"name": "jump"}])
     with served.player(served.play(study)) as player:
-        for number in numbers:
+        for length in lengths:
             player.until("state", state="ready")
             player.until_step(0)
-            player.walk(*["ArrowRight"] * number)
+            player.walk(*["ArrowRight"] * length)
             player.say("control", do="end")
             player.until("state", state="ended")
             player.say("control", do="confirm", value="completed")
     return study
 
 
-def listed(served, study, number, **changes):
+def listed(served, study, count, **changes):
     """Rows of the table, without steps."""
     person = served.creator.store.people()[0].id
-    for index in range(number):
+    for index in range(count):
         fields = {
             "id": f"row-{index:03}",
             "study": study["id"],
@@ -62,7 +62,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     expect(page.get_by_text("An environment needs a name.")).to_be_visible()
     visitor.look("study-wrong")
 
-    # What is wrong with an environment is said by itself; what is right shows its picture and keys.
+    # A wrong environment shows its problem without a click; a right one shows its picture and keys.
     page.get_by_label("Family").select_option("drawn")
     first = page.locator("details.environment")
     first.get_by_label("Name").fill("Steps")
@@ -270,7 +270,7 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     page.keyboard.press("Shift+Slash")
     page.get_by_role("dialog").get_by_text("verdict: Cancelled").wait_for()
     page.keyboard.press("Escape")
-    # The list beside it says so; so does each person who has judged it.
+    # The list next to it says so; so does each person who has judged it.
     listed = page.locator(".episode-list a[aria-current] .chip")
     expect(listed).to_have_text("Cancelled")
     shown = page.locator(".tag-list li")
@@ -473,7 +473,7 @@ def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
         "people": "/people",
         "missing": "/nowhere",
     }
-    place = f"{'phone' if viewport else 'desk'}-{scheme}"
+    prefix = f"{'phone' if viewport else 'desk'}-{scheme}"
     for name, path in pages.items():
         page = visitor.open(path)
         page.get_by_role("heading", level=1).wait_for()
@@ -481,13 +481,13 @@ def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
         if name == "edit":
             for summary in page.locator("details.environment summary").all():
                 summary.click()
-        visitor.look(f"{place}-{name}")
+        visitor.look(f"{prefix}-{name}")
     page = visitor.open("/episodes")
     page.get_by_role("checkbox", name="Select the episode").first.click()
     if viewport:
         page.get_by_role("button", name="Filters").click()
     page.get_by_role("button", name="Theme").click()
-    visitor.look(f"{place}-selected", is_whole=False)
+    visitor.look(f"{prefix}-selected", is_whole=False)
     background = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(background)
     page.get_by_role("menuitem", name="Dark" if scheme == "light" else "Light").click()

@@ -110,11 +110,11 @@ class Game:
 def episodes_of(served, study):
     """The episodes by their numbers. A page may know that they are over before the store does."""
     address = f"/api/episodes?study={study['id']}&sort=started"
-    found = poll(
+    rows = poll(
         lambda: served.good("GET", address)["episodes"],
         lambda rows: not {"playing", "ended"} & {row["state"] for row in rows},
     )
-    return {row["number"]: row for row in found}
+    return {row["number"]: row for row in rows}
 
 
 def recorded(served, episode):
@@ -123,14 +123,14 @@ def recorded(served, episode):
     with envlogger.Reader(directory) as reader:
         assert len(reader.episodes) == 1
         steps, metadata = list(reader.episodes[0]), reader.episode_metadata()[0]
-    for number, step in enumerate(steps):
+    for index, step in enumerate(steps):
         picture = np.asarray(Image.open(io.BytesIO(step.custom_data["image"])).convert("RGB"))
-        assert int(step.timestep.observation["step"]) == number
+        assert int(step.timestep.observation["step"]) == index
         shown, keys = read_drawn(picture)
-        assert shown == number
+        assert shown == index
         held = json.loads(step.custom_data["keys"])
         # After a reset, and with keys that it does not use, it draws those before.
-        if number and "KeyQ" not in held:
+        if index and "KeyQ" not in held:
             assert set(keys) == {name for name in held if name.startswith(("Arrow", "Space"))}
     return steps, metadata
 
@@ -228,17 +228,16 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     for step in steps[1:]:
         used = keys_of(step) & set(actions)  # Two, if the machine was too busy for a step each.
         assert step.action in ({actions[key] for key in used} or {0})
-    at = {
-        key: [number for number, step in enumerate(steps) if key in keys_of(step)]
-        for key in actions
+    steps_by_key = {
+        key: [index for index, step in enumerate(steps) if key in keys_of(step)] for key in actions
     }
-    for key, numbers in at.items():
-        assert numbers, key
-        assert numbers == list(range(numbers[0], numbers[-1] + 1)), key
-    assert len(at["ArrowRight"]) >= 3
-    assert max(at["ArrowLeft"]) <= after_blur
-    assert max(at["Space"]) <= after_network
-    # All that the page sent while it ran is there, as it was sent.
+    for key, indices in steps_by_key.items():
+        assert indices, key
+        assert indices == list(range(indices[0], indices[-1] + 1)), key
+    assert len(steps_by_key["ArrowRight"]) >= 3
+    assert max(steps_by_key["ArrowLeft"]) <= after_blur
+    assert max(steps_by_key["Space"]) <= after_network
+    # All that the page sent while it ran is recorded unchanged.
     sent = [
         [event["t"], event["name"], event["value"], event["key"]]
         for event in game.sent
@@ -256,7 +255,7 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     page.wait_for_url(f"{served.address}/replay/{row['id']}")
     page.wait_for_selector(".picture canvas[data-step='0']")
     check_replay(served, visitor, row, steps)
-    # A browser says so itself when a connection is lost, and when notes were changed by others.
+    # A browser says so itself when a connection is lost, and when another page changed notes.
     assert [
         trouble for trouble in visitor.troubles if not re.search("ERR_INTERNET|409", trouble)
     ] == []
@@ -267,8 +266,8 @@ def check_replay(served, visitor, row, steps):
     last = len(steps) - 1
 
     def tags():
-        found = served.good("GET", f"/api/episodes/{row['id']}/view/labels")["labels"]
-        return [(tag["layer"], tag["first"], tag["last"]) for tag in found if tag["last"]]
+        labels = served.good("GET", f"/api/episodes/{row['id']}/view/labels")["labels"]
+        return [(tag["layer"], tag["first"], tag["last"]) for tag in labels if tag["last"]]
 
     # Step by step, each picture shows its step.
     for _ in range(3):
@@ -378,8 +377,8 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
         ("cancelled", "user", False),
         ("completed", "terminated", None),
     ]
-    found = [[step.action for step in recorded(served, row)[0]][1:] for row in rows.values()]
-    assert found == [[2, 3], [3, 5], [1] * 40]
+    actions = [[step.action for step in recorded(served, row)[0]][1:] for row in rows.values()]
+    assert actions == [[2, 3], [3, 5], [1] * 40]
 
 
 def test_a_game_is_in_one_tab_at_a_time(served, visit):
@@ -464,9 +463,9 @@ def test_a_phone_has_buttons_to_touch(served, visit):
     assert page.inner_text(".cover-title") == "Tap to start"
     page.tap(".stage")
     game.await_state("running")
-    for number, button in enumerate((".ArrowRight", ".ArrowUp", ".touches >> text=jump"), 1):
+    for index, button in enumerate((".ArrowRight", ".ArrowUp", ".touches >> text=jump"), 1):
         page.tap(f".touchpad {button}")
-        game.await_step(number)
+        game.await_step(index)
     visitor.look("play-phone", is_whole=False)
     page.tap(".commands >> text=It worked")
     page.wait_for_selector(".verdict")

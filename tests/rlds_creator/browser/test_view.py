@@ -8,12 +8,12 @@ import pytest
 from creator_server import serving
 from dm_env import specs
 from playwright.sync_api import expect
-from tests.rlds_creator.viewing.test_shelf import write_episodes
 
 import envlogger
 import rlds
 from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Catalog
+from tests.rlds_creator.viewing.test_catalog import write_episodes
 from tests.support import raw_lerobot
 
 pytestmark = pytest.mark.slow
@@ -62,8 +62,8 @@ def viewed(tmp_path_factory):
                 timestep = env.reset()
                 while not timestep.last():
                     timestep = env.step(np.array([0.5, -0.25], np.float32))
-    with serving(view_app(Catalog([folder / "reach", folder / "push"]))) as there:
-        yield there
+    with serving(view_app(Catalog([folder / "reach", folder / "push"]))) as server:
+        yield server
 
 
 @pytest.mark.parametrize("options", [{}, {"viewport": PHONE, "color_scheme": "dark"}])
@@ -140,7 +140,7 @@ def test_curves_are_read_hidden_and_scaled(viewed, visit):
     page.mouse.move(1, 1)
     expect(rewards).to_have_text(["0.250", "1.25"])
     arm = page.locator(".chart-part", has_text="observation/arm")
-    # Without its largest curve, the others have the whole height.
+    # Without its largest curve, the other curves have the whole height.
     drawn = "(chart) => chart.querySelector('canvas').toDataURL()"
     before = arm.evaluate(drawn)
     entry = arm.locator(".legend button").nth(6)
@@ -157,11 +157,11 @@ def test_curves_and_values_have_the_names_of_elements(tmp_path, visit):
     gear = {"dtype": "uint8", "shape": [1], "names": ["gear"]}
     raw_lerobot.write_v3(tmp_path / "arm", features={**raw_lerobot.FEATURES, "mode": gear})
     rlds.sources.export(tmp_path / "arm", "robomimic", tmp_path / "arm.hdf5", allow_loss=True)
-    with serving(view_app(Catalog([tmp_path / "arm", tmp_path / "arm.hdf5"]))) as there:
-        for number in range(2):
-            visitor = visit(there)
+    with serving(view_app(Catalog([tmp_path / "arm", tmp_path / "arm.hdf5"]))) as server:
+        for index in range(2):
+            visitor = visit(server)
             page = visitor.open("/")
-            page.locator(".dataset-card a").nth(number).click()
+            page.locator(".dataset-card a").nth(index).click()
             page.click("text=Episode 1")
             for field, names in {"observation/state": raw_lerobot.JOINTS, "mode": ["gear"]}.items():
                 page.click(f"[aria-label='Curve of {field}']")
@@ -246,8 +246,8 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
 def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewport):
     write_episodes(tmp_path / "log")
     rlds.labels.open(tmp_path / "log").add("quality", 1, "bad", by="ann")
-    with serving(view_app(Catalog([tmp_path / "log"]), by="ann")) as there:
-        visitor = visit(there, viewport=viewport)
+    with serving(view_app(Catalog([tmp_path / "log"]), by="ann")) as server:
+        visitor = visit(server, viewport=viewport)
         page = visitor.open("/datasets")
         rows, name = page.locator("tbody tr"), f"view-table-{viewport['width']}"
         expect(rows.nth(2)).to_contain_text("2.0 s")
@@ -278,7 +278,7 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
             page.wait_for_url("**/train/2?sort=-return")
             page.go_back()
             page.go_back()
-        # Rows stay where a condition is wrong, and what is wrong is said in words.
+        # Rows stay where a condition is wrong, and a message says what is wrong.
         page.get_by_role("button", name="Failure").click()
         expect(titles).to_have_text(["Episode 0"])
         visitor.look(f"{name}-filtered", is_whole=False)
@@ -295,12 +295,12 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
         page.wait_for_url("**/train/2**")
 
 
-def made_layer(page, name, kind, of, choices=(), keys=()):
-    """Makes a layer of labels in the page."""
+def create_layer(page, name, kind, extent, choices=(), keys=()):
+    """Creates a layer of labels in the page."""
     page.get_by_role("button", name="Layer", exact=True).click()
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label(kind, exact=True).check(force=True)
-    page.get_by_label(of).check(force=True)
+    page.get_by_label(extent).check(force=True)
     if choices:
         page.get_by_label("Choices").fill(", ".join(choices))
     for choice, key in zip(choices, keys):
@@ -321,24 +321,24 @@ def _recorded(directory):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
     labels = _recorded(tmp_path / "reach")
-    with serving(view_app(Catalog([tmp_path / "reach"]), by="")) as there:
-        visitor = visit(there, color_scheme=scheme)
+    with serving(view_app(Catalog([tmp_path / "reach"]), by="")) as server:
+        visitor = visit(server, color_scheme=scheme)
         page = visitor.open("/")
         page.wait_for_url("**/train/0")  # The only dataset opens on data.
         page.click("text=Episode 1")
         page.wait_for_selector(".picture canvas[data-step='0']")
-        made_layer(page, "Grip quality!", "choice", "Whole episode", ["good", "bad"], "gx")
+        create_layer(page, "Grip quality!", "choice", "Whole episode", ["good", "bad"], "gx")
         page.get_by_text("In files and conditions: grip_quality").wait_for()
         visitor.look(f"labels-layer-{scheme}", is_whole=False)
         page.get_by_role("button", name="Create layer").click()
         page.get_by_role("group", name="Grip quality!").wait_for()
-        for name, kind, of, choices in (
+        for name, kind, extent, choices in (
             ("phase", "choice", "Steps and ranges", ["reach", "lift"]),
             ("slip", "flag", "Steps and ranges", ()),
             ("note", "text", "Steps and ranges", ()),
             ("score", "number", "Whole episode", ()),
         ):
-            made_layer(page, name, kind, of, choices)
+            create_layer(page, name, kind, extent, choices)
             page.keyboard.press("Enter")
             expect(page.get_by_role("dialog")).to_have_count(0)
         page.get_by_role("button", name="Layer").click()
@@ -381,7 +381,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
             ("slip", False, 4, 5),
         ]
         assert {row.annotator for row in labels.of_episode(1)} == {"Ann"}
-        # The range has its band; what was done last is said in the transport, and taken back.
+        # The range has its band; the transport names the last change, which can be undone.
         band = page.evaluate(
             """() => {
                 const chart = document.querySelector(".chart canvas");
@@ -430,7 +430,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         expect(listed).to_have_text(["Episode 0"])
         page.get_by_label("Queue").select_option("Grip quality!: disagreement")
         expect(listed).to_have_text(["Episode 2"])
-        # What others say is shown, and theirs.
+        # Labels of other people are shown, and cannot be removed.
         expect(page.locator(".tag-list li")).to_have_count(2)
         expect(page.locator(".tag-remove")).to_have_count(1)
         assert visitor.troubles == []
@@ -446,10 +446,10 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
     expect(page.locator(".rate")).to_contain_text("steps/s assumed")
     expect(time).to_have_text("0:00.0 / 0:00.7")
     visitor.look("view-rate", is_whole=False)
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.locator("h1").focus()
         page.keyboard.press("KeyV")
-    assert found.value.suggested_filename.endswith(".mp4")
+    assert download.value.suggested_filename.endswith(".mp4")
     page.get_by_text("the video has 15 steps/s").wait_for()
     rate.fill("-3")
     page.keyboard.press("Enter")
@@ -478,8 +478,8 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
 def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit):
     _recorded(tmp_path / "log")
     actions = rlds.sources.open(tmp_path / "log")[0].steps["action"]
-    with serving(view_app(Catalog([tmp_path / "log"]))) as there:
-        visitor = visit(there)
+    with serving(view_app(Catalog([tmp_path / "log"]))) as server:
+        visitor = visit(server)
         page, held = visitor.page, []
         page.route("**/steps/4", lambda route: held.append(route))
         visitor.open("/")
@@ -518,8 +518,8 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
     labels = _recorded(tmp_path / "reach")
     labels.declare(rlds.labels.Layer(name="slip", type="flag", keys=("KeyS",)))
     labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
-    with serving(view_app(Catalog([tmp_path / "reach"]), by="ann")) as there:
-        visitor = visit(there)
+    with serving(view_app(Catalog([tmp_path / "reach"]), by="ann")) as server:
+        visitor = visit(server)
         page = visitor.open("/datasets")
         page.wait_for_selector("tbody tr")
         held, is_open = [], []
@@ -556,7 +556,7 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
         expect(page.locator(".tag-list .tag-place")).to_have_text(
             [re.compile("steps 3.5"), "step 6"]
         )
-        found = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(0)]
-        assert found == [("slip", True, 3, 6), ("slip", True, 6, 7)]
+        rows = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(0)]
+        assert rows == [("slip", True, 3, 6), ("slip", True, 6, 7)]
         assert [(row.value, row.begin) for row in labels.of_episode(1)] == [("here", 1)]
         assert visitor.troubles == []

@@ -12,10 +12,10 @@ from rlds_creator.server.security import Application, Hosts
 
 @pytest.fixture
 def pages(tmp_path) -> Pages:
-    (tmp_path / "parts").mkdir()
+    (tmp_path / "modules").mkdir()
     (tmp_path / "index.html").write_text('<script type="module" src="{static}/app.js"></script>')
-    (tmp_path / "app.js").write_text('import "./parts/keys.js";\n')
-    (tmp_path / "parts" / "keys.js").write_text("export const keys = 1;\n" * 100)
+    (tmp_path / "app.js").write_text('import "./modules/keys.js";\n')
+    (tmp_path / "modules" / "keys.js").write_text("export const keys = 1;\n" * 100)
     return Pages(tmp_path)
 
 
@@ -28,7 +28,7 @@ def test_the_page_names_the_files_and_they_never_change(pages, tmp_path) -> None
     assert script == f"/static/{pages.hash}/app.js".encode()
 
     status, headers, content = answered(app, path=script.decode())
-    assert (status, content) == (200, b'import "./parts/keys.js";\n')
+    assert (status, content) == (200, b'import "./modules/keys.js";\n')
     assert headers["content-type"].startswith("text/javascript")
     assert "immutable" in headers["cache-control"]
 
@@ -38,7 +38,7 @@ def test_the_page_names_the_files_and_they_never_change(pages, tmp_path) -> None
 
 def test_files_are_compressed_for_who_understands_it(pages) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
-    keys = f"/static/{pages.hash}/parts/keys.js"
+    keys = f"/static/{pages.hash}/modules/keys.js"
     _, headers, content = answered(app, path=keys, headers={"accept-encoding": "br, gzip"})
     assert (headers["content-encoding"], headers["vary"]) == ("gzip", "accept-encoding")
     assert gzip.decompress(content) == answered(app, path=keys)[2] != content
@@ -47,7 +47,7 @@ def test_files_are_compressed_for_who_understands_it(pages) -> None:
 def test_unknown_addresses_are_not_found(pages) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
     here = f"/static/{pages.hash}"
-    wrong = [f"{here}/../pages.py", f"{here}//etc/passwd", f"{here}/parts", f"{here}/index.html"]
+    wrong = [f"{here}/../pages.py", f"{here}//etc/passwd", f"{here}/modules", f"{here}/index.html"]
     for path in (*wrong, "/static/0123/app.js", "/static/app.js", "/api/nothing", "/favicon.ico"):
         status, headers, _ = answered(app, path=path)
         assert (status, headers["content-type"]) == (404, "application/json"), path
