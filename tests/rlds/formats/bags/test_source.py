@@ -43,7 +43,9 @@ def plain_steps(rows):
         end = clock[index + 1][0] if index + 1 < len(clock) else time + SECOND // 10
         joints = [it.position[it.name.index(name)] for name in "abc"]
         before = [m for topic, _, m in rows if topic == CAMERA and stamp_of(m) <= time]
-        actions = [m for topic, at, m in rows if topic == COMMANDS and time <= at < end]
+        actions = [
+            m for topic, message_time, m in rows if topic == COMMANDS and time <= message_time < end
+        ]
         if before and actions:
             image = max(before, key=stamp_of).data.tobytes()
             steps.append((time, joints, image, actions[0].data.tolist()))
@@ -100,8 +102,8 @@ def test_several_files_of_a_bag_follow_one_another(tmp_path):
     path = raw_bags.write_ros2(tmp_path / "bag", rows[:9])
     more = raw_bags.write_ros2(tmp_path / "more", rows[9:])
     for index, folder in ((10, path), (2, more)):  # In natural order.
-        (part,) = folder.glob("*.db3")
-        part.rename(path / f"bag_{12 - index}.db3")
+        (file,) = folder.glob("*.db3")
+        file.rename(path / f"bag_{12 - index}.db3")
     metadata_file = path / "metadata.yaml"
     names = "  - bag_2.db3\n  - bag_10.db3\n"
     metadata_file.write_text(metadata_file.read_text().replace("  - bag.db3\n", names))
@@ -245,7 +247,7 @@ def test_joints_come_by_name(tmp_path):
 
 
 def test_steps_have_the_chosen_stamps(tmp_path):
-    """Zero is none; the times of a simulation are others than those of the recorder."""
+    """A zero stamp is no stamp; the clock of a simulation differs from the recorder's."""
     rows = [arm(0, 1), arm(2 * SECOND, 2)]
     rows = [(topic, BEGIN + i, it) for i, (topic, _, it) in enumerate(rows)]
     with pytest.raises(SourceError, match=r'stamps of /joint_states go back .*"log_time"'):
@@ -264,8 +266,8 @@ def test_steps_have_the_chosen_stamps(tmp_path):
 def test_a_clock_that_goes_back_is_an_error_or_begins_an_episode(tmp_path):
     sim = [*range(1, 5), *range(1, 4)]
     rows = [
-        (JOINTS, BEGIN + i * SECOND, raw_bags.joints(at * SECOND, ["a"], [10 * i]))
-        for i, at in enumerate(sim)
+        (JOINTS, BEGIN + i * SECOND, raw_bags.joints(stamp * SECOND, ["a"], [10 * i]))
+        for i, stamp in enumerate(sim)
     ]
     with pytest.raises(SourceError, match=r"go back by 3.000 s"):
         open_rows(tmp_path / "a.mcap", rows)[0]
@@ -479,7 +481,7 @@ def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
 
 @pytest.mark.slow
 def test_truncated_files_are_read_up_to_the_cut_or_say_what_to_do(tmp_path):
-    """Of an MCAP file that ends too early there is what is complete; others say what to do."""
+    """The complete records of a truncated MCAP file are read; other files are errors."""
     rows = raw_bags.sample(150)
     path = tmp_path / "a.mcap"
     for chunking in (True, False):
@@ -570,8 +572,10 @@ def test_messages_outside_chunks_are_read(tmp_path):
     path.write_bytes(wrong)  # The lengths of chunks in the index are wrong.
     (episode,) = rlds.sources.open(path)
     assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
-    at = content.index(b'{"position": 9}') - 31  # Its length, which reaches over the next chunk.
-    path.write_bytes(content[: at + 1] + struct.pack("<Q", 1 << 40) + content[at + 9 :])
+    offset = (
+        content.index(b'{"position": 9}') - 31
+    )  # Its length, which reaches over the next chunk.
+    path.write_bytes(content[: offset + 1] + struct.pack("<Q", 1 << 40) + content[offset + 9 :])
     with pytest.raises(SourceError, match=r"damaged records outside chunks: .*reaches beyond"):
         rlds.sources.open(path)[0]
     (episode,) = rlds.sources.open(path, damaged_chunks="leave_out")
@@ -605,7 +609,7 @@ def test_damaged_chunks_are_errors_or_left_out(tmp_path):
 
 
 def test_errors_say_which_topics_and_fields_exist(tmp_path):
-    """Errors say what there is."""
+    """Errors list the topics."""
     path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample())
     clock = Clock(JOINTS)
     for config, words in (

@@ -43,7 +43,7 @@ EACH = f"layout: 1\nepisodes: {{one_per: file}}\norder: sar\nfinal_observation: 
 ARRAYS = {"obs": OBS, "act": ACT, "rew": REW, "done": DONE, "limit": LIMIT}
 
 
-def parts():
+def run_rows():
     return [slice(end - length, end) for length, end in zip(LENGTHS, ENDS)]
 
 
@@ -79,7 +79,7 @@ def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
     assert (opened.format, len(opened)) == ("layout", 3)
     assert opened.spec["steps"]["observation"].unit == "m"
     again = pickle.loads(pickle.dumps(opened))
-    for index, rows in enumerate(parts()):
+    for index, rows in enumerate(run_rows()):
         episode = again[index]
         np.testing.assert_array_equal(episode.steps["observation"], OBS[rows])
         np.testing.assert_array_equal(episode.steps["action"], ACT[rows])
@@ -92,7 +92,7 @@ def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
 
 
 def csv_folder(path):
-    for index, rows in enumerate(parts()):
+    for index, rows in enumerate(run_rows()):
         lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in table(rows))]
         (path / f"run_{index}.csv").write_text("\r\n".join(lines), "utf-8-sig")
     return path
@@ -121,7 +121,7 @@ episode: {{task: task}}
     fields = opened.spec["steps"]
     assert fields["observation"]["position"].names == ("x", "y")
     assert (fields["action"].dtype, fields["action"].names) == (np.float32, ("speed", "force"))
-    for episode, rows in zip(opened, parts(), strict=True):
+    for episode, rows in zip(opened, run_rows(), strict=True):
         steps, reward = episode.steps, REW[rows]
         np.testing.assert_array_equal(steps["observation"]["position"], OBS[rows, :2])
         assert episode.final_observation_known
@@ -139,7 +139,7 @@ episode: {{task: task}}
 
 def test_groups_with_one_more_observation_than_actions_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        for index, rows in enumerate(parts()):
+        for index, rows in enumerate(run_rows()):
             group = file.create_group(f"runs/run_{index}")
             group["states"], group["actions"] = OBS[rows], ACT[rows][:-1]
             group["success"] = index == 2
@@ -159,14 +159,14 @@ episode: {instruction: text}
     assert [episode.num_steps for episode in opened] == [4, 3, 5]
     assert [episode.truncated for episode in opened] == [True, True, False]
     assert [episode.metadata["instruction"] for episode in opened] == ["task 0", "task 1", "task 2"]
-    np.testing.assert_array_equal(opened[1].steps["action"][:-1], ACT[parts()[1]][:-1])
+    np.testing.assert_array_equal(opened[1].steps["action"][:-1], ACT[run_rows()[1]][:-1])
     exported = rlds.sources.export(opened, "webdataset", tmp_path / "made").path
     for one, two in zip(opened, rlds.sources.open(exported), strict=True):
         assert not [*differences(one, two)]
 
 
 def test_folders_of_images_are_read(tmp_path):
-    for index, rows in enumerate(parts()):
+    for index, rows in enumerate(run_rows()):
         (tmp_path / f"run_{index}" / "rgb").mkdir(parents=True)
         for step in range(len(OBS[rows]) + 8):
             png = encode_png(np.full((4, 6, 3), step, np.uint8))
@@ -182,7 +182,7 @@ terminal: false
 steps: {observation/camera: "rgb/*.png", action: log.csv/speed}
 """)
     opened = rlds.sources.open(tmp_path)  # Recognized by the layout in it.
-    for episode, rows in zip(opened, parts(), strict=True):
+    for episode, rows in zip(opened, run_rows(), strict=True):
         images = opened.columns(0)["observation"]["camera"]
         assert images[:, 0, 0, 0].tolist() == list(range(LENGTHS[0] + 8))  # 2.png before 10.png.
         assert episode.steps["action"][:-1].tolist() == list(range(len(OBS[rows]) + 7))
@@ -257,7 +257,7 @@ def test_arrays_that_are_not_in_the_layout_are_named(tmp_path):
 
 def test_errors_of_damaged_files_say_where(tmp_path):
     layout = f"{EACH}terminal: false\n"
-    for index, rows in enumerate(parts()):
+    for index, rows in enumerate(run_rows()):
         np.savez(tmp_path / f"{index}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
     np.savez(tmp_path / "1.npz", obs=OBS[:3], act=ACT[:2], rew=REW[:3])
     np.savez(tmp_path / "2.npz", obs=OBS[:3, :2], act=ACT[:3], rew=REW[:3])

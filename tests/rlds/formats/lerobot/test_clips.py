@@ -33,7 +33,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec, counts):
     assert placements[f"{CAMERA}/clip"].place == "videos/observation.front/clip"
     assert {placement.how for placement in exported.placements} == {"exact", "sidecar"}
     again = rlds.sources.open(exported.path)
-    cut = {f"{CAMERA}/{part}" for part in ("clip", "first")}
+    cut = {f"{CAMERA}/{name}" for name in ("clip", "first")}
     for one, two in zip(Episodes(source), again, strict=True):
         assert list(differences(one, two, cut)) == []
         packets = [packets_of(_clip_of(episode)) for episode in (one, two)]

@@ -98,21 +98,21 @@ def test_recordings_of_lerobot_are_read(tmp_path):
     assert list(source.can.faults("train")) == []
     for index in range(3):
         steps = source.read("train", index).steps
-        number = np.arange(4 + index)
+        rows = np.arange(4 + index)
         observation = steps["observation"]
-        assert steps["action"].tolist() == [[step, index] for step in number]
-        assert observation["state"].tolist() == [[0.1, step, index] for step in number]
+        assert steps["action"].tolist() == [[step, index] for step in rows]
+        assert observation["state"].tolist() == [[0.1, step, index] for step in rows]
         assert (
             observation["grid"].tolist()
-            == np.full((2, 3, len(number)), number).T.swapaxes(1, 2).tolist()
+            == np.full((2, 3, len(rows)), rows).T.swapaxes(1, 2).tolist()
         )
-        assert steps["reward"].tolist() == (number / 2).tolist()
-        assert steps["note"].tolist() == [f"step {step}" for step in number]
-        assert steps["flag"].tolist() == (number == 2).tolist()
+        assert steps["reward"].tolist() == (rows / 2).tolist()
+        assert steps["note"].tolist() == [f"step {step}" for step in rows]
+        assert steps["flag"].tolist() == (rows == 2).tolist()
         task = "other" if index == 2 else "first"
-        assert steps["language_instruction"].tolist() == [task] * len(number)
+        assert steps["language_instruction"].tolist() == [task] * len(rows)
         assert {*map(len, steps["image_file"]["observation"]["images"]["wrist"])} == {16}
-        off = observation["images"]["top"][:, 0, 0, 0].astype(int) - (20 * number + index)
+        off = observation["images"]["top"][:, 0, 0, 0].astype(int) - (20 * rows + index)
         assert abs(off).max() <= 3  # The codec is lossy.
     clips = LeRobotSource(tmp_path / "made").read("train", 1).metadata
     assert clips["video"]["observation"]["images"]["top"]["clip"]

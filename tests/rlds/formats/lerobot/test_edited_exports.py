@@ -1,4 +1,4 @@
-"""Edits of LeRobot datasets that were made of other data: what stays is copied."""
+"""Edits of LeRobot datasets exported from other formats: unchanged episodes are copied."""
 
 import json
 
@@ -30,8 +30,8 @@ SOURCES = {
 def packets(episode):
     about = dict(leaves_at(episode.metadata, None))
     clips = [path.removesuffix("/clip") for path in about if path.endswith("/clip")]
-    parts = [Clip(about[f"{clip}/clip"], int(about[f"{clip}/first"])) for clip in clips]
-    return [packets_of(clip) for clip in parts]
+    packets = [Clip(about[f"{clip}/clip"], int(about[f"{clip}/first"])) for clip in clips]
+    return [packets_of(clip) for clip in packets]
 
 
 def in_tables(path):
@@ -43,9 +43,9 @@ def in_tables(path):
     return [{n: v for n, v in row.items() if not n.startswith(prefixes)} for row in rows]
 
 
-def assert_same(old, new, but=()):
+def assert_same(old, new, ignored=()):
     clips = {path for path, _ in leaves_at(old.metadata, None) if path.endswith("/clip")}
-    assert list(differences(old, new, {*but, *clips})) == []
+    assert list(differences(old, new, {*ignored, *clips})) == []
     assert packets(old) == packets(new)
 
 

@@ -47,14 +47,14 @@ def test_images_become_video(tmp_path, options, codec, quality):
         f"(encoded: {codec}, quality {quality})"
         for name in CAMERAS
     }
-    # Greys and depths are images; all else is as it was.
+    # Grey images and depths stay images; no other field changes.
     check_layout(tmp_path / "made")
     info = json.loads((tmp_path / "made/meta/info.json").read_text())
     kinds = {name: feature["dtype"] for name, feature in info["features"].items()}
     assert kinds["observation.depth"] == "image"
     again = rlds.sources.open(exported.path)
     fields = {f"steps/observation/{name}" for name in CAMERAS}
-    clips = {f"video/observation/{name}/{part}" for name in CAMERAS for part in ("clip", "first")}
+    clips = {f"video/observation/{name}/{key}" for name in CAMERAS for key in ("clip", "first")}
     seen = with_frames(again)
     for index, (one, two) in enumerate(zip(Episodes(source), again, strict=True)):
         assert list(differences(one, two, fields | clips)) == []
@@ -169,11 +169,11 @@ def test_the_modality_file_of_gr00t_is_written(tmp_path):
     assert modality["state"]["gripper"] == {"start": 2, "end": 3}
     assert modality["action"] == {"action": {"start": 0, "end": 2}}
     assert modality["video"]["camera"] == {"original_key": "observation.camera"}
-    parts = {"video": ["camera"], "state": ["arm", "gripper"], "action": ["action"]}
-    parts["language"] = ["annotation.human.action.task_description"]
+    groups = {"video": ["camera"], "state": ["arm", "gripper"], "action": ["action"]}
+    groups["language"] = ["annotation.human.action.task_description"]
     configs = {
         kind: types.SimpleNamespace(modality_keys=keys, delta_indices=[0])
-        for kind, keys in parts.items()
+        for kind, keys in groups.items()
     }
     dataset = ShardedSingleStepDataset(path, "robot", configs)
     dataset.set_processor(lambda messages: messages[0]["content"])

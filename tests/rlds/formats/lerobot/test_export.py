@@ -1,4 +1,4 @@
-"""Datasets of LeRobot that are made of other data."""
+"""Exports of other formats to LeRobot."""
 
 import dataclasses
 import io
@@ -241,9 +241,9 @@ print(json.dumps({"fps": dataset.fps, "stats": sorted(dataset.meta.stats)}))
 def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
     foreign_readers.run("lerobot", script, path, tmp_path / "read.npz", *arguments)
     actual = np.load(tmp_path / "read.npz")
-    parts = [expected(source, index) for index in range(len(source.lengths))]
-    for name in parts[0]:
-        columns = [part[name] for part in parts]
+    episodes = [expected(source, index) for index in range(len(source.lengths))]
+    for name in episodes[0]:
+        columns = [episode[name] for episode in episodes]
         if name == "observation.wrist":
             columns = [
                 np.array([np.array(Image.open(io.BytesIO(data))) for data in column])

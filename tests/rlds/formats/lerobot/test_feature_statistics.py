@@ -78,9 +78,9 @@ def test_statistics_of_images_are_those_of_their_pixels(images):
 
 def test_totals_are_the_statistics_of_all_rows():
     total, before = Total(), None
-    parts = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
-    for part in parts:
-        total.add({"state": column_statistics(part)}, {"state": part})
+    chunks = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
+    for chunk in chunks:
+        total.add({"state": column_statistics(chunk)}, {"state": chunk})
         before = before or copy.deepcopy(total)
     actual, direct = total.features["state"], column_statistics(COLUMNS["state"])
     for name in ("min", "max", "mean", "std", "count"):
@@ -91,8 +91,8 @@ def test_totals_are_the_statistics_of_all_rows():
     assert before.features["state"]["count"].tolist() == [5]
     again = Total(total.features)
     assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
-    for part in parts:
-        again.add_quantiles({"state": column_statistics(part)}, {"state": part})
+    for chunk in chunks:
+        again.add_quantiles({"state": column_statistics(chunk)}, {"state": chunk})
     np.testing.assert_array_equal(again.features["state"]["q90"], actual["q90"])
 
 
@@ -102,11 +102,11 @@ def test_quantiles_of_many_rows_are_exact_in_any_division():
     columns = [rng.normal(size=50_000), rng.random(50_000) < 0.3, rng.integers(0, 7, 50_000)]
     columns += [np.where(rng.random(50_000) < 0.2, np.inf, 1), np.arange(50_000) // 20_000]
     rows, total = np.stack(columns, axis=1), Total()
-    for part in np.split(rows, 50):
-        total.add({"state": column_statistics(part)}, {"state": part})
+    for chunk in np.split(rows, 50):
+        total.add({"state": column_statistics(chunk)}, {"state": chunk})
     actual, second = (copy.deepcopy(total).selections()["state"] for _ in range(2))
-    for index, part in enumerate(np.split(rows, 20)):
-        (actual if index % 3 else second).add(part)
+    for index, chunk in enumerate(np.split(rows, 20)):
+        (actual if index % 3 else second).add(chunk)
     actual.merge(second)
     total.select({"state": actual})
     for name, share in QUANTILES.items():
@@ -168,9 +168,9 @@ def test_statistics_are_those_that_lerobot_computes(tmp_path):
     for name, images in zip(paths, IMAGES):
         ours[name] = image_statistics(images[sample_frames(len(images))])
     total = Total()
-    for part in (slice(0, 20), slice(20, 57)):
+    for rows in (slice(0, 20), slice(20, 57)):
         names = [name for name in COLUMNS if name != "single"]
-        total.add({name: column_statistics(COLUMNS[name][part]) for name in names}, {})
+        total.add({name: column_statistics(COLUMNS[name][rows]) for name in names}, {})
     for actual, expected in ((ours, theirs["one"]), (total.features, theirs["all"])):
         assert actual.keys() == expected.keys()
         for name, kinds in expected.items():

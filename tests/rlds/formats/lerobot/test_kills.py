@@ -55,10 +55,10 @@ def check(kind, seconds, path):
     for index in range(len(episodes)):
         steps = episodes.columns(index)
         observation = steps["observation"]
-        number = len(observation["state"])
+        num_rows = len(observation["state"])
         if index <= last:
-            assert number in (NUM_FRAMES, NUM_FRAMES + 1)  # With the final observation.
-        for row in range(number):
+            assert num_rows in (NUM_FRAMES, NUM_FRAMES + 1)  # With the final observation.
+        for row in range(num_rows):
             np.testing.assert_array_equal(observation["state"][row], state_of(index, row))
             for camera, name in enumerate(("top", "wrist")):
                 assert number_in(observation["images"][name][row]) == (camera, index, row)

@@ -21,7 +21,7 @@ from rlds.sources import Episodes, SourceError, export
 LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
 # As `lerobot-annotate` writes them; times are those of rows 0, 2 and 5.
-SAID = [
+TEXTS = [
     ("user", "fetch it", "task_aug", 0.0),
     ("user", "bring it here", "task_aug", 0.0),
     ("assistant", "1. reach\n2. grasp", "plan", 0.0),
@@ -38,7 +38,7 @@ EVENTS = {
 
 def persistent():
     names = ("role", "content", "style", "timestamp")
-    return [{**dict(zip(names, row)), "camera": None, "tool_calls": None} for row in SAID]
+    return [{**dict(zip(names, row)), "camera": None, "tool_calls": None} for row in TEXTS]
 
 
 def events(row):
@@ -74,8 +74,8 @@ def annotated(path):
 
 
 def holding(style, time):
-    """The lines that were said last at a time, by a plain loop."""
-    lines = [row for row in SAID if row[2] == style and row[3] <= time + 1e-6]
+    """Returns the latest texts of a style at a time, by a plain loop."""
+    lines = [row for row in TEXTS if row[2] == style and row[3] <= time + 1e-6]
     last = max((row[3] for row in lines), default=None)
     return "\n".join(row[1] for row in lines if row[3] == last)
 
@@ -137,10 +137,10 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
     rlds.edit(tmp_path / "made", Merge([other]), Delete(episodes=[3]))
     actual = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
     assert [row["subtask"] for row in actual] == ["reach", "grasp", "lift"]
-    for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
+    for position, episode in enumerate(rlds.sources.open(tmp_path / "made")):
         texts, indices = episode.steps["language"]["subtask"], episode.steps["subtask_index"]
         assert texts.tolist() == [actual[index]["subtask"] for index in indices]  # As LeRobot does.
-        assert texts[[0, 3]].tolist() == (["reach", "grasp"] if number < 2 else ["lift", "reach"])
+        assert texts[[0, 3]].tolist() == (["reach", "grasp"] if position < 2 else ["lift", "reach"])
     rlds.edit(path, Merge([other]), Drop("steps/subtask_index"), Drop("steps/language"))
     assert len(rlds.sources.open(path)) == 6
 

@@ -45,7 +45,7 @@ def statistics(about):
 
 
 def assert_same(one, other):
-    """All values are the same: rows, packets, statistics, tasks, info.json, files beside them."""
+    """Checks that rows, packets, statistics, tasks, info.json and small files are equal."""
     read = [list(rlds.sources.open(path, "all")) for path in (one, other)]
     for episode, again in zip(*read, strict=True):
         for name, column in leaves_at(episode.steps, None):
@@ -74,7 +74,7 @@ def assert_same(one, other):
 
 
 def write_all(path):
-    """A dataset of version 3.0 with videos, and with what GR00T and RoboCasa have beside."""
+    """A dataset of version 3.0 with videos, and with the files of GR00T and RoboCasa."""
     raw.write_v3(path, codecs=VIDEOS)
     raw.write_modality(path)
     raw.write_extras(path)
@@ -136,10 +136,10 @@ def rows_and_frames(path, count=None):
     return rows
 
 
-def assert_same_rows(one, other, *, but=()):
+def assert_same_rows(one, other, *, ignored=()):
     for (steps, frames), (again, frames_again) in zip(one, other, strict=True):
         for name, column in leaves_at(steps, None):
-            if name not in but:
+            if name not in ignored:
                 assert np.array_equal(column, at(again, name)), name
         assert frames.keys() == frames_again.keys()
         for name in frames:
@@ -175,8 +175,8 @@ def test_some_episodes_are_renumbered(tmp_path):
     path = write_all(tmp_path / "raw")
     export(path, "lerobot", tmp_path / "made", split="train[1:]")
     assert [len(rows["index"]) for rows in check_layout(tmp_path / "made")] == [5, 6]
-    but = ("episode_index", "index")
-    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
+    ignored = ("episode_index", "index")
+    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), ignored=ignored)
 
 
 @pytest.mark.slow
@@ -221,10 +221,10 @@ def test_damaged_episodes_are_refused_or_left_out(tmp_path):
 def without_last_value(file, name):
     """Leaves out the last value of a column; returns its row."""
     table = pq.read_table(file)
-    at, row = table.column_names.index(name), table.num_rows - 1
-    nothing = pa.nulls(1, table.schema.field(at).type)
+    position, row = table.column_names.index(name), table.num_rows - 1
+    nothing = pa.nulls(1, table.schema.field(position).type)
     column = pa.chunked_array([*table[name].slice(0, row).chunks, nothing])
-    pq.write_table(table.set_column(at, table.schema.field(at), column), file)
+    pq.write_table(table.set_column(position, table.schema.field(position), column), file)
     return row
 
 
@@ -374,8 +374,8 @@ def test_videos_of_different_codecs_are_merged_into_separate_files(tmp_path):
     actual = spans(tmp_path / "made")
     assert [file for file, _, _ in actual] == [0, 0, 0, 1, 1, 1]
     expected = rows_and_frames(one) + rows_and_frames(tmp_path / "other")
-    but = ("episode_index", "index")
-    assert_same_rows(expected, rows_and_frames(tmp_path / "made"), but=but)
+    ignored = ("episode_index", "index")
+    assert_same_rows(expected, rows_and_frames(tmp_path / "made"), ignored=ignored)
 
 
 def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
@@ -394,7 +394,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"episode 0: the data on disk differs"):
         export(path, "lerobot", tmp_path / "made")
     message = r"episode 0 \(.*: video/observation/images/top/clip: "
-    with pytest.raises(ValueError, match=message):  # It is made of the values, not copied.
+    with pytest.raises(ValueError, match=message):  # Computed from the values, not copied.
         rlds.edit(path, Trim(0, 3, where="steps > 3"), to=tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
@@ -416,14 +416,14 @@ def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
     rlds.edit(one, Merge([other]), to=tmp_path / "made")
     check_layout(tmp_path / "made")
     after = rows_and_frames(tmp_path / "made")
-    assert_same_rows(before, after, but=("episode_index", "index", "task_index"))
+    assert_same_rows(before, after, ignored=("episode_index", "index", "task_index"))
     rewards = np.concatenate([steps["reward"] for steps, _ in before])
     total = json.loads((tmp_path / "made/meta/stats.json").read_text())
     np.testing.assert_allclose(total["next.reward"]["mean"], [rewards.mean(dtype=float)])
 
 
 def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
-    """All else is as it was: features, rows, packets, statistics, files beside them."""
+    """All other features, rows, packets, statistics and small files are unchanged."""
     path = write_all(tmp_path / "raw")
     rlds.edit(
         path,
@@ -498,8 +498,8 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
     rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
     assert not (tmp_path / "made/.rlds/columns").exists()  # It fits LeRobot again.
-    but = ("episode_index", "index")
-    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), but=but)
+    ignored = ("episode_index", "index")
+    assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), ignored=ignored)
 
 
 _PAIRS = """
@@ -663,5 +663,7 @@ def test_task_texts_survive_other_formats(tmp_path, form, suffix):
     merge = Merge([tmp_path / "second"])
     rlds.edit(tmp_path / "first", merge, Delete(episodes=[0]), to=tmp_path / "merged")
     actual = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])
-    parts = [raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")]
-    assert actual == [*parts[0][1:], *parts[1]]
+    expected_parts = [
+        raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")
+    ]
+    assert actual == [*expected_parts[0][1:], *expected_parts[1]]

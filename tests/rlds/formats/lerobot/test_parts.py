@@ -1,4 +1,4 @@
-"""Datasets of LeRobot written in parts: the same bytes as at once, in files of any size."""
+"""Staged exports to LeRobot: the bytes are the same as without stages, in files of any size."""
 
 import many_episodes
 import numpy as np
@@ -24,12 +24,12 @@ def contents(path):
 
 def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
     written = {}
-    for way, max_episodes in (("once", 1000), ("parts", episodes_of_part)):
+    for folder, max_episodes in (("once", 1000), ("parts", episodes_of_part)):
         monkeypatch.setattr(parts, "_MAX_EPISODES", max_episodes)
         monkeypatch.setattr(parts, "_MAX_UNKNOWN_EPISODES", max_episodes)
-        make(tmp_path / way)
-        check_layout(tmp_path / way)
-        written[way] = contents(tmp_path / way)
+        make(tmp_path / folder)
+        check_layout(tmp_path / folder)
+        written[folder] = contents(tmp_path / folder)
     assert written["once"].keys() == written["parts"].keys()
     assert [name for name, data in written["once"].items() if data != written["parts"][name]] == []
     return written["parts"]
@@ -46,7 +46,10 @@ def assert_same_at_once(make, tmp_path, monkeypatch, episodes_of_part):
 )
 def test_parallel_exports_write_the_same_files(options, size, tmp_path, monkeypatch):
     source = ManyEpisodes(many_episodes.write(tmp_path / "raw", 20))
-    for module in (dataset_files, tables):  # Files of several parts, and parts of several files.
+    for module in (
+        dataset_files,
+        tables,
+    ):  # Final files of several stages, and stages with several files.
         monkeypatch.setattr(module, "_MEGABYTE", size)
     sizes = {"data_files_size_in_mb": 1, "video_files_size_in_mb": 1}
 

@@ -96,9 +96,9 @@ def change_table(path, function):
 
 def fewer_frames(path, name, episodes, dropped=0, more=()):
     """Writes a video again, with frames dropped or added."""
-    parts = [raw.frames(raw.TOP, index, raw.LENGTHS[index]) for index in episodes]
-    parts[0] = np.delete(parts[0], [*range(dropped)], axis=0)
-    raw.write_video(path / name, [*parts, *more], "h264")
+    frames = [raw.frames(raw.TOP, index, raw.LENGTHS[index]) for index in episodes]
+    frames[0] = np.delete(frames[0], [*range(dropped)], axis=0)
+    raw.write_video(path / name, [*frames, *more], "h264")
 
 
 def images(path, index, skip=()):
@@ -118,7 +118,7 @@ def no_table(path):
     shutil.rmtree(path / "meta/episodes")
 
 
-# --- Kinds of damage, and which episodes are there afterwards, and what is said.
+# --- Kinds of damage, with the recovered episodes and the messages.
 
 
 def data_without_footers(path):
@@ -641,10 +641,10 @@ def test_recordings_of_a_killed_lerobot_are_recovered(tmp_path):
         assert foreign_readers.run("lerobot", _READ, support, mended) == done.num_episodes
 
 
-def check_killed(path, number):
+def check_killed(path, count):
     episodes = rlds.sources.open(path, video="frames")
-    assert len(episodes) == number
-    for index in range(number):
+    assert len(episodes) == count
+    for index in range(count):
         columns = episodes.columns(index)
         assert len(columns["action"]) == killed_lerobot.NUM_FRAMES
         for row in range(killed_lerobot.NUM_FRAMES):

@@ -395,9 +395,9 @@ def test_frames_at_half_the_rate_of_the_rows_are_matched(tmp_path):
 def test_more_frames_than_rows_are_ignored(tmp_path):
     """The recorder stopped the camera last."""
     raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
-    parts = [raw.frames(raw.TOP, 0, 9)]
+    frames = [raw.frames(raw.TOP, 0, 9)]
     file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
-    raw.write_video(file, parts, "h264")
+    raw.write_video(file, frames, "h264")
     video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
     assert video["top"]["first"] == 0
     steps = with_video(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
@@ -499,8 +499,8 @@ def test_splits_of_info_are_kept_if_they_are_valid(tmp_path):
 def episodes_of(source):
     return {
         episodes.key: episodes.error if isinstance(episodes, DamagedEpisode) else episodes
-        for part in reading.parts(source, "train")
-        for episodes in reading.episodes(source, "train", part)
+        for section in reading.parts(source, "train")
+        for episodes in reading.episodes(source, "train", section)
     }
 
 
@@ -609,7 +609,7 @@ def _replaced(name, values):
     return change
 
 
-def _at(row, value):
+def _set_value(row, value):
     """Returns what puts a value into a row."""
 
     def values(column):
@@ -624,13 +624,19 @@ def _at(row, value):
     ("change", "episode", "row", "field", "message"),
     [
         (lambda table: table.drop_columns(["action"]), 0, None, "action", "no such column"),
-        (_replaced("action", _at(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
-        (_replaced("task_index", _at(2, 9)), 0, 2, "task_index", "task 9"),
-        (_replaced("frame_index", _at(8, 4)), 1, 8, "frame_index", "expected 1: rows are shifted"),
-        (_replaced("episode_index", _at(6, 0)), 0, 6, "episode_index", "0, expected 1"),
-        (_replaced("note", _at(1, None)), 0, 1, "note", "no value"),
+        (_replaced("action", _set_value(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
+        (_replaced("task_index", _set_value(2, 9)), 0, 2, "task_index", "task 9"),
         (
-            _replaced(raw.IMAGE, _at(7, {"bytes": None, "path": "x.png"})),
+            _replaced("frame_index", _set_value(8, 4)),
+            1,
+            8,
+            "frame_index",
+            "expected 1: rows are shifted",
+        ),
+        (_replaced("episode_index", _set_value(6, 0)), 0, 6, "episode_index", "0, expected 1"),
+        (_replaced("note", _set_value(1, None)), 0, 1, "note", "no value"),
+        (
+            _replaced(raw.IMAGE, _set_value(7, {"bytes": None, "path": "x.png"})),
             *(1, 7, raw.IMAGE, "no value"),
         ),
         (
@@ -642,7 +648,7 @@ def _at(row, value):
             *(0, 0, "mode", "float64 .*0.5.* does not fit uint8, the dtype of the first file"),
         ),
         (
-            _replaced("observation.grid", _at(9, [[1.0, 2.0], [3.0, 4.0]])),
+            _replaced("observation.grid", _set_value(9, [[1.0, 2.0], [3.0, 4.0]])),
             *(1, 9, "observation.grid", "2 values, expected 3"),
         ),
         (
@@ -690,10 +696,10 @@ def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row
 def test_wrong_row_offsets_damage_their_episode(tmp_path):
     raw.write_v3(tmp_path)
     table = "meta/episodes/chunk-000/file-000.parquet"
-    _rewrite(tmp_path, _replaced("dataset_from_index", _at(1, 6)), table)
+    _rewrite(tmp_path, _replaced("dataset_from_index", _set_value(1, 6)), table)
     episodes = episodes_of(LeRobotSource(tmp_path))
     assert "dataset_to_index: 12, but dataset_from_index is 6" in str(episodes["episode_000001"])
-    _rewrite(tmp_path, _replaced("dataset_to_index", _at(1, 11)), table)
+    _rewrite(tmp_path, _replaced("dataset_to_index", _set_value(1, 11)), table)
     error = episodes_of(LeRobotSource(tmp_path))["episode_000001"]
     assert (error.row, error.field) == (6, "episode_index")
     assert "0, expected 1: rows are shifted or missing" in str(error)
@@ -786,7 +792,9 @@ def test_damaged_videos_damage_their_episodes_only(tmp_path):
 
     table = "meta/episodes/chunk-000/file-000.parquet"
     raw.write_v3(tmp_path / "late", codecs={raw.TOP: "h264"})
-    _rewrite(tmp_path / "late", _replaced(f"videos/{raw.TOP}/from_timestamp", _at(1, 0.8)), table)
+    _rewrite(
+        tmp_path / "late", _replaced(f"videos/{raw.TOP}/from_timestamp", _set_value(1, 0.8)), table
+    )
     with pytest.raises(SourceError, match="4 frames for 5 rows") as raised:
         LeRobotSource(tmp_path / "late").read("train", 1)
     assert (raised.value.episode, raised.value.field) == ("episode_000001", raw.TOP)

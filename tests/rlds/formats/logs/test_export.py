@@ -38,7 +38,7 @@ def steps(index, length, *, first=FIRST, last=LAST):
 
 @pytest.fixture
 def log(tmp_path):
-    """Ten episodes, of which some begin or end in the middle; chunks have parts of several."""
+    """Ten episodes; some begin or end in the middle, and chunks have steps of several episodes."""
     path = tmp_path / "log"
     with RiegeliBackendWriter(
         path, 4, "zstd,chunk_size:5000", metadata={"who": "Ada"}, flush_interval=None
@@ -83,7 +83,7 @@ def test_episodes_are_copied(log, tmp_path):
         assert reader.metadata()["who"] == "Ada"
         assert json.loads(reader.metadata()["lineage"])["kept"] == 8
         assert not reader.damage()
-    # The steps say themselves where episodes begin: the index can be made anew.
+    # The index can be rebuilt from the first steps of episodes.
     for name in ("episode_index", "step_offsets"):
         for file in (tmp_path / "less").glob(f"*/{name}.riegeli"):
             file.unlink()
@@ -155,7 +155,7 @@ def test_values_that_a_log_cannot_hold_are_kept_in_the_sidecar(log, tmp_path):
     before, after = rlds.sources.open(log), rlds.sources.open(tmp_path / "made")
     for episode, again in zip(before, after, strict=True):
         assert list(differences(episode, again)) == []
-    with envlogger.Reader(tmp_path / "made") as reader:  # Others read steps, too.
+    with envlogger.Reader(tmp_path / "made") as reader:  # EnvLogger reads the steps, too.
         assert reader.episodes[1][3].timestep.reward == 1
         assert reader.episodes[1][1].action.tolist() == [1]
         assert reader.observation_spec()["image"].shape == (30, 30)

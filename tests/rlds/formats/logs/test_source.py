@@ -41,7 +41,7 @@ def test_kinds_of_metadata_are_kept_of_large_logs(tmp_path, monkeypatch):
     assert {"a", "b", "b_known"} <= fields[0].keys()
     for episodes in opened:
         assert [episode.metadata["a"] for episode in episodes] == [1, 2, 3, 4]
-    # Others are looked for once there are more episodes.
+    # Further types are searched for once there are more episodes.
     record(tmp_path / "log", [{"a": 5, "c": np.float32(2)}])
     looked.clear()
     grown = rlds.sources.open(tmp_path / "log")

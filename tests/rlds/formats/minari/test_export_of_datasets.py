@@ -1,4 +1,4 @@
-"""Datasets of Minari, of TFDS and of others as datasets that Minari reads."""
+"""Exports of Minari, TFDS and other formats to datasets that Minari reads."""
 
 import io
 import os
@@ -50,8 +50,8 @@ def export_minari(data, target, split=None, **options):
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
 def test_recordings_of_minari_are_exported_unchanged(data_format, tmp_path):
     directory = raw_minari.record_cart_pole("cart/pole-v0", data_format=data_format)
-    given = {"author": ["Somebody else"]}
-    exported = export_minari(directory, "cart/other-v0", metadata=given)
+    metadata = {"author": ["Somebody else"]}
+    exported = export_minari(directory, "cart/other-v0", metadata=metadata)
     before, after = raw_minari.read_metadata(directory), raw_minari.read_metadata(exported)
     assert rlds.sources.open(exported).metadata["minari"]["author"] == ["Somebody else"]
     for name in before.keys() - {
@@ -125,10 +125,10 @@ def _check_equal(value, expected):
 def test_a_part_of_a_dataset_gets_numbers_of_its_own(tmp_path):
     raw_minari.record_cart_pole("cart/pole-v0")
     export_minari("cart/pole-v0", "cart/part-v0", split="train[1:3]")
-    original, part = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/part-v0")
-    assert part.total_episodes == 2
-    assert part.total_steps == sum(len(episode) for episode in part)
-    for episode, old_id in zip(part, [1, 2], strict=True):
+    original, filtered = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/part-v0")
+    assert filtered.total_episodes == 2
+    assert filtered.total_steps == sum(len(episode) for episode in filtered)
+    for episode, old_id in zip(filtered, [1, 2], strict=True):
         np.testing.assert_array_equal(episode.observations, original[old_id].observations)
 
 
@@ -199,7 +199,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
         "note": features.Text(),
     }
 
-    def episode(number, num_steps, terminal):
+    def episode(index, num_steps, terminal):
         observation = {
             "image": rng.integers(0, 256, (num_steps, 32, 33, 3)).astype(np.uint8),
             "small": [black_jpeg((4, 4, 3))] * num_steps,
@@ -218,13 +218,13 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
             timestamp=np.arange(num_steps, dtype=np.int64),
             note=["n"] * num_steps,
         )
-        return {"steps": steps, "episode_id": str(number), "agent": {"score": np.float32(0.1)}}
+        return {"steps": steps, "episode_id": str(index), "agent": {"score": np.float32(0.1)}}
 
     episodes = [episode(0, 4, True), episode(1, 2, False)]
     metadata = {"episode_id": features.Text(), "agent": {"score": np.float32}}
     path = write_rlds(tmp_path, step, episodes, metadata)
-    given = {"author": ["Somebody"], "env_spec": None}
-    target = export_minari(path, "any/data-v0", data_format=data_format, metadata=given)
+    metadata = {"author": ["Somebody"], "env_spec": None}
+    target = export_minari(path, "any/data-v0", data_format=data_format, metadata=metadata)
     dataset = minari.load_dataset("any/data-v0")
     assert dataset.storage.metadata["author"] == {"Somebody"}
     assert isinstance(dataset.action_space, spaces.Discrete)
@@ -236,9 +236,9 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
             np.testing.assert_array_equal(exported.observations[name], observation[name])
         assert list(exported.observations["text"]) == observation["text"]
         assert not exported.observations["small"].any()
-        for part in (0, 1):
+        for index in (0, 1):
             np.testing.assert_array_equal(
-                exported.observations["pair"][part], observation["pair"][f"_index_{part}"]
+                exported.observations["pair"][index], observation["pair"][f"_index_{index}"]
             )
         np.testing.assert_array_equal(exported.actions, steps["action"][:-1])
         np.testing.assert_array_equal(exported.rewards, steps["reward"][:-1])
@@ -254,7 +254,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
     edited = target.with_name("edited-v0")
     rlds.edit(target, rlds.editing.Rename("note", "notes"), to=edited)
     for data in (target, edited):
-        assert rlds.sources.open(data).metadata["minari"] == given
+        assert rlds.sources.open(data).metadata["minari"] == metadata
         assert raw_minari.read_metadata(data)["author"] == ["Somebody"]
 
 

@@ -99,8 +99,10 @@ def test_episodes_are_those_that_minari_reads(data_format):
             np.testing.assert_array_equal(
                 decoded(observation[name]), expected["observations"][name]
             )
-        for part, values in enumerate(expected["observations"]["parts"]):
-            assert observation["parts"][f"_index_{part}"].tolist() == np.asarray(values).tolist()
+        for position, values in enumerate(expected["observations"]["parts"]):
+            assert (
+                observation["parts"][f"_index_{position}"].tolist() == np.asarray(values).tolist()
+            )
         np.testing.assert_array_equal(steps["action"]["_index_0"][:-1], expected["actions"][0])
         assert steps["action"]["_index_1"].tolist() == [*expected["actions"][1], ""]
         np.testing.assert_array_equal(steps["reward"], [*expected["rewards"], 0])
@@ -126,9 +128,9 @@ def test_features_are_those_of_the_files():
     assert stored["grey"].encoding_format == "jpeg"
     assert stored["icon"].encoding_format == "png"
     assert repr(stored["scalar"]) == "Tensor(shape=(), dtype=float64)"
-    parts = features["observation"]["parts"]
-    assert list(parts) == ["_index_0", "_index_1", "_index_2"]
-    assert parts["_index_2"] == Field(str)
+    subspaces = features["observation"]["parts"]
+    assert list(subspaces) == ["_index_0", "_index_1", "_index_2"]
+    assert subspaces["_index_2"] == Field(str)
     assert repr(stored["parts"]["_index_2"]) == "Text(shape=(), dtype=string)"
     metadata = source.about.metadata
     assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))

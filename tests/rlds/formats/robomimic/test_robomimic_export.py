@@ -228,7 +228,7 @@ def test_actions_and_file_names_that_robomimic_cannot_hold_are_refused(tmp_path)
         export(file, "robomimic", tmp_path / "made")
 
 
-# --- By way of a dataset, and for others ---------------------------------------------------------
+# --- Through TFDS, and for other readers ---------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_next_observations_that_are_others_are_kept(tmp_path):
 
 
 def test_without_next_obs_the_final_observation_is_unknown(tmp_path):
-    """No `next_obs`, or not all of it: no observation is made up."""
+    """Without a complete `next_obs`, there is no final observation."""
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         del file["data/demo_0/next_obs"]
@@ -133,7 +133,7 @@ def test_libero_is_read_as_stored_or_shifted(tmp_path):
     assert "after the action" in stored.spec["steps"]["observation"]["ee_pos"].doc
     assert "after the action" not in shifted.spec["steps"]["observation"]["ee_pos"].doc
     assert "Upside down" in shifted.spec["steps"]["observation"]["agentview_rgb"].doc
-    for episode in stored:  # An action of time t beside what was seen at t + 1.
+    for episode in stored:  # An action of time t with the observation at t + 1.
         time = np.arange(episode.num_steps)
         assert not episode.final_observation_known
         assert (episode.steps["action"][:, 0] == time).all()
@@ -274,9 +274,9 @@ def test_spans_are_parts_of_episodes(tmp_path):
         for index in range(len(episodes)):
             all_steps = episodes.columns(index)
             for begin, end in ((0, 1), (0, 3), (1, 9), (1, 2)):
-                part = episodes.columns(index, start=begin, stop=end)
+                section = episodes.columns(index, start=begin, stop=end)
                 for (key, actual), (_, expected) in zip(
-                    leaves_at(part, None),
+                    leaves_at(section, None),
                     leaves_at(all_steps, None),
                 ):
                     np.testing.assert_array_equal(actual, expected[begin:end], err_msg=key)
@@ -335,7 +335,7 @@ def test_others_are_read_where_one_is_damaged(tmp_path, case):
 
 
 def put(demo, name, value):
-    """Puts something into the place of an array."""
+    """Replaces an array by another object."""
     del demo[name if name in demo else name.partition("/")[0]]
     demo[name] = value
 
