@@ -137,9 +137,7 @@ def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.cut = (
-            f"the file ends at byte {file.size}, or is damaged before it ({words_of(error)})"
-        )
+        flaws.cut = f"the file ends at byte {file.size} or is damaged before it ({words_of(error)})"
 
 
 def _content(record: Any, flaws: Flaws) -> list[Any]:

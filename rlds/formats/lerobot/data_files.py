@@ -197,13 +197,11 @@ class DataFiles:
             _EPISODE_INDEX: np.full(len(span), row.index),
             _FRAME_INDEX: frames[:1] + np.arange(len(span)),
         }
-        for name, expected in expected_values.items():
-            invalid = np.flatnonzero(read[name] != expected)
+        for name, values in expected_values.items():
+            invalid = np.flatnonzero(read[name] != values)
             if len(invalid):
                 step = int(invalid[0])
-                fault = (
-                    f"{read[name][step]}, expected {expected[step]}: rows are shifted or missing"
-                )
+                fault = f"{read[name][step]}, expected {values[step]}: rows are shifted or missing"
                 raise self._damage_error(row, span, name, fault, step)
 
     def _damage_error(

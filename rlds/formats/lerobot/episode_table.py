@@ -179,9 +179,7 @@ class EpisodeMetadata:
             )
         videos = {}
         for name in self._info.videos:
-            chunk, file_index, start, end = (
-                cells.get(column) for column in layout.video_columns(name)
-            )
+            chunk, file_index, start, end = map(cells.get, layout.video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, file_index or 0)
             is_whole_file = bool(cells.get(_single_episode_column(name), True))
             next_begins = cells.get(_next_start_column(name), _NO_NEXT_S)

@@ -493,10 +493,8 @@ def _mixture_quantiles(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarra
         for _ in range(_BISECTION_STEPS):
             middle = (low + high) / 2
             with np.errstate(all="ignore"):
-                fractions = np.where(
-                    widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1]
-                )
-            is_less = weights @ np.tensordot(masses, fractions.clip(0, 1), 1) < level
+                shares = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
+            is_less = weights @ np.tensordot(masses, shares.clip(0, 1), 1) < level
             low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
         quantiles.append(high)
     return quantiles

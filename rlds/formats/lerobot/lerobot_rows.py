@@ -124,10 +124,8 @@ class LeRobotRows:
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             self._tasks = dict(sorted(table_in(episodes.metadata, TASKS).items()))
-            known_features, fps = self._info.features, self._info.fps
-            self._columns = {
-                f.name: data_column(f, known_features.get(f.name)) for f in self._schema
-            }
+            declared, fps = self._info.features, self._info.fps
+            self._columns = {f.name: data_column(f, declared.get(f.name)) for f in self._schema}
             self._episode_schema = schemas["episodes"] and decode_schema(schemas["episodes"])
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))

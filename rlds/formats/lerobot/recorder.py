@@ -450,9 +450,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _finish_journal(self) -> None:
         """Completes or removes the episode in the journal of a killed process (crash recovery)."""
         is_counted, log, names = _journal(self._root)
-        running, added = (
-            self._logs / log.replace(RUNNING, kind) for kind in (RUNNING, _ADDED_PREFIX)
-        )
+        running, added = (self._logs / log.replace(RUNNING, it) for it in (RUNNING, _ADDED_PREFIX))
         for name in () if is_counted else names:
             _remove(self._root, name)
         if log and not is_counted and added.exists():

@@ -200,10 +200,8 @@ class _DamagedDataset:
             self._entries = self._read_table(self._info)
             self._schema, files = self._open_data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
-            known_features = self._info.features
-            self._columns = {
-                f.name: data_column(f, known_features.get(f.name)) for f in self._schema
-            }
+            declared = self._info.features
+            self._columns = {f.name: data_column(f, declared.get(f.name)) for f in self._schema}
             self._find_episodes(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
@@ -614,13 +612,11 @@ class _DamagedDataset:
             statistics = _statistics(values, images, clips, info, like)
         columns = dict(zip(table.schema.names, table.columns))
         cells = layout.user_cells(episode.row)
-        task_indices = {name: values[name] for name in self._task_columns}
-        for name, indices in task_indices.items():
-            for index in unknown_indices(indices, self._tasks):
+        indices = {name: values[name] for name in self._task_columns}
+        for name, column_indices in indices.items():
+            for index in unknown_indices(column_indices, self._tasks):
                 self._replace_text(name, index)
-        return NewEpisode(
-            columns, tasks, statistics, frames, cells, task_indices, self._tasks, values
-        )
+        return NewEpisode(columns, tasks, statistics, frames, cells, indices, self._tasks, values)
 
     def _replace_text(self, file: str, index: int) -> None:
         """Replaces the lost text of a task."""

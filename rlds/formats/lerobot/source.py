@@ -224,10 +224,8 @@ class LeRobotSource(Source):
     def _find_language_styles(self) -> list[str]:
         """Returns the styles of language texts; empty if a feature is named `language`."""
         is_used = any(root_of(path) == LANGUAGE for path in self._paths.values())
-        list_columns = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
-        return (
-            [] if is_used else find_styles(list_columns or {SUBTASK_INDEX} & self._columns.keys())
-        )
+        lists = {name for name in (PERSISTENT, EVENTS) if self._is_list(name)}
+        return [] if is_used else find_styles(lists or {SUBTASK_INDEX} & self._columns.keys())
 
     def _is_list(self, name: str) -> bool:
         return name in self._columns and self._columns[name].kind == "json"

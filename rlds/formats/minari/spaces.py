@@ -81,9 +81,7 @@ class Spaces:
         try:
             self._add(json.loads(space) if isinstance(space, str) else space, path)
         except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path}: not a Minari space ({error!r}): {str(space)[:200]}"
-            ) from error
+            raise ValueError(f"{path}: not a Minari space ({error!r}): {space!s:.200}") from error
 
     def _add(self, space: Mapping[str, Any], path: str) -> None:
         kind = space["type"]

@@ -137,10 +137,10 @@ class RobomimicSource(Source):
             # Exports use the names of robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
             arrays = next((demo.arrays for demo in skip_damaged(first.demos)), ())
-            proposed = (
+            detected = (
                 "robomimic" if self._is_exported else detect_dialect(first.attributes, arrays)
             )
-            self._dialect = DIALECTS[dialect or proposed]
+            self._dialect = DIALECTS[dialect or detected]
             self._is_shifted = alignment == "shift" and "obs" in self._dialect.after_action
             initial = self._dialect.initial_group
             self._episode_arrays = (NEXT, *per_episode, *([initial] if initial else []))
