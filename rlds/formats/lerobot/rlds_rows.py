@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import rlds
 from rlds.formats.lerobot.cameras import Cameras, clip_statistics
 from rlds.formats.lerobot.columns import image_field
-from rlds.formats.lerobot.dataset_files import DATASET_FILES, NewEpisode, Version
+from rlds.formats.lerobot.dataset_files import DATASET_FILES, DatasetFiles, NewEpisode, Version
 from rlds.formats.lerobot.feature_plan import (
     DONE,
     TRUNCATED,
@@ -170,7 +170,7 @@ class RldsRows:
         self._features = features
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._bases: dict[Source, LeRobotSource | None] = {}
-        self.files = functools.partial(
+        self.files: Callable[..., DatasetFiles] = functools.partial(
             DATASET_FILES[version],
             info={**info, "features": features},
             schema=self._schema,
