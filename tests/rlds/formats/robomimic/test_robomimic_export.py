@@ -224,7 +224,7 @@ def test_actions_and_file_names_that_robomimic_cannot_hold_are_refused(tmp_path)
     with pytest.raises(ValueError, match="needs actions that are numbers"):
         prepare(path, "robomimic")
     file = raw.robosuite(tmp_path / "a.hdf5")
-    with pytest.raises(ValueError, match=r"ends with \.hdf5 or \.h5"):
+    with pytest.raises(ValueError, match=r"must end with \.hdf5 or \.h5"):
         export(file, "robomimic", tmp_path / "made")
 
 
