@@ -1,4 +1,4 @@
-# Names without `as` are modules that code which uses EnvLogger finds here.
+# Names without `as` are public modules.
 from envlogger.backends import backend_type, riegeli_backend_writer, schedulers
 from envlogger.backends.backend_type import BackendType as BackendType
 from envlogger.backends.riegeli_backend_writer import RiegeliBackendWriter as RiegeliBackendWriter

@@ -1,4 +1,4 @@
-"""Ready-made functions for the arguments `step_fn` and `episode_fn` of `EnvLogger`."""
+"""Predefined functions for the arguments `step_fn` and `episode_fn` of `EnvLogger`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EpisodeStatistics", "step_timestamp"]
 def step_timestamp(
     timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
 ) -> dict[str, float]:
-    """A `step_fn` that stores when the step was taken.
+    """A `step_fn` that stores the time of the step.
 
     Returns:
       A dict with `timestamp`, in seconds since the epoch (UTC).
@@ -26,15 +26,15 @@ def step_timestamp(
 class EpisodeStatistics:
     """An `episode_fn` that stores the return, the length and the duration of each episode.
 
-    They are the metadata of the episode: a dict with
+    The metadata of the episode is a dict with
 
       `return`: The sum of the rewards; a float, or an array if the rewards are arrays.
-      `length`: The number of steps with a reward: one less than the steps recorded.
+      `length`: The number of steps with a reward: one less than the recorded steps.
       `seconds`: The time from the first step to the last.
 
     Args:
-      at_every_step: Whether episodes that are not played to their end get them too. It costs time
-        in each step.
+      at_every_step: Whether to store the statistics after every step, so that unfinished episodes
+        have them too. This slows down each step.
       clock: Returns the current time in seconds.
 
     >>> from envlogger.backends.in_memory_backend import InMemoryBackendWriter
@@ -64,10 +64,10 @@ class EpisodeStatistics:
     def __call__(
         self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
     ) -> dict[str, Any] | None:
-        """Takes a step into account.
+        """Updates the statistics with a step.
 
         Returns:
-          The statistics of the episode up to now; None if they are not due.
+          The statistics of the episode so far; None if the episode goes on.
         """
         if timestep.first():
             self._begin_episode()

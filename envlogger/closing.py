@@ -1,4 +1,4 @@
-"""Objects that a `with` statement closes."""
+"""The base class of objects that a `with` statement closes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ __all__ = ["Damage"]
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """Something in a recording that is damaged, lost or not indexed.
+    """Damaged, lost or unindexed data in a recording.
 
     >>> print(Damage("data/metadata.riegeli", "is missing", advice="the metadata is lost"))
     data/metadata.riegeli is missing: the metadata is lost
@@ -17,7 +17,7 @@ class Damage:
     steps.riegeli was cut off (3 steps, 1200 bytes)
 
     Attributes:
-      path: The file, or the directory.
+      path: The affected file or directory.
       problem: A description of the damage.
       num_steps: The number of affected steps; None if unknown.
       num_bytes: The number of affected bytes of the file; None if unknown.
@@ -32,9 +32,9 @@ class Damage:
 
     def __str__(self) -> str:
         counts = [
-            f"{number} {noun if number != 1 else noun.removesuffix('s')}"
-            for number, noun in ((self.num_steps, "steps"), (self.num_bytes, "bytes"))
-            if number is not None
+            f"{count} {noun if count != 1 else noun.removesuffix('s')}"
+            for count, noun in ((self.num_steps, "steps"), (self.num_bytes, "bytes"))
+            if count is not None
         ]
         text = f"{self.path} {self.problem}"
         if counts:

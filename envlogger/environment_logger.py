@@ -45,33 +45,33 @@ class EnvLogger(EnvironmentWrapper):
                 timestep = env.step(policy(timestep))
 
     Args:
-      env: The environment; closed together with the recorder. One of Gymnasium is wrapped in a
-        `envlogger.gymnasium_adapter.GymnasiumAdapter`: `reset` and `step` return timesteps.
-      step_fn: Called with the timestep, the action (None on reset) and `env` after each step. What
-        it returns is stored as `custom_data` of the step.
-      episode_fn: Called like `step_fn`, after the step was recorded. The last value other than None
-        that it returns in an episode is stored as the metadata of the episode.
+      env: The environment; closed together with the recorder. A Gymnasium environment is wrapped in
+        a `envlogger.gymnasium_adapter.GymnasiumAdapter`: `reset` and `step` return timesteps.
+      step_fn: Called with the timestep, the action (None on reset) and `env` after each step; its
+        result is stored as `custom_data` of the step.
+      episode_fn: Called like `step_fn`, after the step was recorded. Its last result in an episode
+        that is not None is stored as the metadata of the episode.
       metadata: Metadata of the whole dataset. The recorder stores it with the encoded specs of
         `env` under the key `environment_specs`; your dict does not change.
-      backend: The storage of the steps: a type of backend, or a function that makes a backend from
-        `metadata` and `backend_kwargs`. Or a backend, which has its arguments already: then
-        `metadata` and `backend_kwargs` are ignored, with a warning.
+      backend: The storage of the steps: a type of backend, a function that creates a backend from
+        `metadata` and `backend_kwargs`, or a backend. With a backend, `metadata` and
+        `backend_kwargs` are ignored, with a warning.
       validate: Whether to check each step against the specs of `env`. A step that does not fit
-        raises `InvalidStepError`, and is not recorded. Otherwise, steps are recorded as they are,
-        with one warning if a value has another dtype or shape. (That looks at the first two steps
-        and the last of an episode, and where a value is of another type than in the step before.)
-      video: The video encoding of fields of the observation, by their paths: see
-        `envlogger.Video`. They are cameras: uint8 of shape `(height, width, 3)`. Readers give the
-        frames again. Needs the extra `video`.
+        raises `InvalidStepError`, and is not recorded. Otherwise, steps are recorded unchanged,
+        with one warning if a value has another dtype or shape. (Checked are the first two steps and
+        the last step of an episode, and steps in which the type of a value changes.)
+      video: The video encoding of camera images in the observation, by path: see `envlogger.Video`.
+        The images are uint8 of shape `(height, width, 3)`; readers decode them. Needs the extra
+        `video`.
       **backend_kwargs: Passed to the backend, such as `data_directory`; see `RiegeliBackendWriter`.
 
     Raises:
-      TypeError: `env` is no environment, a spec of it is of an unknown kind, `step_fn` or
+      TypeError: `env` is no environment, it has a spec of an unknown kind, `step_fn` or
         `episode_fn` is no function, or the arguments do not fit the backend.
       EnvLoggerError: The backend cannot record, see `RiegeliBackendWriter`.
 
     If a step was taken but not recorded, `step` raises `UsageError` until the next `reset`, because
-    the episode would have a hole. This happens if the step is not valid, or if `step_fn` or the
+    the episode would have a gap. This happens if the step is invalid, or if `step_fn` or the
     backend raises.
 
     >>> from envlogger.testing.catch_env import Catch
@@ -115,19 +115,21 @@ class EnvLogger(EnvironmentWrapper):
             if metadata is not None or backend_kwargs:
                 names = [*(["metadata"] if metadata is not None else []), *backend_kwargs]
                 warnings.warn(
-                    f"{', '.join(names)} ignored, because the backend is made already; pass it "
-                    f"when making the {type(backend).__name__}, or pass a BackendType as backend",
+                    f"{', '.join(names)} ignored, because the backend exists already; pass it "
+                    f"to the {type(backend).__name__}, or pass a BackendType as backend",
                     stacklevel=2,
                 )
             self._backend = backend
             self._store_specs(specs)
             return
-        make_backend = _BACKENDS[backend] if isinstance(backend, BackendType) else backend
+        create_backend = _BACKENDS[backend] if isinstance(backend, BackendType) else backend
         metadata = {**(metadata or {}), **specs}
         if video:
-            self._backend = _make_video_backend(env, make_backend, video, metadata, backend_kwargs)
+            self._backend = _create_video_backend(
+                env, create_backend, video, metadata, backend_kwargs
+            )
         else:
-            self._backend = make_backend(metadata=metadata, **backend_kwargs)
+            self._backend = create_backend(metadata=metadata, **backend_kwargs)
         if not isinstance(self._backend, BackendWriter):
             raise TypeError(f"backend returned {self._backend!r}, expected a BackendWriter")
 
@@ -141,7 +143,7 @@ class EnvLogger(EnvironmentWrapper):
             return
         warnings.warn(
             f"the specs of the environment are not recorded, because this "
-            f"{type(self._backend).__name__} was made without them; pass it "
+            f"{type(self._backend).__name__} was created without them; pass it "
             "metadata={'environment_specs': spec_codec.encode_environment_specs(env)}",
             stacklevel=3,
         )
@@ -162,13 +164,13 @@ class EnvLogger(EnvironmentWrapper):
         """Takes a step and records it; if no episode is running, begins one like `reset`.
 
         Raises:
-          UsageError: The step before was not recorded: call `reset`.
+          UsageError: The previous step was not recorded: call `reset`.
           EnvLoggerError: The step cannot be recorded, see `BackendWriter.record_step`.
         """
         if self._has_gap:
             raise UsageError(
-                "the last step of this episode was taken but not recorded, see the error raised "
-                "then; going on would leave a hole in the episode: call reset()"
+                "the last step of this episode was taken but not recorded, see the earlier error; "
+                "further steps would leave a gap in the episode: call reset()"
             )
         if self._reset_next_step:
             return self.reset()
@@ -193,14 +195,14 @@ class EnvLogger(EnvironmentWrapper):
             if metadata is not None:
                 self._backend.set_episode_metadata(metadata)
         if self._warns:
-            # Only some steps are compared: comparing takes half as long as recording.
+            # Only some steps are compared: a comparison takes half as long as recording.
             types = [type(value) for value in (*timestep, action)]
             if types != self._types or timestep.last():
                 self._warn_of_differences(timestep, action)
             self._types = types
 
     def _warn_of_differences(self, timestep: dm_env.TimeStep, action: Any) -> None:
-        """Warns once of a step that is unlike the specs."""
+        """Warns once of a step that does not match the specs."""
         differences = self._validator.differences(timestep, action)
         if not differences:
             return
@@ -217,7 +219,7 @@ class EnvLogger(EnvironmentWrapper):
         """Discards the running or just ended episode; the next step begins a new one.
 
         Raises:
-          UsageError: No episode was recorded since the last that was discarded.
+          UsageError: No episode was recorded since the last discarded episode.
         """
         self._backend.discard_episode()
         self._reset_next_step = True
@@ -227,7 +229,7 @@ class EnvLogger(EnvironmentWrapper):
         """Writes all recorded steps to the disk, and makes finished episodes visible to readers.
 
         Raises:
-          EnvLoggerError: It cannot be written.
+          EnvLoggerError: A step cannot be written.
         """
         self._backend.flush()
 
@@ -240,15 +242,14 @@ class EnvLogger(EnvironmentWrapper):
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
-            "EnvLogger instances cannot be serialized/pickled. One cannot be copied or pickled, "
-            "because two recorders would write the same files; make a new one around a copy of the "
-            "environment"
+            "EnvLogger instances cannot be serialized/pickled, because two recorders would write "
+            "the same files; create a new recorder with a copy of the environment"
         )
 
 
-def _make_video_backend(
+def _create_video_backend(
     env: dm_env.Environment,
-    make_backend: Callable[..., BackendWriter],
+    create_backend: Callable[..., BackendWriter],
     video: Mapping[str, Video],
     metadata: dict[str, Any],
     arguments: dict[str, Any],
@@ -257,7 +258,7 @@ def _make_video_backend(
 
     video_arguments = {name: arguments.pop(name) for name in _VIDEO_ARGUMENTS if name in arguments}
     return VideoBackendWriter(
-        functools.partial(make_backend, **arguments),
+        functools.partial(create_backend, **arguments),
         video,
         env.observation_spec(),
         metadata=metadata,
@@ -268,7 +269,7 @@ def _make_video_backend(
 def _as_dm_env(env: Any) -> dm_env.Environment:
     if hasattr(env, "observation_spec"):
         return env
-    gymnasium = sys.modules.get("gymnasium")  # An environment of Gymnasium has imported it.
+    gymnasium = sys.modules.get("gymnasium")  # Imported if `env` is one of its environments.
     if gymnasium is not None and isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 

@@ -13,8 +13,8 @@ __all__ = ["EnvironmentWrapper"]
 class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
     """Delegates to another environment; subclasses override methods.
 
-    Attributes that the wrapper lacks are those of the wrapped environment, which subclasses find in
-    `_environment`.
+    Missing attributes are looked up in the wrapped environment, which is `_environment` for
+    subclasses.
 
     Args:
       environment: The environment to wrap.

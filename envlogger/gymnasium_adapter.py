@@ -38,29 +38,28 @@ StepFn = Callable[[dm_env.TimeStep, Any, Any], Any]
 class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
     """A Gymnasium environment as a dm_env environment.
 
-    An episode that is terminated ends with discount 0. One that is only truncated, by a time limit
-    for example, ends with discount 1: it could have gone on. Discounts are `float`, and so are
-    rewards, also an array of one reward; observations, actions and arrays of several rewards are
-    those of the environment. Attributes that the adapter lacks, such as `render` and `unwrapped`,
-    are those of the environment.
+    A terminated episode ends with discount 0. An episode that is only truncated, by a time limit
+    for example, ends with discount 1, because it could have gone on. Discounts are `float`, and so
+    are rewards, also an array of one reward; observations, actions and arrays of several rewards
+    are returned unchanged. Missing attributes, such as `render` and `unwrapped`, are looked up in
+    the environment.
 
     Args:
-      env: The environment; closed together with the adapter. No vector environment: record each of
-        the environments in it, with an `envlogger.GymnasiumLogger`.
-      seed: The seed of the first episode; the later ones follow from it. None leaves it to chance.
+      env: The environment; closed together with the adapter. For a vector environment, record each
+        of its environments with an `envlogger.GymnasiumLogger`.
+      seed: The seed of the first episode, which determines all later seeds; None for a random seed.
       options: The options of every episode.
-      reward_space: The space of rewards that have several elements, or are nested. They stay as
-        the environment returns them. By default the attribute `reward_space` of the environment, as
-        MO-Gymnasium has it, if that is a `Box` of several elements.
+      reward_space: The space of rewards that are nested or have several elements; such rewards are
+        returned unchanged. By default the attribute `reward_space` of the environment, as in
+        MO-Gymnasium, if it is a `Box` of several elements.
 
     Attributes:
-      seed: The seed that the last `reset` was given, or None.
-      options: The options that the last `reset` was given, or None.
+      seed: The seed of the last `reset`, or None.
+      options: The options of the last `reset`, or None.
       info: The `info` of the last `reset` or `step`.
-      reward: The reward that the last `step` returned, as the environment returned it.
-      terminated: Whether the last `step` returned that the episode is terminated.
-      truncated: Whether the last `step` returned that the episode is truncated; it may have been
-        terminated too.
+      reward: The reward of the last `step`, as the environment returned it.
+      terminated: Whether the last `step` terminated the episode.
+      truncated: Whether the last `step` truncated the episode; both may be true.
 
     Raises:
       UsageError: `env` is a vector environment.
@@ -90,7 +89,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self._env = env
         self._observation_spec = spec_of_space(env.observation_space, "observation")
         self._action_spec = spec_of_space(env.action_space, "action")
-        reward_space = reward_space or _reward_space_of(env)
+        reward_space = reward_space or _find_reward_space(env)
         self._reward_spec = None
         if reward_space is not None:
             self._reward_spec = spec_of_space(reward_space, "reward")
@@ -111,7 +110,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
     def prepare_reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Gives the next `reset`, and only that, a seed and options of its own."""
+        """Sets the seed and the options of the next `reset` only."""
         self._next_seed = seed
         self._next_options = options
 
@@ -140,11 +139,11 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self._reset_next_step = self.terminated or self.truncated
         step_type = dm_env.StepType.LAST if self._reset_next_step else dm_env.StepType.MID
         if self._reward_spec is None:
-            reward = _numbers(reward)
+            reward = _to_numeric(reward)
         return dm_env.TimeStep(step_type, reward, 0.0 if terminated else 1.0, observation)
 
     def reward_spec(self) -> Any:
-        """The spec of the reward space; of a `float` without one."""
+        """The spec of the reward space; without a space, the spec of a `float`."""
         return super().reward_spec() if self._reward_spec is None else self._reward_spec
 
     def observation_spec(self) -> Any:
@@ -160,7 +159,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self._env.close()
 
 
-def _reward_space_of(env: gymnasium.Env[Any, Any]) -> spaces.Space[Any] | None:
+def _find_reward_space(env: gymnasium.Env[Any, Any]) -> spaces.Space[Any] | None:
     try:
         space = env.get_wrapper_attr("reward_space")
     except AttributeError:
@@ -168,7 +167,7 @@ def _reward_space_of(env: gymnasium.Env[Any, Any]) -> spaces.Space[Any] | None:
     return space if isinstance(space, spaces.Box) and space.low.size > 1 else None
 
 
-def _numbers(reward: Any) -> Any:
+def _to_numeric(reward: Any) -> Any:
     """Returns a reward as a `float`, or as an array if it has several elements."""
     try:
         rewards = np.asarray(reward)
@@ -183,61 +182,57 @@ def _numbers(reward: Any) -> Any:
 
 
 def record_info(keys: Iterable[str] | None = None) -> StepFn:
-    """Makes a `step_fn` that stores what a Gymnasium environment returns besides.
+    """Returns a `step_fn` for `EnvLogger` that stores `info` and `truncated` of Gymnasium.
+
+    The custom data of each step are `{"info": {key: value}, "truncated": bool}`.
 
     Args:
-      keys: The entries of the info to store; None for all. Where an entry is missing, as many are
-        at `reset`, None is stored.
-
-    Returns:
-      A `step_fn` for `EnvLogger`, which makes the custom data
-      `{"info": {key: value}, "truncated": bool}`.
+      keys: The entries of the info to store; None for all. Missing entries, as are common at
+        `reset`, are stored as None.
     """
-    selected = None if keys is None else list(keys)
+    info_keys = None if keys is None else list(keys)
 
     def step_fn(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any]:
         info = env.info
-        if selected is not None:
-            info = {key: info.get(key) for key in selected}
+        if info_keys is not None:
+            info = {key: info.get(key) for key in info_keys}
         return {"info": info, "truncated": env.truncated}
 
     return step_fn
 
 
 def record_reset(episode_fn: StepFn | None = None) -> StepFn:
-    """Makes an `episode_fn` that stores how a Gymnasium environment was reset.
+    """Returns an `episode_fn` for `EnvLogger` that stores the arguments of Gymnasium's `reset`.
+
+    The metadata of the episode are `seed` (an int or None) and `options` (a dict or None).
 
     Args:
-      episode_fn: Another one whose results, dicts, are stored as well, such as
-        `envlogger.callbacks.EpisodeStatistics()`.
-
-    Returns:
-      An `episode_fn` for `EnvLogger`, which stores `seed` (an int or None), `options` (a dict or
-      None), and what `episode_fn` returns.
+      episode_fn: A function such as `envlogger.callbacks.EpisodeStatistics()` that returns further
+        metadata in a dict.
     """
 
-    def combined(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any] | None:
-        more = episode_fn(timestep, action, env) if episode_fn is not None else None
-        if more is None and not timestep.first():
+    def store_reset(timestep: dm_env.TimeStep, action: Any, env: Any) -> dict[str, Any] | None:
+        metadata = episode_fn(timestep, action, env) if episode_fn is not None else None
+        if metadata is None and not timestep.first():
             return None
-        return {"seed": env.seed, "options": env.options, **(more or {})}
+        return {"seed": env.seed, "options": env.options, **(metadata or {})}
 
-    return combined
+    return store_reset
 
 
 def spec_of_space(space: spaces.Space[Any], path: str = "") -> Any:
-    """The spec of what a Gymnasium space contains.
+    """Converts a Gymnasium space to dm_env specs.
 
     `Box`, `MultiBinary`, `MultiDiscrete` and a `Discrete` space that does not begin at 0 become a
-    `BoundedArray`, other `Discrete` spaces a `DiscreteArray`; `Text`, and others of the type `str`,
-    a `StringArray`; `Dict` and `Tuple` become dicts and tuples of specs.
+    `BoundedArray`, other `Discrete` spaces a `DiscreteArray`; `Text` and other spaces of the type
+    `str` become a `StringArray`; `Dict` and `Tuple` become dicts and tuples of specs.
 
     Args:
       space: The space.
-      path: Its name, for the specs and for error messages.
+      path: The path of the space in a nested space, for the specs and for error messages.
 
     Raises:
-      UnsupportedTypeError: There is no spec for a space; says which one.
+      UnsupportedTypeError: dm_env has no spec for the space.
 
     >>> spec_of_space(spaces.Dict({"x": spaces.Discrete(3), "y": spaces.MultiBinary(2)}))["x"]
     DiscreteArray(shape=(), dtype=int64, name=x, minimum=0, maximum=2, num_values=3)

@@ -10,7 +10,7 @@ from typing import Any
 from envlogger.environment_logger import EnvLogger
 from envlogger.gymnasium_adapter import GymnasiumAdapter, StepFn, record_reset
 
-# After the adapter, whose error says how to install it.
+# After the adapter, whose error message has the install command.
 import gymnasium  # isort: skip
 
 __all__ = ["GymnasiumLogger"]
@@ -23,15 +23,15 @@ class GymnasiumLogger(gymnasium.Wrapper[Any, Any, Any, Any]):
             [lambda: envlogger.GymnasiumLogger(make_env(), data_directory="logs")] * 4
         )
 
-    An `EnvLogger` records a `GymnasiumAdapter` of the environment. `reset` and `step` return what
-    the environment returns. The metadata of an episode are the seed and the options of its reset.
-    If an episode is over, or none has begun, `step` begins one: it returns the first observation, a
-    reward of 0.0 and no end, as the wrapper `Autoreset` does.
+    An `EnvLogger` records a `GymnasiumAdapter` of the environment. `reset` and `step` return the
+    values of the environment. The metadata of an episode are the seed and the options of its reset.
+    Outside of an episode, `step` begins one: it returns the first observation, a reward of 0.0 and
+    no end, like the wrapper `Autoreset`.
 
     Args:
       env: The environment; closed together with the recorder.
       step_fn: See `EnvLogger`; it is called with the adapter, so `record_info` fits.
-      episode_fn: See `EnvLogger`; a dict that it returns is stored beside the seed and the options.
+      episode_fn: See `EnvLogger`; a returned dict is stored with the seed and the options.
       reward_space: See `GymnasiumAdapter`.
       **arguments: Further arguments of `EnvLogger`: `metadata`, `backend`, `validate`, `video`, and
         those of the backend, such as `data_directory`.
@@ -86,9 +86,9 @@ class GymnasiumLogger(gymnasium.Wrapper[Any, Any, Any, Any]):
           EnvLoggerError: The step cannot be recorded, see `EnvLogger.step`.
         """
         observation = self.recorder.step(action).observation
-        last = self._adapter
-        return observation, last.reward, last.terminated, last.truncated, last.info
+        adapter = self._adapter
+        return observation, adapter.reward, adapter.terminated, adapter.truncated, adapter.info
 
     def close(self) -> None:
-        """Closes the environment, and stores what is pending; further calls do no harm."""
+        """Closes the environment, and stores pending steps; further calls do nothing."""
         self.recorder.close()

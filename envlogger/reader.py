@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from envlogger.backends.backend_reader import BackendReader, checked_index
+from envlogger.backends.backend_reader import BackendReader, check_index
 from envlogger.backends.backend_type import BackendType
 from envlogger.backends.in_memory_backend import InMemoryBackendReader
 from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
@@ -25,15 +25,15 @@ _BACKENDS: dict[BackendType, type[BackendReader]] = {
 
 
 class Reader(Closing):
-    """Reads recorded data: step by step, or episode by episode.
+    """Reads recorded data by step or by episode.
 
         with envlogger.Reader(data_directory) as reader:
             for episode in reader.episodes:
                 for step in episode:
                     step.timestep.observation, step.action
 
-    A reader sees the steps that were stored when it was made. Each time you ask for an item, a
-    sequence reads it and makes a new object; slices are lists.
+    A reader sees the steps that were stored at its construction. Each access to an item of a
+    sequence reads the item and returns a new object; slices are lists.
 
     Args:
       *backend_args: Passed to the backend: for `BackendType.RIEGELI` the `data_directory`, for
@@ -57,8 +57,7 @@ class Reader(Closing):
             if backend_args or backend_kwargs:
                 names = [*map(repr, backend_args), *backend_kwargs]
                 warnings.warn(
-                    f"{', '.join(names)} ignored, because the backend is made already",
-                    stacklevel=2,
+                    f"{', '.join(names)} ignored, because the backend exists already", stacklevel=2
                 )
             self._backend = backend
         elif isinstance(backend, BackendType):
@@ -93,7 +92,7 @@ class Reader(Closing):
             of a step follow its observation.
 
         Returns:
-          With `rlds`, what `to_rlds_episode` returns: `observation`, `action`, `reward`,
+          With `rlds`, the columns of `to_rlds_episode`: `observation`, `action`, `reward`,
           `discount`, `is_first`, `is_last`, `is_terminal`, and custom data. Otherwise columns in
           the order in which the steps were recorded: `step_type`, `reward`, `discount`,
           `observation`, `action` and `custom_data`. The first step has zeros for a missing reward,
@@ -124,7 +123,7 @@ class Reader(Closing):
         return self._backend.columns(i, rlds=True, **{name: self._specs[name] for name in names})
 
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
-        """Reads several episodes at once: all their steps, one episode after the other.
+        """Reads the steps of several successive episodes at once, as columns.
 
         For short episodes this is faster than `columns`, which reads a single episode.
 
@@ -159,8 +158,7 @@ class Reader(Closing):
             or a tuple, a key is an index.
 
         Yields:
-          For each step the values, in the order of the fields; None for those that it does not
-          have.
+          For each step the values, in the order of the fields; None for missing values.
 
         Raises:
           IndexError: There is no such episode, or no such step.
@@ -179,7 +177,7 @@ class Reader(Closing):
         >>> actions
         [[1], [None]]
         """
-        index = checked_index(i, len(self.episodes), "episodes")
+        index = check_index(i, len(self.episodes), "episodes")
         return self._backend.pick(index, steps, fields)
 
     @property
@@ -188,7 +186,7 @@ class Reader(Closing):
         return self._backend
 
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the whole dataset; always the same dict."""
+        """The metadata of the whole dataset; all calls return the same dict."""
         return self._backend.metadata()
 
     def damage(self) -> list[Damage]:
@@ -222,7 +220,7 @@ class Reader(Closing):
         return other
 
     def close(self) -> None:
-        """Closes the files. After that, steps and metadata of episodes cannot be read."""
+        """Closes the files; then steps and metadata of episodes cannot be read."""
         self._backend.close()
 
     def __repr__(self) -> str:

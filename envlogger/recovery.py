@@ -40,15 +40,15 @@ class ShardReport:
     """The result of the crash recovery of a shard: counts before and after, and data loss.
 
     Attributes:
-      path: Its directory, as it was read.
+      path: The directory of the shard in the damaged recording.
       num_steps_before: The number of readable steps before the recovery.
       num_episodes_before: The number of readable episodes before the recovery.
       num_steps: The number of readable steps after the recovery.
       num_episodes: The number of readable episodes after the recovery.
-      num_lost_steps: The number of unreadable steps in the index.
+      num_lost_steps: The number of indexed steps that are unreadable.
       num_lost_metadata: The number of episodes with unreadable metadata.
-      lost_regions: The damaged parts of the file of steps, as text.
-      is_changed: Whether the files of its index changed.
+      lost_regions: The damaged regions of the file of steps, as text.
+      is_changed: Whether the recovery changed the index files.
     """
 
     path: str
@@ -67,9 +67,9 @@ class ShardReport:
             f"{self.num_steps_before} -> {self.num_steps} steps"
         ]
         if not self.num_steps:
-            lines.append("  no step is left, so it is not a shard any more")
+            lines.append("  no step is left, so the shard is removed from the index")
         if self.num_lost_steps:
-            lines.append(f"  {self.num_lost_steps} steps of its index cannot be read")
+            lines.append(f"  {self.num_lost_steps} indexed steps cannot be read")
         if self.num_lost_metadata:
             lines.append(f"  the metadata of {self.num_lost_metadata} episodes cannot be read")
         lines += [f"  lost in {layout.STEPS_FILE}: {region}" for region in self.lost_regions]
@@ -83,8 +83,8 @@ class RecoveryReport:
     Attributes:
       path: The recovered directory.
       shards: The report of each shard.
-      metadata_problem: Why the metadata of the dataset were replaced by empty metadata; None if
-        they were kept.
+      metadata_problem: The reason for replacing the metadata of the dataset by empty metadata; None
+        if they are readable.
     """
 
     path: str
@@ -139,14 +139,14 @@ def recover(
 ) -> RecoveryReport:
     """Recovers a recording after its recorder was killed, or its disk was damaged.
 
-    Steps that are not in the index are put into episodes. An episode begins at a step of type FIRST
-    and after a step of type LAST, unless the recorder noted otherwise. The index still decides
-    about all other steps, so discarded episodes stay discarded. After a damaged region, the steps
-    up to the next episode become an episode of their own. This works for recordings of this package
-    and of the published EnvLogger, and both can read the result. Recovering again changes nothing.
+    Unindexed steps are split into episodes: an episode begins at a step of type FIRST and after a
+    step of type LAST, unless the recorder stored other boundaries. Indexed steps keep their
+    episodes, so discarded episodes stay discarded. After a damaged region, the steps up to the next
+    episode form a separate episode. Recordings of this package and of the published EnvLogger are
+    supported, and both can read the result. A second recovery changes nothing.
 
-    Stop the recorder first. If the recording grows meanwhile, you get a warning, and only what was
-    there at the beginning is recovered. With `in_place`, later steps would be lost.
+    Stop the recorder first. If the recording grows during the recovery, you get a warning, and
+    later steps are not recovered. With `in_place`, later steps would be lost.
 
     Args:
       data_directory: The directory of the recording.
@@ -158,11 +158,11 @@ def recover(
       on_progress: Called with the current file, the position in it, and its length in bytes.
 
     Returns:
-      What was found.
+      The counts of episodes and steps before and after the recovery, and the data loss.
 
     Raises:
-      ValueError: Not exactly one of `destination`, `in_place` and `dry_run` is given, or
-        `destination` is not empty, or in `data_directory`.
+      ValueError: `destination`, `in_place` and `dry_run` are all missing or contradict each other,
+        or `destination` is not empty, or is in `data_directory`.
       StorageError: There is no recording in the directory, or a file cannot be read or written.
       riegeli.UnimplementedError: An index uses a feature that cannot be read yet.
     """
@@ -172,7 +172,7 @@ def recover(
     shards = load_shards(source)
     if not shards and not (source / layout.METADATA_FILE).exists():
         raise StorageError(f"{source} holds no recording of EnvLogger")
-    target = source if destination is None else _new_directory(destination, source)
+    target = source if destination is None else _create_directory(destination, source)
     with storage_errors(target):
         metadata_problem = _recover_metadata(source, None if dry_run else target)
         reports = tuple(
@@ -181,7 +181,7 @@ def recover(
     return RecoveryReport(os.fspath(target), reports, metadata_problem)
 
 
-def _new_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
+def _create_directory(path: str | os.PathLike[str], source: epath.Path) -> epath.Path:
     directory = stores.as_path(path)
     target, root = (os.path.join(os.path.realpath(path), "") for path in (directory, source))
     if target.startswith(root):
@@ -205,7 +205,7 @@ def _recover_metadata(source: epath.Path, target: epath.Path | None) -> str | No
         if isinstance(e, StorageError) and path.exists():
             raise
         if target is not None:
-            _replace(target / layout.METADATA_FILE, _riegeli_file([codec.encode({})]))
+            _replace(target / layout.METADATA_FILE, _encode_file([codec.encode({})]))
         return str(e)
     if target is not None and target != source:
         _copy(path, target / layout.METADATA_FILE)
@@ -223,7 +223,7 @@ def _recover_shard(
 
     rebuilt = rebuild(shard, on_progress=report)
     report(shard.steps_size)
-    old_metadata = _metadata_positions(shard)
+    old_metadata = _read_metadata_positions(shard)
     num_lost_metadata = 0
     for episode in rebuilt.episodes:
         if isinstance(episode.metadata, int) and episode.metadata not in old_metadata:
@@ -258,7 +258,7 @@ def _write_shard(
     if not rebuilt.positions:
         if directory == shard.directory and is_changed:
             offsets = directory / layout.STEP_OFFSETS_FILE
-            offsets.rename(_free_name(offsets))
+            offsets.rename(_find_free_path(offsets))
         return
     if directory != shard.directory:
         directory.mkdir(exist_ok=not stores.is_local(directory))
@@ -274,8 +274,8 @@ def _write_shard(
             _copy(shard.directory / name, directory / name)
 
 
-def _metadata_positions(shard: Shard) -> set[int]:
-    """The positions of the metadata that can be read, and -1 for none."""
+def _read_metadata_positions(shard: Shard) -> set[int]:
+    """Returns the positions of readable metadata, and -1 for episodes without metadata."""
     path = shard.directory / layout.EPISODE_METADATA_FILE
     positions = {layout.NO_METADATA}
     if path.exists():
@@ -295,7 +295,7 @@ def _differs(shard: Shard, rebuilt: RebuiltShard) -> bool:
 
 
 def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> None:
-    """Writes the index atomically: after an interruption, it is the new or the old one."""
+    """Writes the index atomically: an interruption leaves the old or the new index."""
     # Old metadata keep their positions.
     old = shard.directory / layout.EPISODE_METADATA_FILE
     content, positions = _append_records(
@@ -308,24 +308,28 @@ def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> 
         for e in rebuilt.episodes
     ]
     _replace(directory / layout.EPISODE_METADATA_FILE, content)
-    _replace(directory / layout.EPISODE_INDEX_FILE, _riegeli_file(_array_records(rows)))
-    offsets = _array_records(rebuilt.positions)
+    _replace(directory / layout.EPISODE_INDEX_FILE, _encode_file(_encode_positions(rows)))
+    offsets = _encode_positions(rebuilt.positions)
     offsets[-1].num_episodes = len(rebuilt.episodes)
-    _replace(directory / layout.STEP_OFFSETS_FILE, _riegeli_file(offsets))
+    _replace(directory / layout.STEP_OFFSETS_FILE, _encode_file(offsets))
 
 
-def _array_records(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
-    """Returns records of arrays that together hold all values."""
-    parts = [values[i : i + _RECORD_LENGTH] for i in range(0, len(values), _RECORD_LENGTH)]
-    return [layout.positions(part) for part in parts]
+def _encode_positions(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
+    """Splits positions into records of an index."""
+    starts = range(0, len(values), _RECORD_LENGTH)
+    return [layout.encode_positions(values[i : i + _RECORD_LENGTH]) for i in starts]
 
 
-def _riegeli_file(messages: Iterable[Message]) -> bytes:
+def _encode_file(messages: Iterable[Message]) -> bytes:
     return _append_records(b"", [message.SerializeToString() for message in messages])[0]
 
 
 def _append_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[int]]:
-    """Returns the content of a file with records appended after a torn end, and their positions."""
+    """Appends records to the content of a file, after removing a torn end.
+
+    Returns:
+      The new content, and the positions of the records.
+    """
     file = io.BytesIO(content)
     for item in scan_records(io.BytesIO(content)):
         if isinstance(item, riegeli.SkippedRegion) and item.end >= len(content):
@@ -340,15 +344,15 @@ def _append_records(content: bytes, records: list[bytes]) -> tuple[bytes, list[i
 
 
 def _replace(path: epath.Path, content: bytes) -> None:
-    """Replaces a file atomically; keeps a copy of the old one."""
+    """Replaces a file atomically; keeps a copy of the old file."""
     if path.exists():
         if path.read_bytes() == content:
             return
-        write_atomically(_free_name(path), path.read_bytes())
+        write_atomically(_find_free_path(path), path.read_bytes())
     write_atomically(path, content)
 
 
-def _free_name(path: epath.Path) -> epath.Path:
+def _find_free_path(path: epath.Path) -> epath.Path:
     names = (f"{path.name}.damaged{suffix}" for suffix in ("", *map("-{}".format, range(2, 1000))))
     return next(other for name in names if not (other := path.with_name(name)).exists())
 

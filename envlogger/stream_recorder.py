@@ -105,7 +105,7 @@ def _text(text: str) -> bytes:
 
 
 class _Cdr(io.BytesIO):
-    """Values in CDR; numbers are aligned by their size, counted after the first four bytes."""
+    """Bytes in CDR (the encoding of ROS 2): values are aligned to their size after the header."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,13 +115,13 @@ class _Cdr(io.BytesIO):
         self.write(b"\0" * (-(self.tell() - len(_CDR)) % size))
         return self
 
-    def number(self, number: int) -> _Cdr:
-        self.align(4).write(struct.pack("<I", number))
+    def uint32(self, value: int) -> _Cdr:
+        self.align(4).write(struct.pack("<I", value))
         return self
 
     def text(self, text: str) -> _Cdr:
         content = text.encode() + b"\0"
-        self.number(len(content)).write(content)
+        self.uint32(len(content)).write(content)
         return self
 
 
@@ -129,19 +129,19 @@ class _Stream:
     """The channel of a stream: its message schema, and the encoding of its values.
 
     Args:
-      name: The name.
+      name: The name of the stream.
       value: The first value: an array of numbers, a number, a flag or a text.
       is_video: Whether the values are packets of video.
 
     Attributes:
-      records: The records that come before its first message.
+      records: The MCAP records of the schema and the channel, which precede the first message.
 
     Raises:
-      UnsupportedTypeError: There is no type of messages for it.
+      UnsupportedTypeError: No ROS 2 message type has such values.
     """
 
-    def __init__(self, name: str, value: Any, number: int, *, is_video: bool) -> None:
-        self.name, self.number, self._is_video = name, number, is_video
+    def __init__(self, name: str, value: Any, stream_id: int, *, is_video: bool) -> None:
+        self.name, self.id, self._is_video = name, stream_id, is_video
         self._is_text = isinstance(value, str)
         self._shape, self._dtype = np.shape(value), np.asarray(value).dtype
         self._is_image = len(self._shape) == 3 and self._dtype == np.uint8 and not is_video
@@ -155,15 +155,15 @@ class _Stream:
         elif kind and not self._shape:
             schema = f"std_msgs/msg/{kind}", f"{self._dtype.name} data\n"
         elif kind and kind != "Bool":
-            name_of_type = f"std_msgs/msg/{kind}MultiArray"
-            schema = name_of_type, _LAYOUT.replace("{type}", self._dtype.name)
+            layout = _LAYOUT.replace("{type}", self._dtype.name)
+            schema = f"std_msgs/msg/{kind}MultiArray", layout
         else:
             raise UnsupportedTypeError(
                 f"stream {name!r}: got {self._dtype} of shape {self._shape}, expected numbers, a "
                 "flag, a text, or a frame of uint8"
             )
-        self._prefix = self._new_prefix()
-        identifier = struct.pack("<H", number)
+        self._prefix = self._encode_prefix()
+        identifier = struct.pack("<H", stream_id)
         definition = schema[1].encode()
         self.records = _record(
             _SCHEMA,
@@ -176,22 +176,22 @@ class _Stream:
             _CHANNEL, 2 * identifier + _text(f"/{name}") + _text("cdr") + struct.pack("<I", 0)
         )
 
-    def _new_prefix(self) -> bytes:
+    def _encode_prefix(self) -> bytes:
         """Returns the constant CDR bytes at the start of a message: header and array layout."""
         prefix = _Cdr()
         if self._is_text or not self._shape or self._is_video or self._is_image:
             return prefix.getvalue()
-        prefix.number(len(self._shape))
+        prefix.uint32(len(self._shape))
         for axis, size in enumerate(self._shape):
-            prefix.text("").number(size).number(int(np.prod(self._shape[axis:])))
-        prefix.number(0).number(int(np.prod(self._shape)))
+            prefix.text("").uint32(size).uint32(int(np.prod(self._shape[axis:])))
+        prefix.uint32(0).uint32(int(np.prod(self._shape)))
         return prefix.align(self._dtype.itemsize).getvalue()
 
     def check(self, value: Any) -> Any:
         """Converts a value to its written form.
 
         Raises:
-          UnsupportedValueError: It is not like the first one.
+          UnsupportedValueError: Its dtype or shape differs from the first value.
         """
         if self._is_text and isinstance(value, str):
             return value
@@ -203,20 +203,21 @@ class _Stream:
             )
         return array
 
-    def message(self, value: Any, at: int) -> bytes:
-        """Returns the bytes of a message."""
+    def encode(self, value: Any, timestamp: int) -> bytes:
+        """Encodes a message."""
         if self._is_text:
             return _Cdr().text(value).getvalue()
         if not (self._is_video or self._is_image):
             return self._prefix + value.tobytes()
-        message = _Cdr().number(at // 10**9 % 2**31).number(at % 10**9).text(self.name)
+        seconds, nanoseconds = divmod(timestamp, 10**9)
+        message = _Cdr().uint32(seconds % 2**31).uint32(nanoseconds).text(self.name)
         if self._is_image:
             height, width, channels = self._shape
             encoding = {1: "mono8", 3: "rgb8", 4: "rgba8"}.get(channels, f"8UC{channels}")
-            message.number(height).number(width).text(encoding).write(b"\0")
-            message.number(width * channels)
+            message.uint32(height).uint32(width).text(encoding).write(b"\0")
+            message.uint32(width * channels)
             value = value.tobytes()
-        message.number(len(value)).write(value)
+        message.uint32(len(value)).write(value)
         if self._is_video:
             message.text("h264")
         return message.getvalue()
@@ -227,24 +228,25 @@ class StreamRecorder(Closing):
 
         with envlogger.StreamRecorder("runs/7", video={"wrist": envlogger.Video()}) as recorder:
             recorder.push("wrist", time.time_ns(), frame)       # In the thread of the camera.
-            recorder.push("joints", time.time_ns(), positions)  # In that of the arm.
+            recorder.push("joints", time.time_ns(), positions)  # In the thread of the arm.
 
-    The folder is a bag of ROS 2 in MCAP files, one for each recorder: Foxglove and ROS read them,
-    and `rlds.sources.open(folder, rate=30)` makes steps of them. A stream has values of one dtype
-    and shape. What was pushed is in the file after `flush_interval`, and survives that the process
-    is killed then. When the disk is full, what was pushed is written to space that was kept for it,
-    and the next `push` raises.
+    The folder is a bag of ROS 2 in MCAP files, one per recorder: Foxglove and ROS read them, and
+    `rlds.sources.open(folder, rate=30)` converts them to steps. The values of a stream have one
+    dtype and shape. Pushed values reach the file after `flush_interval`, and then survive a crash
+    of the process. If the disk is full, pushed values are written to reserved space, and the next
+    `push` raises.
 
     Args:
       directory: The folder of the recording; several recorders, in several processes, may share it.
-      video: The video encoding of streams of frames, by name; H.264 only. Needs the extra `video`.
-      flush_interval: After how many seconds values reach the file.
-      max_pending_bytes: The size of the queue; if it is full, `push` waits. As much space is kept
-        on the disk, and twice that of the frames that wait for an encoder.
+      video: The video encoding of each stream of frames, by name; H.264 only. Needs the extra
+        `video`.
+      flush_interval: The number of seconds after which values are written to the file.
+      max_pending_bytes: The size of the queue; if it is full, `push` waits. The recorder reserves
+        the same space on the disk, and twice the size of the frames that wait for an encoder.
 
     Raises:
-      StorageError: The folder or the file cannot be made.
-      ValueError: An argument is wrong.
+      StorageError: The folder or the file cannot be created.
+      ValueError: An argument is invalid.
     """
 
     _closed = True
@@ -269,7 +271,7 @@ class StreamRecorder(Closing):
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
         self._pending: list[bytes] = []
         self._num_bytes, self._first, self._last = 0, 1 << 63, 0
-        # The error of writing, and counts of the values that it affects.
+        # The error of writing, and the numbers of values that it affects.
         self._failure: BaseException | None = None
         self._num_pending = self._num_encoding = self._num_lost = 0
         self._in_episode = False
@@ -302,31 +304,33 @@ class StreamRecorder(Closing):
     def __repr__(self) -> str:
         return f"<StreamRecorder of {', '.join(self._streams) or 'no streams yet'} in {self.path}>"
 
-    def push(self, stream: str, at: int | None, value: Any) -> None:
+    def push(self, stream: str, timestamp: int | None, value: Any) -> None:
         """Records a value of a stream; the first value sets dtype and shape.
 
         Args:
           stream: The name; one that begins with `action` becomes an action.
-          at: When it was measured, in nanoseconds since the epoch, as `time.time_ns` says; None for
-            now. Values of a stream may come late.
+          timestamp: The time of the measurement, in nanoseconds since the epoch, as from
+            `time.time_ns`; None for now. Timestamps of a stream need not be in order.
           value: A number, a flag, a text, or an array of numbers. It is copied.
 
         Raises:
           StorageError: Earlier values cannot be written.
-          UnsupportedTypeError: There is no place for such a value.
-          UnsupportedValueError: It is not like the first one, or the time is none.
+          UnsupportedTypeError: No ROS 2 message type has such values.
+          UnsupportedValueError: The dtype or the shape differs from the first value, or the
+            timestamp is invalid.
           UsageError: The recorder is closed.
         """
         now = time.time_ns()
-        at = now if at is None else at
-        if not isinstance(at, int | np.integer) or not 0 <= at < 1 << 63:
+        if timestamp is None:
+            timestamp = now
+        if not isinstance(timestamp, int | np.integer) or not 0 <= timestamp < 1 << 63:
             raise UnsupportedValueError(
-                f"stream {stream!r}: got the time {at!r}, expected nanoseconds"
+                f"stream {stream!r}: got the time {timestamp!r}, expected nanoseconds"
             )
-        recorded = self._streams.get(stream) or self._new(stream, value)
-        value = recorded.check(value)
+        channel = self._streams.get(stream) or self._add_stream(stream, value)
+        value = channel.check(value)
         if stream not in self._cameras:
-            if not self._add(recorded, int(at), now, value):
+            if not self._add(channel, int(timestamp), now, value):
                 self._check()
             return
         self._check()
@@ -339,10 +343,10 @@ class StreamRecorder(Closing):
             self._num_encoding += 1
         self._counts.setdefault(stream, 0)
         packet.add_done_callback(
-            lambda done: self._add_packet(recorded, int(at), now, done, value.nbytes)
+            lambda done: self._add_packet(channel, int(timestamp), now, done, value.nbytes)
         )
 
-    def _new(self, name: str, value: Any) -> _Stream:
+    def _add_stream(self, name: str, value: Any) -> _Stream:
         self._check()
         with self._lock:
             if name in self._streams:
@@ -358,11 +362,13 @@ class StreamRecorder(Closing):
         return stream
 
     def _add_packet(
-        self, stream: _Stream, at: int, now: int, packet: Future[Packet], num_bytes: int
+        self, stream: _Stream, time_ns: int, now: int, packet: Future[Packet], num_bytes: int
     ) -> None:
         error = packet.exception()
-        is_added = error is None and self._add(stream, at, now, packet.result()[0], is_pushed=True)
-        self._queue.written(num_bytes)
+        is_added = error is None and self._add(
+            stream, time_ns, now, packet.result()[0], is_pushed=True
+        )
+        self._queue.release_disk(num_bytes)
         with self._lock:
             self._num_encoding -= 1
             self._num_lost += not is_added
@@ -370,18 +376,18 @@ class StreamRecorder(Closing):
             self._has_room.notify_all()
 
     def _add(
-        self, stream: _Stream, at: int, now: int, value: Any, *, is_pushed: bool = False
+        self, stream: _Stream, time_ns: int, now: int, value: Any, *, is_pushed: bool = False
     ) -> bool:
         """Queues a value to be written; returns whether it was accepted.
 
         Args:
-          stream: Its stream.
-          at: When it was measured.
-          now: When it was pushed.
+          stream: The stream of the value.
+          time_ns: The time of the measurement.
+          now: The time of the call of `push`.
           value: The value.
-          is_pushed: Whether `push` has accepted it before.
+          is_pushed: Whether `push` accepted the value earlier.
         """
-        content = stream.message(value, at)
+        content = stream.encode(value, time_ns)
         with self._lock:
             while self._num_bytes + len(content) > self._max_bytes and self._num_bytes:
                 if self._failure is not None:
@@ -393,16 +399,16 @@ class StreamRecorder(Closing):
                 return False
             sequence = self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
             size = _MESSAGE_HEADER.size - 9 + len(content)
-            header = _MESSAGE_HEADER.pack(_MESSAGE, size, stream.number, sequence, at, now)
+            header = _MESSAGE_HEADER.pack(_MESSAGE, size, stream.id, sequence, time_ns, now)
             self._pending += (header, content)
             self._num_bytes += len(header) + len(content)
             self._num_pending += 1
-            self._first, self._last = min(self._first, at), max(self._last, at)
+            self._first, self._last = min(self._first, time_ns), max(self._last, time_ns)
         return True
 
     @contextlib.contextmanager
     def episode(self) -> Iterator[None]:
-        """Marks the recordings of a block as an episode; without blocks, all is one episode."""
+        """Marks the values of a `with` block as an episode; without marks, all are one episode."""
         self.begin_episode()
         try:
             yield
@@ -411,27 +417,27 @@ class StreamRecorder(Closing):
             raise
         self.end_episode()
 
-    def begin_episode(self, at: int | None = None) -> None:
+    def begin_episode(self, timestamp: int | None = None) -> None:
         """Begins an episode, at a time or now; see `push`."""
-        self.push(EPISODE_TOPIC.strip("/"), at, True)
+        self.push(EPISODE_TOPIC.strip("/"), timestamp, True)
         self._in_episode = True
 
-    def end_episode(self, at: int | None = None) -> None:
+    def end_episode(self, timestamp: int | None = None) -> None:
         """Ends the episode.
 
         Raises:
-          UsageError: There is none.
+          UsageError: No episode has begun.
         """
         if not self._in_episode:
             raise UsageError("there is no episode to end")
         self._in_episode = False
-        self.push(EPISODE_TOPIC.strip("/"), at, False)
+        self.push(EPISODE_TOPIC.strip("/"), timestamp, False)
 
     def flush(self) -> None:
         """Writes pushed values, except frames that are being encoded.
 
         Raises:
-          StorageError: It cannot be written.
+          StorageError: A value cannot be written.
         """
         self._check()
         self._write()
@@ -441,7 +447,7 @@ class StreamRecorder(Closing):
         """Encodes and writes pending values, and closes the file; further calls do nothing.
 
         Raises:
-          StorageError: Not all could be written.
+          StorageError: Some values could not be written.
         """
         if self._closed:
             return
@@ -462,7 +468,7 @@ class StreamRecorder(Closing):
             self._raise()
 
     def disown(self) -> None:
-        """Called in a forked process, which must not write to the file of its parent."""
+        """Disables the recorder in a forked process, which must not write to its parent's file."""
         self._closed = self._is_inherited = True
 
     def _check(self) -> None:

@@ -18,7 +18,7 @@ __all__ = ["StepValidator"]
 class StepValidator:
     """Checks steps against the specs of an environment.
 
-    Python's own numbers may stand for those of any dtype that can hold them.
+    Python numbers match each dtype that can hold them.
 
     Args:
       env: The environment; its specs are read once.
@@ -38,14 +38,14 @@ class StepValidator:
         self._specs = env.reward_spec(), env.discount_spec(), env.action_spec()
 
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
-        """Returns the values of a step that have another dtype or shape than their spec."""
+        """Describes the values of a step whose dtype or shape differs from their spec."""
         messages = []
         for spec, value, path in self._values(timestep, action):
             try:
                 for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
-                    if isinstance(leaf_spec, specs.Array) and not _is_like(leaf_spec, leaf):
+                    if isinstance(leaf_spec, specs.Array) and not _matches(leaf_spec, leaf):
                         messages.append(
-                            f"{leaf_path} is {_in_words(leaf)}, and its spec says "
+                            f"{leaf_path} is {_describe(leaf)}, and its spec says "
                             f"{leaf_spec.dtype} of shape {leaf_spec.shape}"
                         )
             except InvalidStepError as error:
@@ -54,10 +54,10 @@ class StepValidator:
         return messages
 
     def validate(self, timestep: dm_env.TimeStep, action: Any) -> None:
-        """Checks a step; the first one of an episode has no action, reward and discount.
+        """Checks a step; the first step of an episode has no action, reward and discount.
 
         Raises:
-          InvalidStepError: Something is not as its spec says; names the path to it.
+          InvalidStepError: A value does not match its spec.
         """
         for spec, value, path in self._values(timestep, action):
             for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
@@ -79,7 +79,7 @@ def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     """Yields the leaf specs of a nested spec, with their values and paths.
 
     Raises:
-      InvalidStepError: The value is nested otherwise.
+      InvalidStepError: The value is nested differently from the spec.
     """
     if isinstance(spec, Mapping):
         if not isinstance(value, Mapping):
@@ -101,10 +101,10 @@ def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
         yield spec, value, path
 
 
-def _is_like(spec: specs.Array, value: Any) -> bool:
-    """Whether a value has the dtype and shape of a spec.
+def _matches(spec: specs.Array, value: Any) -> bool:
+    """Returns whether a value has the dtype and shape of a spec.
 
-    Numbers of Python and integers of another width are like a spec whose dtype can hold them.
+    Python numbers and integers of another width match a spec whose dtype can hold them.
     """
     try:
         array = np.asarray(value)
@@ -119,12 +119,12 @@ def _is_like(spec: specs.Array, value: Any) -> bool:
     return are_texts or (kind == expected and np.can_cast(array.dtype, spec.dtype))
 
 
-def _in_words(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, list | tuple) or value is None:
         return f"{value!r:.100}"
     array = np.asarray(value)
-    shown = f" {value!r:.30}" if array.dtype.kind in "iu" and not array.shape else ""
-    return f"{array.dtype}{shown} of shape {array.shape}"
+    text = f" {value!r:.30}" if array.dtype.kind in "iu" and not array.shape else ""
+    return f"{array.dtype}{text} of shape {array.shape}"
 
 
 def _with_dtype(value: Any, dtype: np.dtype[Any]) -> Any:

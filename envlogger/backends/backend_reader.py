@@ -16,22 +16,22 @@ from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.damage import Damage
 from envlogger.step_data import StepData
 
-__all__ = ["BackendReader", "checked_index"]
+__all__ = ["BackendReader", "check_index"]
 
 T = TypeVar("T")
 
 
-def checked_index(index: Any, count: int, items: str) -> int:
-    """Returns the index from 0 on that an index, which may be negative, stands for.
+def check_index(index: Any, count: int, items: str) -> int:
+    """Returns an index as a non-negative int.
 
     Args:
-      index: The index.
+      index: The index; negative indices count from the end.
       count: The number of items.
       items: The name of the items in error messages.
 
     Raises:
-      IndexError: There is no such item.
-      TypeError: It is no integer.
+      IndexError: The index is out of range.
+      TypeError: The index is not an integer.
     """
     try:
         position = operator.index(index)
@@ -45,7 +45,7 @@ def checked_index(index: Any, count: int, items: str) -> int:
 class _SequenceAdapter(Sequence[T]):
     """A read-only sequence whose items are computed on access.
 
-    Keeps the backend alive that it reads from. Every iteration has its own position.
+    It keeps its backend alive. Every iterator has its own position.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class _SequenceAdapter(Sequence[T]):
             if indices.step == 1 and self._get_items is not None:
                 return list(self._get_items(indices.start, max(indices.start, indices.stop)))
             return [self._get_nth_item(i) for i in indices]
-        return self._get_nth_item(checked_index(index, self._count, self._items))
+        return self._get_nth_item(check_index(index, self._count, self._items))
 
     def __len__(self) -> int:
         return self._count
@@ -83,14 +83,14 @@ class _SequenceAdapter(Sequence[T]):
         return map(self._get_nth_item, range(self._count))
 
     def __repr__(self) -> str:
-        return f"<{self._count} {self._items}, made when they are requested>"
+        return f"<{self._count} {self._items}, computed on access>"
 
 
 class BackendReader(Closing, abc.ABC):
-    """Reads recorded data: step by step, or episode by episode.
+    """Reads recorded data by step or by episode.
 
-    The sequences are views: they read, and make a new object, whenever an item is requested.
-    Subclasses implement the methods that are abstract here.
+    The sequences are views: each access to an item reads it and returns a new object. Subclasses
+    implement the abstract methods.
     """
 
     @property
@@ -110,25 +110,25 @@ class BackendReader(Closing, abc.ABC):
         return _SequenceAdapter(count, self._get_nth_episode_metadata, items="episodes")
 
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
-        """Episode `i` as columns; see `Reader.columns`, which passes the specs."""
+        """Returns episode `i` as columns; see `Reader.columns`, which passes the specs."""
         steps = list(self.episodes[i])
         if rlds:
             return to_rlds_episode(steps, **specs)
         return as_fields(stacked_columns(steps))
 
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
-        """The steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
+        """Returns the steps of episodes `begin` to `end`; see `Reader.recorded_columns`."""
         steps = itertools.chain.from_iterable(self.episodes[begin:end])
         return as_fields(stacked_columns(steps))
 
     def pick(
         self, i: int, steps: Iterable[int], fields: Sequence[tuple[Any, ...]]
     ) -> Iterator[list[Any]]:
-        """Some values of some steps of episode `i`; see `Reader.pick`."""
+        """Yields some values of some steps of episode `i`; see `Reader.pick`."""
         episode = self.episodes[i]
         for step in steps:
-            fields_of_step = as_fields(episode[step])
-            yield [_value_at(fields_of_step, keys) for keys in fields]
+            step_fields = as_fields(episode[step])
+            yield [_get_value(step_fields, keys) for keys in fields]
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
@@ -144,19 +144,19 @@ class BackendReader(Closing, abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Closes the reader: items cannot be read any more. Further calls do nothing."""
+        """Closes the reader; then items cannot be read. Further calls do nothing."""
 
     @abc.abstractmethod
     def _get_num_steps(self) -> int:
-        """The number of steps in all episodes."""
+        """Returns the number of steps in all episodes."""
 
     @abc.abstractmethod
     def _get_nth_step(self, i: int) -> StepData:
-        """Step `i` of all steps."""
+        """Returns step `i` of all steps."""
 
     @abc.abstractmethod
     def _get_num_episodes(self) -> int:
-        """The number of episodes."""
+        """Returns the number of episodes."""
 
     @abc.abstractmethod
     def _get_nth_episode_info(self, i: int, include_metadata: bool = False) -> EpisodeInfo:
@@ -172,14 +172,14 @@ class BackendReader(Closing, abc.ABC):
         )
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
-        """Returns the steps from `begin` to `end`; backends may override it with a faster way."""
+        """Returns steps `begin` to `end`; backends may override it with a faster method."""
         return map(self._get_nth_step, range(begin, end))
 
     def _get_nth_episode_metadata(self, i: int) -> Any:
         return codec.decode(self._get_nth_episode_info(i, include_metadata=True).metadata)
 
 
-def _value_at(value: Any, keys: Iterable[Any]) -> Any:
+def _get_value(value: Any, keys: Iterable[Any]) -> Any:
     """Returns the value at a path of keys in nested dicts, lists and tuples; None if absent."""
     for key in keys:
         if isinstance(value, Mapping):

@@ -22,17 +22,17 @@ class BackendWriter(Closing, abc.ABC):
     """Records steps, episode by episode.
 
     Subclasses implement `_record_step`, `_set_episode_metadata`, `_discard_episode` and `close`,
-    and set `_closed` when closed. A backend that was not closed is closed when it is garbage
-    collected, or when the process ends, see `lifetime`. A forked process inherits it closed.
+    and set `_closed` when closed. An open backend is closed when it is garbage collected, or when
+    the process ends, see `lifetime`. In a forked process, an inherited backend is closed.
 
     Args:
       metadata: The metadata of the dataset.
-      scheduler: Says which steps are recorded; None records all. Where it drops the first steps of
-        an episode, the episode begins at its first recorded step; where it drops all of them, the
-        episode is not recorded, and neither is its metadata.
+      scheduler: Chooses the steps to record; None records all. If it drops the first steps of an
+        episode, the episode begins at its first recorded step; if it drops all steps, neither the
+        episode nor its metadata are recorded.
     """
 
-    # Whether readers find the specs of the environment in `metadata()["environment_specs"]`.
+    # Whether `metadata()["environment_specs"]` of readers are the specs of the environment.
     stores_specs = True
 
     # For the destructor, until the constructor has run.
@@ -51,14 +51,14 @@ class BackendWriter(Closing, abc.ABC):
         lifetime.close_at_exit(self)
 
     def record_step(self, data: StepData, is_new_episode: bool) -> None:
-        """Records a step, if the scheduler agrees.
+        """Records a step if the scheduler chooses it.
 
         Args:
-          data: The step. It is not kept: the caller may change its arrays afterwards.
-          is_new_episode: Whether it is the first step of an episode.
+          data: The step. It is copied: the caller may change its arrays afterwards.
+          is_new_episode: Whether this is the first step of an episode.
 
         Raises:
-          UsageError: The backend is closed, or there is no episode that the step could continue.
+          UsageError: The backend is closed, or no episode has begun.
         """
         if self._closed:
             self._check_open()
@@ -86,8 +86,7 @@ class BackendWriter(Closing, abc.ABC):
                 record_step(StepData(dm_env.restart(observation), action=None))
                 record_step(StepData(dm_env.transition(reward, observation), action))
 
-        When the block raises, what was recorded of the episode stays, unless `discard_episode` is
-        called.
+        If the block raises, the recorded steps are kept; call `discard_episode` to discard them.
 
         Args:
           metadata: The metadata of the episode, or None.
@@ -135,27 +134,27 @@ class BackendWriter(Closing, abc.ABC):
 
     @abc.abstractmethod
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        """Records a step that the scheduler let through."""
+        """Records a step that the scheduler has chosen."""
 
     def _set_episode_metadata(self, data: Any) -> None:
-        """Sets the metadata of the episode that the last recorded step belongs to."""
+        """Sets the metadata of the episode of the last recorded step."""
         raise NotImplementedError(f"{type(self).__name__} does not store metadata of episodes")
 
     def _discard_episode(self) -> None:
-        """Forgets the episode that the last recorded step belongs to."""
+        """Deletes the episode of the last recorded step."""
         raise NotImplementedError(f"{type(self).__name__} cannot discard episodes")
 
     def flush(self) -> None:
         """Writes recorded steps to storage, and makes finished episodes visible.
 
-        Backends that have nothing pending need not do anything.
+        The default is for backends without pending steps.
         """
         self._check_open()
 
     def push(self) -> None:
         """Passes all steps to the operating system, so that they survive a killed process.
 
-        Backends that do not say otherwise do nothing before the next flush.
+        By default, this does nothing, so that steps survive only after a flush.
         """
         self._check_open()
 
@@ -177,7 +176,7 @@ class BackendWriter(Closing, abc.ABC):
             raise UsageError(f"this {type(self).__name__} is closed; make a new one to record more")
 
     def disown(self) -> None:
-        """Called in a forked process, which must not write to the files of its parent."""
+        """Disables the backend in a forked process, which must not write to its parent's files."""
         self._closed = self._is_inherited = True
 
     def __del__(self) -> None:
@@ -189,8 +188,8 @@ class QueueingBackendWriter(BackendWriter):
     """A backend that writes steps after it has accepted them.
 
     Attributes:
-      reserve: Space for them on the disk.
-      keeps_ended_episodes: Whether an episode survives the death of the process once its last step
+      reserve: The reserved disk space for accepted steps.
+      keeps_ended_episodes: Whether an episode survives a crash of the process after its last step
         is recorded.
     """
 

@@ -16,21 +16,22 @@ def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
     """Returns the directory as a path; in an object store, only the bucket must exist.
 
     Raises:
-      StorageError: It is not there, or it is not a directory; its store cannot be used.
+      StorageError: The directory is missing or not a directory, or its store cannot be used.
     """
-    return _checked(data_directory, is_made=False)
+    return _check(data_directory, may_create=False)
 
 
 def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
     """Returns the directory as a path; creates it, and its parents, if missing.
 
     Raises:
-      StorageError: It cannot be made, or it is not a directory; its store cannot be used.
+      StorageError: The directory cannot be created or is not a directory, or its store cannot be
+        used.
     """
-    return _checked(data_directory, is_made=True)
+    return _check(data_directory, may_create=True)
 
 
-def _checked(data_directory: str | os.PathLike[str], *, is_made: bool) -> epath.Path:
+def _check(data_directory: str | os.PathLike[str], *, may_create: bool) -> epath.Path:
     if not os.fspath(data_directory):
         raise StorageError("data_directory is empty; pass the path of a directory")
     try:
@@ -40,7 +41,7 @@ def _checked(data_directory: str | os.PathLike[str], *, is_made: bool) -> epath.
             return path
     except (OSError, ValueError) as e:
         raise StorageError(f"data_directory cannot be used: {e}") from e
-    if not path.exists() and not is_made:
+    if not path.exists() and not may_create:
         raise StorageError(f"data_directory {path} does not exist; check the path")
     if not path.exists():
         try:

@@ -1,4 +1,4 @@
-"""Threads that encode camera frames as video, and the queue of frames to encode."""
+"""Threads that encode camera frames as video, and their queue of frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlds_ecosystem.video_codec import FrameEncoder, Video
 __all__ = ["FrameQueue", "FrameThread", "Packet"]
 
 Packet: TypeAlias = tuple[bytes, int]
-"""A packet, and the number of frames since its keyframe."""
+"""An encoded frame: the bytes, and the number of frames since the last keyframe."""
 
 # The maximum ratio of the sizes of packet and frame; 1.6 for lossless noise.
 _MAX_PACKET_RATIO = 2
@@ -30,7 +30,7 @@ class FrameThread:
 
     Args:
       video: The video encoding.
-      shape: Of a frame.
+      shape: The shape of a frame.
       frame_queue: The queue of frames; cameras may share it.
       name: The name of the thread.
     """
@@ -52,32 +52,32 @@ class FrameThread:
         """Copies a frame to the queue, for `encode`."""
         return self._queue.put(frame)
 
-    def encode(self, stored: int | np.ndarray, *, is_start: bool) -> Future[Packet]:
+    def encode(self, handle: int | np.ndarray, *, is_start: bool) -> Future[Packet]:
         """Queues a frame to be encoded.
 
         Args:
-          stored: The result of `keep`.
-          is_start: Whether it is the first frame of an episode, and a keyframe.
+          handle: The result of `keep`.
+          is_start: Whether this is the first frame of an episode, which becomes a keyframe.
 
         Raises:
-          UsageError: The thread was ended.
+          UsageError: The recorder was closed.
         """
         packet: Future[Packet] = Future()
         with self._put_lock:
             if self._is_closed:
                 raise UsageError("no frame can be recorded while the recorder is being closed")
-            self._frames.put((packet, stored, is_start))
+            self._frames.put((packet, handle, is_start))
         return packet
 
     def _run(self) -> None:
-        for packet, stored, is_start in iter(self._frames.get, None):
+        for packet, handle, is_start in iter(self._frames.get, None):
             try:
-                packet.set_result(self._encode(stored, is_start))
+                packet.set_result(self._encode(handle, is_start))
             except BaseException as error:
                 packet.set_exception(error)
 
-    def _encode(self, stored: int | np.ndarray, is_start: bool) -> Packet:
-        frame = self._queue.take(stored, self.shape)
+    def _encode(self, handle: int | np.ndarray, is_start: bool) -> Packet:
+        frame = self._queue.take(handle, self.shape)
         try:
             is_key_due = self._frames_since_key + 1 >= self._video.gop
             is_degraded = self._queue.is_behind if is_key_due else self._is_degraded
@@ -105,8 +105,8 @@ class FrameQueue:
 
     Args:
       max_bytes: The maximum size of the queue in memory.
-      may_spill: Whether more frames go to a temporary file; if not, `put` waits, and the quality
-        of the video is reduced.
+      may_spill: Whether further frames go to a temporary file. Otherwise, `put` waits, and the
+        quality of the video is reduced.
 
     Attributes:
       reserve: The reserved disk space for the encoded frames.
@@ -128,14 +128,14 @@ class FrameQueue:
 
     @property
     def is_behind(self) -> bool:
-        """True if the quality has to be reduced, as the queue is half full."""
+        """True if the queue is half full, so that the quality must be reduced."""
         return not self._may_spill and self._bytes * 2 > self._max_bytes
 
     def admit(self, num_bytes: int) -> bool:
-        """Waits until the disk has space for new frames; returns whether it has.
+        """Waits until the disk has space for new frames; returns False if it is full.
 
         Args:
-          num_bytes: The size of the frames before encoding; pass it to `written` later.
+          num_bytes: The size of the frames before encoding; pass it to `release_disk` later.
         """
         with self._has_room:
             while not self._has_failed and self.reserve is not None:
@@ -147,8 +147,8 @@ class FrameQueue:
             self._num_admitted_bytes += num_bytes
         return True
 
-    def written(self, num_bytes: int) -> None:
-        """Releases disk space that was reserved for admitted frames, after writing them."""
+    def release_disk(self, num_bytes: int) -> None:
+        """Releases the disk space that was reserved for admitted frames, after writing them."""
         with self._has_room:
             self._num_admitted_bytes -= num_bytes
             self._has_room.notify_all()
@@ -176,13 +176,13 @@ class FrameQueue:
         self._num_spilled += 1
         return offset
 
-    def take(self, stored: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a frame; a spilled one is read into memory."""
-        if isinstance(stored, np.ndarray):
-            return stored
+    def take(self, handle: int | np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a queued frame; reads a spilled frame into memory."""
+        if isinstance(handle, np.ndarray):
+            return handle
         assert self._file is not None
         size = int(np.prod(shape))
-        content = os.pread(self._file.fileno(), size, stored)
+        content = os.pread(self._file.fileno(), size, handle)
         with self._has_room:
             self._bytes += size
             self._num_spilled -= 1
@@ -204,6 +204,6 @@ class FrameQueue:
             self._has_room.notify_all()
 
     def close(self) -> None:
-        """Deletes the file."""
+        """Deletes the spill file."""
         if self._file is not None:
             self._file.close()

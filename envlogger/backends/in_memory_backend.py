@@ -1,4 +1,4 @@
-"""Keeps recorded steps in memory: for tests, and for data that is used at once."""
+"""Keeps recorded steps in memory, for tests and for data that are used in the same process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ __all__ = ["InMemoryBackendReader", "InMemoryBackendWriter"]
 
 
 class InMemoryBackendWriter(BackendWriter):
-    """Records into lists; values of any type that `copy.deepcopy` can copy.
+    """Records steps to lists; supports values of any type that `copy.deepcopy` can copy.
 
     Attributes:
       steps: Copies of the recorded steps.
-      episode_start_indices: For each episode, the index of its first step in `steps`.
-      episode_metadata: Copies of the metadata of the episodes that have any, by the number of the
-        episode, counted from 0.
+      episode_start_indices: The index in `steps` of the first step of each episode.
+      episode_metadata: Copies of the metadata of episodes, by the index of the episode.
 
     Args:
       metadata: The metadata of the dataset.
-      scheduler: Says which steps are recorded; None records all.
+      scheduler: Chooses the steps to record; None records all.
 
     >>> import dm_env
     >>> writer = InMemoryBackendWriter()
@@ -74,7 +73,7 @@ class InMemoryBackendReader(BackendReader):
     """
 
     def __init__(self, in_memory_backend_writer: InMemoryBackendWriter) -> None:
-        # The recorded copies never change, so it is enough to remember which ones there are.
+        # Recorded steps never change, so a shallow copy of the lists is enough.
         self._steps = list(in_memory_backend_writer.steps)
         self._starts = list(in_memory_backend_writer.episode_start_indices)
         self._episode_metadata = dict(in_memory_backend_writer.episode_metadata)
@@ -85,7 +84,7 @@ class InMemoryBackendReader(BackendReader):
         return self._metadata
 
     def close(self) -> None:
-        """Does nothing: there is nothing to free."""
+        """Does nothing, as steps in memory need no files."""
 
     @override
     def copy(self) -> Self:

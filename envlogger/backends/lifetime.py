@@ -1,8 +1,8 @@
 """Closes recorders at the end of the process, and keeps forked processes from using them.
 
-A recorder that is not closed is closed when the interpreter exits. A process that gets SIGTERM, and
-has no handler of its own for it, exits in the same orderly way, with status 143; without that the
-signal ends it at once, as it does a forked process, which has nothing to close.
+An open recorder is closed when the interpreter exits. A process without its own handler of SIGTERM
+then exits normally on SIGTERM, with status 143, and closes its recorders too. A forked process has
+nothing to close, so the signal kills it without delay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["close_at_exit", "leave_to_wrapper"]
 
 
 class Recorder(Protocol):
-    """A recorder of steps or streams that has to be closed."""
+    """A recorder of steps or streams that must be closed."""
 
     def close(self) -> None:
         """Stores pending data; further calls do nothing."""
@@ -30,7 +30,7 @@ class Recorder(Protocol):
         """Drops open files in a forked process: they belong to the parent."""
 
 
-# Destructors that run at the end of the process find modules that are torn down already.
+# Destructors run too late: at the end of the process, modules are gone.
 _recorders: weakref.WeakKeyDictionary[Recorder, None] = weakref.WeakKeyDictionary()
 
 # The process whose recorders the handler of SIGTERM closes.
@@ -38,7 +38,7 @@ _owner = 0
 
 
 def close_at_exit(recorder: Recorder) -> None:
-    """Closes the recorder at the end of the process, if it still exists."""
+    """Registers a recorder to be closed at the end of the process."""
     global _owner
     _recorders[recorder] = None
     if threading.current_thread() is threading.main_thread() and signal.getsignal(
@@ -49,7 +49,7 @@ def close_at_exit(recorder: Recorder) -> None:
 
 
 def leave_to_wrapper(recorder: Recorder) -> None:
-    """Leaves closing to the recorder that wraps this one and may still write to it."""
+    """Unregisters a recorder that a wrapping recorder closes, after its last writes."""
     _recorders.pop(recorder, None)
 
 
@@ -58,7 +58,7 @@ def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
         # Exceptions during a fork are ignored.
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
-    # Not closed right here: the signal may have come while the recorder was in use.
+    # Recorders are closed at exit, because the signal may interrupt a call of a recorder.
     exit_error = SystemExit(128 + signal_number)
     _resend_if_dropped(exit_error, signal_number)
     raise exit_error
@@ -68,20 +68,20 @@ def _resend_if_dropped(exit_error: SystemExit, signal_number: int) -> None:
     """Sends SIGTERM again if Python drops its exception, in destructors or garbage collection."""
     previous_hook = sys.unraisablehook
 
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+    def resend(unraisable: sys.UnraisableHookArgs) -> None:
         if unraisable.exc_value is not exit_error:
             previous_hook(unraisable)
             return
         sys.unraisablehook = previous_hook
         threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
 
-    sys.unraisablehook = hook
+    sys.unraisablehook = resend
 
 
 @atexit.register
 def _close_all() -> None:
-    # The newest recorder first: it may write to an older one. All are closed,
-    # even if one raises.
+    # The newest recorder first: it may write to an older one. An error does not keep the other
+    # recorders open.
     with contextlib.ExitStack() as closing:
         for recorder in list(_recorders):
             closing.callback(recorder.close)

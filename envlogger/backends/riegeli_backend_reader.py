@@ -16,26 +16,16 @@ import numpy as np
 from typing_extensions import override
 
 import riegeli
-from envlogger.backends.backend_reader import BackendReader, checked_index
+from envlogger.backends.backend_reader import BackendReader, check_index
 from envlogger.backends.directories import directory_to_read
 from envlogger.backends.python.episode_info import EpisodeInfo
 from envlogger.backends.riegeli_files import layout
 from envlogger.backends.riegeli_files.assembler import EpisodePositions
 from envlogger.backends.riegeli_files.random_access_file import RandomAccessFile
-from envlogger.backends.riegeli_files.shard_reader import (
-    Shard,
-    load_shards,
-    parse,
-    read_metadata,
-)
-from envlogger.backends.riegeli_files.shard_rebuilder import damage_of
+from envlogger.backends.riegeli_files.shard_reader import Shard, load_shards, parse, read_metadata
+from envlogger.backends.riegeli_files.shard_rebuilder import find_damage
 from envlogger.converters import codec
-from envlogger.converters.columns import (
-    StoredRecords,
-    as_fields,
-    recorded_columns,
-    rlds_columns,
-)
+from envlogger.converters.columns import StoredRecords, as_fields, recorded_columns, rlds_columns
 from envlogger.converters.step_decoder import StepDecoder
 from envlogger.converters.video_fields import OBSERVATION, VideoFields
 from envlogger.damage import Damage
@@ -55,24 +45,24 @@ _MAX_READ = 1 << 16
 class RiegeliBackendReader(BackendReader):
     """Reads a directory of `RiegeliBackendWriter`, in its state at opening.
 
-    What is damaged does not hide the rest: it is left out, and `damage` reports it.
+    Damaged data are skipped; `damage` reports them.
 
-    Threads may share a reader, but take turns; with a `copy` each they do not. At most one shard is
-    open at a time, with two files; of a store, all may be.
+    Threads that share a reader block each other; threads with a `copy` each read in parallel. A
+    reader opens the two files of one shard at a time; in an object store, it may open all shards.
 
     Args:
       data_directory: The directory.
-      video: Whether fields that were recorded as video are "frames", which are decoded, or the
-        "packets" that are stored, see `envlogger.converters.video_fields`.
+      video: The form of fields that were recorded as video: decoded "frames", or the stored
+        "packets", see `envlogger.converters.video_fields`.
 
     Attributes:
       video: The fields that were recorded as video.
-      gives_packets: Whether steps have these as packets.
+      gives_packets: Whether these fields are packets in the steps.
 
     Raises:
-      StorageError: There is no such directory, or no recording in it.
-      DamagedDataError: There is nothing but damaged metadata.
-      riegeli.UnimplementedError: A file is written in a way that cannot be read yet; says which.
+      StorageError: The directory is missing, or holds no recording.
+      DamagedDataError: The metadata are damaged and there are no steps.
+      riegeli.UnimplementedError: A file uses an unsupported feature of Riegeli.
     """
 
     # For the destructor, until the constructor has run.
@@ -102,9 +92,9 @@ class RiegeliBackendReader(BackendReader):
         self.video = VideoFields(self._metadata)
         self.gives_packets = bool(self.video) and video == "packets"
         self._decodes = bool(self.video) and video == "frames"
-        # For each shard, the number of steps and of episodes in it and all before it.
-        self._step_ends = _running_sums(len(shard.step_offsets) for shard in self._shards)
-        self._episode_ends = _running_sums(len(shard.episode_starts) for shard in self._shards)
+        # For each shard, the number of steps and of episodes up to its end.
+        self._step_ends = _accumulate(len(shard.step_offsets) for shard in self._shards)
+        self._episode_ends = _accumulate(len(shard.episode_starts) for shard in self._shards)
         self._begin_reading()
 
     def _begin_reading(self) -> None:
@@ -123,8 +113,8 @@ class RiegeliBackendReader(BackendReader):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_lock", "_open_shard", "_open_files")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        omitted = ("_lock", "_open_shard", "_open_files")
+        return {name: value for name, value in self.__dict__.items() if name not in omitted}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -133,7 +123,7 @@ class RiegeliBackendReader(BackendReader):
         self._closed = is_closed
 
     def close(self) -> None:
-        """Closes the files; steps and metadata of episodes cannot be read any more."""
+        """Closes the files; then steps and metadata of episodes cannot be read."""
         if self._closed:
             return
         with self._lock:
@@ -149,9 +139,9 @@ class RiegeliBackendReader(BackendReader):
         return self._metadata
 
     def damage(self) -> list[Damage]:
-        """Returns the damage of all shards; reads the steps that the indexes do not cover."""
-        damages = [one for shard in self._shards for one in damage_of(shard)]
-        return self._metadata_damage + damages
+        """Returns the damage of all shards; reads all unindexed steps."""
+        lists = [self._metadata_damage, *map(find_damage, self._shards)]
+        return list(itertools.chain.from_iterable(lists))
 
     def _get_num_steps(self) -> int:
         return self._step_ends[-1] if self._step_ends else 0
@@ -160,14 +150,14 @@ class RiegeliBackendReader(BackendReader):
         return self._episode_ends[-1] if self._episode_ends else 0
 
     def _get_nth_step(self, i: int) -> StepData:
-        return next(self._get_steps(i, i + 1)) if self._decodes else self._stored_step(i)
+        return next(self._get_steps(i, i + 1)) if self._decodes else self._read_stored_step(i)
 
-    def _stored_step(self, i: int) -> StepData:
+    def _read_stored_step(self, i: int) -> StepData:
         shard_index, j = _locate(self._step_ends, i)
         shard = self._shards[shard_index]
         position = int(shard.step_offsets[j])
         try:
-            return self._decoder.decode(self._record(shard, layout.STEPS_FILE, position))
+            return self._decoder.decode(self._read_record(shard, layout.STEPS_FILE, position))
         except DamagedDataError as e:
             path = shard.directory / layout.STEPS_FILE
             raise DamagedDataError(
@@ -177,17 +167,17 @@ class RiegeliBackendReader(BackendReader):
 
     def _get_steps(self, begin: int, end: int) -> Iterator[StepData]:
         if self._decodes:
-            return self.video.steps(self._stored_steps, begin, end)
-        return self._stored_steps(begin, end)
+            return self.video.steps(self._read_stored_steps, begin, end)
+        return self._read_stored_steps(begin, end)
 
-    def _stored_steps(self, begin: int, end: int) -> Iterator[StepData]:
+    def _read_stored_steps(self, begin: int, end: int) -> Iterator[StepData]:
         decode = self._decoder.decode
         for records in self._read_steps(begin, end, RandomAccessFile.read_run):
             for i, record in enumerate(records, begin):
                 try:
                     step = decode(record)
                 except DamagedDataError:
-                    step = self._stored_step(i)  # Its error has the position.
+                    step = self._read_stored_step(i)  # Its error has the position.
                 yield step
             begin += len(records)
 
@@ -198,12 +188,13 @@ class RiegeliBackendReader(BackendReader):
         while begin < end:
             shard_index, j = _locate(self._step_ends, begin)
             shard = self._shards[shard_index]
-            for position, count in _chunks(shard.step_offsets[j : j + min(end - begin, _MAX_READ)]):
+            positions = shard.step_offsets[j : j + min(end - begin, _MAX_READ)]
+            for position, count in _split_runs(positions):
                 try:
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
                 except DamagedDataError:
                     for i in range(begin, begin + count):
-                        self._stored_step(i)  # Its error has the position.
+                        self._read_stored_step(i)  # Its error has the position.
                     raise
                 yield records
                 del records
@@ -211,14 +202,14 @@ class RiegeliBackendReader(BackendReader):
 
     @override
     def columns(self, i: int, *, rlds: bool = False, **specs: Any) -> dict[str, Any]:
-        i = checked_index(i, self._get_num_episodes(), "episodes")
+        i = check_index(i, self._get_num_episodes(), "episodes")
         name = f"episode {i}"
-        records = self._stored_records([self._get_nth_episode_info(i)], name)
+        records = self._join_records([self._get_nth_episode_info(i)], name)
         if rlds:
-            return self._with_frames(rlds_columns(records, self._decoder, **specs), name)
-        return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
+            return self._decode_frames(rlds_columns(records, self._decoder, **specs), name)
+        return self._decode_frames(as_fields(recorded_columns(records, self._decoder)), name)
 
-    def _with_frames(self, columns: dict[str, Any], name: str) -> dict[str, Any]:
+    def _decode_frames(self, columns: dict[str, Any], name: str) -> dict[str, Any]:
         if not self._decodes:
             return columns
         return {**columns, OBSERVATION: self.video.columns(columns[OBSERVATION], name)}
@@ -227,43 +218,43 @@ class RiegeliBackendReader(BackendReader):
     def recorded_columns(self, begin: int, end: int) -> dict[str, Any]:
         episodes = [self._get_nth_episode_info(i) for i in range(begin, end)]
         name = f"episodes {begin} to {end}"
-        records = self._stored_records(episodes, name)
-        return self._with_frames(as_fields(recorded_columns(records, self._decoder)), name)
+        records = self._join_records(episodes, name)
+        return self._decode_frames(as_fields(recorded_columns(records, self._decoder)), name)
 
     def stored_episode(self, i: int) -> EpisodePositions:
         """Returns the location of a stored episode, for `LogAssembler.copy`.
 
         Raises:
-          DamagedDataError: Its metadata is damaged; says where.
+          DamagedDataError: The metadata of the episode is damaged.
         """
-        i = checked_index(i, self._get_num_episodes(), "episodes")
+        i = check_index(i, self._get_num_episodes(), "episodes")
         shard_index, k = _locate(self._episode_ends, i)
         shard, metadata = self._shards[shard_index], None
         begin = int(shard.episode_starts[k])
         positions = shard.step_offsets[begin : begin + self._get_nth_episode_info(i).num_steps]
         if (position := int(shard.metadata_offsets[k])) != layout.NO_METADATA:
-            metadata = self._record(shard, layout.EPISODE_METADATA_FILE, position)
+            metadata = self._read_record(shard, layout.EPISODE_METADATA_FILE, position)
         file = os.fspath(shard.directory / layout.STEPS_FILE)
         return EpisodePositions(file, begin, positions, metadata)
 
     def stored_steps(self, i: int) -> Iterator[list[bytes]]:
         """Yields the step records of an episode, chunk by chunk."""
-        info = self._get_nth_episode_info(checked_index(i, self._get_num_episodes(), "episodes"))
+        info = self._get_nth_episode_info(check_index(i, self._get_num_episodes(), "episodes"))
         return self._read_steps(info.start, info.start + info.num_steps, RandomAccessFile.read_run)
 
     def has_custom_data(self, i: int) -> bool:
-        """Whether any step of an episode has custom data; no value is decoded for that."""
+        """Returns whether any step of an episode has custom data, without decoding values."""
         records = itertools.chain.from_iterable(self.stored_steps(i))
         steps = (parse(Data, record).tuple.values for record in records)
-        return any(part.WhichOneof("value") for step in steps for part in step[2:])
+        return any(field.WhichOneof("value") for step in steps for field in step[2:])
 
     def episode_lengths(self) -> np.ndarray:
-        """Returns how many steps each episode has."""
+        """Returns the number of steps of each episode."""
         shards = [(shard.episode_starts, shard.episodes_end) for shard in self._shards]
         lengths = [np.diff(starts, append=end) for starts, end in shards if len(starts)]
         return np.concatenate([np.empty(0, np.int64), *lengths])
 
-    def _stored_records(self, episodes: list[EpisodeInfo], name: str) -> StoredRecords:
+    def _join_records(self, episodes: list[EpisodeInfo], name: str) -> StoredRecords:
         spans: list[tuple[int, int]] = []
         for episode in episodes:
             start = episode.start
@@ -305,7 +296,7 @@ class RiegeliBackendReader(BackendReader):
         position = int(shard.metadata_offsets[k])
         if include_metadata and position != layout.NO_METADATA:
             try:
-                record = self._record(shard, layout.EPISODE_METADATA_FILE, position)
+                record = self._read_record(shard, layout.EPISODE_METADATA_FILE, position)
                 info.metadata = parse(Data, record)
             except DamagedDataError as e:
                 path = shard.directory / layout.EPISODE_METADATA_FILE
@@ -314,7 +305,7 @@ class RiegeliBackendReader(BackendReader):
                 ) from e
         return info
 
-    def _record(self, shard: Shard, name: str, position: int) -> bytes:
+    def _read_record(self, shard: Shard, name: str, position: int) -> bytes:
         return self._read(shard, name, position, 1, RandomAccessFile.read_run)[0]
 
     def _read(
@@ -329,7 +320,7 @@ class RiegeliBackendReader(BackendReader):
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
             if shard is not self._open_shard:
-                if stores.is_local(shard.directory):  # Else it takes long to open, and no handle.
+                if stores.is_local(shard.directory):  # Opening is slow in an object store.
                     self._close_files()
                 self._open_shard = shard
             try:
@@ -347,8 +338,8 @@ class RiegeliBackendReader(BackendReader):
         self._open_shard = None
 
 
-# A forked process shares the positions in open files with its parent, and perhaps a lock that is
-# held by a thread that it has not.
+# A forked process shares the positions in open files with its parent, and a thread of the parent
+# may hold the lock.
 _readers: weakref.WeakSet[RiegeliBackendReader] = weakref.WeakSet()
 
 
@@ -362,18 +353,18 @@ if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
     os.register_at_fork(after_in_child=_reopen_files)
 
 
-def _running_sums(counts: Iterable[int]) -> list[int]:
+def _accumulate(counts: Iterable[int]) -> list[int]:
     return list(itertools.accumulate(counts))
 
 
 def _locate(ends: list[int], i: int) -> tuple[int, int]:
-    """Returns the shard that has item `i` of all shards, and the index of the item in it."""
+    """Returns the index of the shard of item `i`, and the index of the item in the shard."""
     shard_index = bisect.bisect_right(ends, i)
     return shard_index, i - (ends[shard_index - 1] if shard_index else 0)
 
 
-def _chunks(positions: np.ndarray) -> Iterator[tuple[int, int]]:
-    """The first of positions that follow each other directly, as in a chunk, and how many do."""
+def _split_runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yields the first position and the length of each run of consecutive positions: of a chunk."""
     begins = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
     counts = np.diff(begins, append=len(positions))
     return zip(positions[begins].tolist(), counts.tolist(), strict=True)

@@ -20,7 +20,7 @@ from envlogger.backends.riegeli_files.chunk_compression import FAST, ChunkCompre
 from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.shard_reader import read_metadata
 from envlogger.backends.riegeli_files.shard_sequence import ShardSequence, store_metadata
-from envlogger.backends.riegeli_files.shard_writer import marked
+from envlogger.backends.riegeli_files.shard_writer import add_mark
 from envlogger.backends.schedulers import EpisodeScheduler, Scheduler
 from envlogger.converters import codec
 from envlogger.converters.step_encoder import StepEncoder
@@ -44,48 +44,47 @@ _FLUSH = ShardTask(lambda shards: shards.flush())
 
 
 class RiegeliBackendWriter(QueueingBackendWriter):
-    """Records to a directory of Riegeli files, to be read by `envlogger.Reader`.
+    """Records to a directory of Riegeli files, for `envlogger.Reader`.
 
-    Steps are serialized at once, and compressed and written by a thread. Each writer begins a shard
-    of its own, so several may record to one directory, at once or in turn. Episodes become visible
-    to readers once they are finished and flushed; `close` does both.
+    Steps are serialized immediately; a thread compresses and writes them. Each writer begins a
+    shard of its own, so several writers may record to one directory, at once or in turn. Readers
+    see finished and flushed episodes; `close` finishes and flushes all episodes.
 
     Args:
-      data_directory: A directory, made if it is missing, or a URL such as `gs://bucket/logs`.
+      data_directory: A directory, created if missing, or a URL such as `gs://bucket/logs`.
       max_episodes_per_file: The maximum number of episodes per shard; no limit if not positive.
       writer_options: The compression and chunk size of the files, see `riegeli.RecordWriter`.
-        None chooses for each chunk of steps: `zstd:3`, or `brotli:6` where that is at least 5 %
-        smaller and the thread has time for it. Which bytes are written then depends on timing.
-      flush_scheduler: Says after which recorded steps to call `flush`, and wait for it. An episode
-        scheduler flushes once for each chosen episode, at its first step. None leaves it to
-        `flush_interval`.
-      metadata: The metadata of the dataset. If the directory has a dataset already,
-        its metadata is kept, with a warning if this is different.
-      scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
-      flush_interval: After what time at the latest, in seconds or as `datetime.timedelta`, the
-        thread flushes a step, with and without a `flush_scheduler`; None for never. "auto" is 5
+        None chooses for each chunk of steps: `zstd:3`, or `brotli:6` if the result is at least 5 %
+        smaller and the thread has enough time, so the bytes of the files depend on timing.
+      flush_scheduler: Chooses the recorded steps after which to call `flush` and wait for it. An
+        episode scheduler flushes once for each chosen episode, at its first step. None flushes only
+        after `flush_interval`.
+      metadata: The metadata of the dataset. The metadata of an existing dataset are kept, with a
+        warning if they differ.
+      scheduler: Chooses the steps to record; None records all. See `BackendWriter`.
+      flush_interval: The maximum time from recording a step to its flush, in seconds or as
+        `datetime.timedelta`, with and without a `flush_scheduler`; None for no limit. "auto" is 5
         seconds on a disk, and 5 minutes in an object store, where the first episode after a flush
         begins another shard.
-      sync: Whether flushing brings the data to the disk (`fsync`), so that it survives a failure of
-        power too; otherwise it goes to the system, and survives only the death of the process. In
-        an object store it always does.
-      max_pending_bytes: The size of the write queue; when it is full, recording waits.
-        About this much space is kept free on the disk while recording: when the disk is full, all
-        steps that were accepted can still be written.
-      reserve: Space on the disk that is kept elsewhere, in place of its own; stays open. Its keeper
-        looks at its `cause`, and closes this: until then, all is accepted.
+      sync: Whether a flush writes the data to the disk (`fsync`), so that the data survive a power
+        failure; otherwise they are passed to the operating system, and survive only a crash of the
+        process. In an object store, flushed data always survive both.
+      max_pending_bytes: The size of the write queue; if it is full, recording waits. About the same
+        space is reserved on the disk: if the disk is full, all accepted steps can still be written.
+      reserve: A disk reserve of the caller, which stays open, instead of a reserve of this writer.
+        The caller checks its `cause` and closes this writer, which accepts steps until then.
 
     Raises:
-      StorageError: The directory cannot be made, is none, or cannot be written to; says what to
-        do.
-      UnsupportedTypeError: `metadata` holds something that cannot be stored; says where.
-      UnsupportedValueError: Likewise; or `writer_options` are wrong.
-      DamagedDataError: The metadata that is in the directory cannot be read.
+      StorageError: The directory cannot be created or written to, or is not a directory.
+      UnsupportedTypeError: `metadata` hold a value of a type that cannot be stored.
+      UnsupportedValueError: `metadata` hold a value that cannot be stored, or `writer_options` are
+        invalid.
+      DamagedDataError: The stored metadata of the directory cannot be read.
       ValueError: `flush_interval` or `max_pending_bytes` is not positive.
 
-    Once steps cannot be written, the next call raises `StorageError`, which says whether any that
-    were accepted are lost, and so does every later call; what was written before stays readable.
-    A step that is refused, because it holds something that cannot be stored, leaves no trace.
+    If steps cannot be written, the next call raises `StorageError`, which reports the number of
+    lost steps, and so does every later call; earlier data stay readable. If a step holds a value
+    that cannot be stored, the call raises and the recording does not change.
     """
 
     keeps_ended_episodes = False
@@ -151,7 +150,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
                 seems_new = self._is_after_last or step_type is dm_env.StepType.FIRST
                 self._is_after_last = step_type is dm_env.StepType.LAST
                 if is_new_episode is not seems_new:
-                    step = marked(step, Data.BEGINS if is_new_episode else Data.CONTINUES)
+                    step = add_mark(step, Data.BEGINS if is_new_episode else Data.CONTINUES)
                 if is_new_episode:
                     self._begin_episode(step)
                 else:
@@ -164,66 +163,66 @@ class RiegeliBackendWriter(QueueingBackendWriter):
                 ):
                     self._background.finish(_FLUSH)
         except WritingError as e:
-            raise self._failure_of(e) from e.cause
+            raise self._create_error(e) from e.cause
 
     def _begin_episode(self, step: bytes) -> None:
-        job = ShardTask(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
-        self._background.put(job)
-        if not self._has_shard:  # Most errors occur now: report them at once.
+        task = ShardTask(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
+        self._background.put(task)
+        if not self._has_shard:  # Most errors occur here, so they are raised without delay.
             self._background.finish()
             self._has_shard = True
 
     def _set_episode_metadata(self, data: Any) -> None:
         metadata = codec.encode_to_bytes(data, name="episode_metadata")
-        job = ShardTask(lambda shards: shards.current.set_episode_metadata(metadata), len(metadata))
-        self._in_turn(self._background.put, job)
+        task = ShardTask(
+            lambda shards: shards.current.set_episode_metadata(metadata), len(metadata)
+        )
+        self._call_background(self._background.put, task)
 
     def _discard_episode(self) -> None:
-        self._in_turn(
+        self._call_background(
             self._background.put, ShardTask(lambda shards: shards.current.discard_episode())
         )
         self._is_after_last = False
 
-    def _in_turn(self, method: Callable[..., None], *jobs: ShardTask) -> None:
-        """Calls a method of the background writer, which needs its lock."""
+    def _call_background(self, method: Callable[..., None], *tasks: ShardTask) -> None:
+        """Calls a method of the background writer with its lock held."""
         try:
             with self._background.lock:
-                method(*jobs)
+                method(*tasks)
         except WritingError as e:
-            raise self._failure_of(e) from e.cause
+            raise self._create_error(e) from e.cause
 
     def flush(self) -> None:
-        """Brings all steps to the disk, and makes all episodes but the running one visible.
-
-        Returns when that is done.
+        """Writes all steps to the disk, makes finished episodes visible, and waits for both.
 
         Raises:
-          StorageError: Not all could be written.
+          StorageError: A step could not be written.
           UsageError: The writer is closed.
         """
         super().flush()
-        self._in_turn(self._background.finish, _FLUSH)
+        self._call_background(self._background.finish, _FLUSH)
 
     def push(self) -> None:
-        """Hands all steps to the system, without waiting for the disk.
+        """Passes all steps to the operating system, without waiting for the disk.
 
-        They survive the death of the process then: `envlogger.recover` finds them. Not so in an
-        object store. This costs little enough to call it after each step, because it happens here,
-        not in the thread; readers see nothing of it before the next flush. An exception that comes
-        from outside, such as `KeyboardInterrupt`, ends the recording if it interrupts this.
+        After a crash of the process, `envlogger.recover` restores these steps, except in an object
+        store. The call is fast enough for each step, because it runs in the calling thread. Readers
+        see the steps after the next flush. If an asynchronous exception such as `KeyboardInterrupt`
+        interrupts the call, the recording ends.
 
         Raises:
-          StorageError: Not all could be written.
+          StorageError: A step could not be written.
           UsageError: The writer is closed.
         """
         self._check_open()
-        self._in_turn(self._background.push)
+        self._call_background(self._background.push)
 
     def close(self) -> None:
         """Ends the running episode and writes everything to disk; further calls do nothing.
 
         Raises:
-          StorageError: The rest cannot be written, and no call has reported it yet.
+          StorageError: Pending steps cannot be written, and no earlier call raised the error.
         """
         if self._is_inherited:
             return
@@ -232,7 +231,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             self._background.close()
         except WritingError as e:
             if not self._failure_was_reported:
-                raise self._failure_of(e) from e.cause
+                raise self._create_error(e) from e.cause
         finally:
             self._free_reserve()
 
@@ -240,7 +239,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
         if self._owns_reserve:
             self.reserve.close()
 
-    def _failure_of(self, failed: WritingError) -> StorageError:
+    def _create_error(self, failure: WritingError) -> StorageError:
         """Returns the error to raise for a failed write, with the data loss reported once."""
         if self._failure_was_reported:
             return StorageError(
@@ -249,12 +248,12 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             )
         self._failure_was_reported = True
         outcome = "all steps that were recorded are readable"
-        if failed.num_lost_steps is None:
+        if failure.num_lost_steps is None:
             outcome = "an unknown number of the last steps is lost"
-        elif failed.num_lost_steps:
-            outcome = f"the last {failed.num_lost_steps} steps are lost, those before are readable"
+        elif failure.num_lost_steps:
+            outcome = f"the last {failure.num_lost_steps} steps are lost, those before are readable"
         return StorageError(
-            f"cannot write to {self._directory}, recording stops here: {failed.cause}; {outcome}. "
+            f"cannot write to {self._directory}, recording stops here: {failure.cause}; {outcome}. "
             "Remove the cause, and make a new recorder to continue"
         )
 
@@ -266,15 +265,15 @@ def _store_metadata(
     encoded = codec.encode(metadata or {}, name="metadata")
     if store_metadata(directory, encoded, writer_options) or metadata is None:
         return
-    stored = read_metadata(directory)
-    decoded = codec.decode(stored)
-    ours, theirs = VideoFields(metadata), VideoFields(decoded if isinstance(decoded, dict) else {})
-    if ours.codecs != theirs.codecs:
+    log_metadata = read_metadata(directory)
+    value = codec.decode(log_metadata)
+    video, log_video = VideoFields(metadata), VideoFields(value if isinstance(value, dict) else {})
+    if video.codecs != log_video.codecs:
         raise StorageError(
-            f"the log in {directory} has video of {theirs.codecs or 'no field'}, and this recorder "
-            f"records {ours.codecs or 'none'}: record to another directory"
+            f"the log in {directory} has video of {log_video.codecs or 'no field'}, and this "
+            f"recorder records {video.codecs or 'none'}: record to another directory"
         )
-    if _comparable(stored) != _comparable(encoded):
+    if _normalize(log_metadata) != _normalize(encoded):
         warnings.warn(
             f"{directory / layout.METADATA_FILE} keeps its metadata: the new metadata differs and "
             "is not stored; record to another directory to store it",
@@ -282,18 +281,18 @@ def _store_metadata(
         )
 
 
-def _comparable(metadata: Data) -> bytes:
+def _normalize(metadata: Data) -> bytes:
     """Returns bytes that are equal for equal metadata of any version of EnvLogger."""
-    value = _without_empties(codec.decode(metadata))
+    value = _drop_empty(codec.decode(metadata))
     return codec.encode(value).SerializeToString(deterministic=True)
 
 
-def _without_empties(value: Any) -> Any:
+def _drop_empty(value: Any) -> Any:
     """Replaces empty containers and arrays by None, as EnvLogger up to 1.3 stores them."""
     if isinstance(value, dict) and value:
-        return {key: _without_empties(item) for key, item in value.items()}
+        return {key: _drop_empty(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and value:
-        return tuple(_without_empties(item) for item in value)
-    is_container = isinstance(value, dict | list | tuple)  # And empty, or it would not get here.
+        return tuple(_drop_empty(item) for item in value)
+    is_container = isinstance(value, dict | list | tuple)  # Empty: others returned above.
     is_empty_array = isinstance(value, np.ndarray) and value.size == 0
     return None if is_container or is_empty_array else value

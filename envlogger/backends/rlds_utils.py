@@ -1,4 +1,4 @@
-"""RLDS steps from recorded steps, and the recovery of TFDS datasets whose recorder died."""
+"""Converts recorded steps to RLDS steps, and recovers TFDS datasets after a crash."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def to_rlds_step(prev_step: StepData, step: StepData | None) -> Step:
     """Builds one RLDS step from two recorded steps; `to_rlds_episode` does so for an episode.
 
     Args:
-      prev_step: The recorded step with the observation, and with the custom data: if that is a
-        dict, its entries stand beside the other fields.
-      step: The one after it, with the action and what it brought; None if there is none: then
-        action, reward and discount are zeros like those of `prev_step`.
+      prev_step: The recorded step with the observation and the custom data. If the custom data are
+        a dict, its entries become further fields of the RLDS step.
+      step: The next recorded step, with the action, reward and discount; at the end of an episode
+        None, for zeros of the types in `prev_step`.
 
     Returns:
-      The step. The flags are those of `prev_step` alone: `is_last` is not set if the episode was
-      cut by a reset.
+      The RLDS step. The flags depend only on `prev_step`: if a reset truncated the episode,
+      `is_last` is false.
 
     >>> first = StepData(dm_env.restart(observation=1), action=None)
     >>> last = StepData(dm_env.termination(reward=2.0, observation=3), action=4)
@@ -64,16 +64,16 @@ def to_rlds_step(prev_step: StepData, step: StepData | None) -> Step:
 
 
 def maybe_recover_last_shard(builder: tfds.core.DatasetBuilder) -> tfds.core.DatasetBuilder:
-    """Recovers the episodes of killed recorders that had not finished their shard.
+    """Recovers the episodes in unfinished shards of killed recorders.
 
-    Nothing is lost of it: where a file ends amid an episode, that end is kept beside it as a file
-    whose name ends with `.torn`. A `TFDSBackendWriter` does the same when it opens a directory.
+    No byte is lost: an incomplete episode at the end of a file is kept in a file whose name ends
+    with `.torn`. A `TFDSBackendWriter` does the same when it opens a directory.
 
     Args:
-      builder: A builder of the dataset, as `tfds.builder_from_directory` makes it.
+      builder: A builder of the dataset, as from `tfds.builder_from_directory`.
 
     Returns:
-      The builder, with the splits that the dataset has now.
+      The builder, with updated splits.
 
     Raises:
       StorageError: A file cannot be read or written.

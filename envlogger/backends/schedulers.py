@@ -1,11 +1,11 @@
-"""Schedulers: decide which steps are recorded, or when data is flushed.
+"""Schedulers, which choose the steps to record, or the steps after which to flush.
 
-A scheduler is a callable that is given every step and says yes or no. As `scheduler` of a backend
-it decides which steps are recorded; as `flush_scheduler` it decides after which recorded steps data
-is flushed.
+A scheduler is a function that is called with every step and returns True for chosen steps. The
+`scheduler` of a backend chooses the steps to record; the `flush_scheduler` chooses the recorded
+steps after which data are flushed.
 
-Episode schedulers make their choice at the first step of an episode and keep it for the whole
-episode, so that episodes are recorded completely or not at all.
+Episode schedulers choose at the first step of an episode for all of its steps, so that episodes are
+recorded completely or not at all.
 
 >>> import dm_env
 >>> every_other_episode = NEpisodeScheduler(2)
@@ -41,7 +41,7 @@ __all__ = [
 
 Scheduler = Callable[[StepData], bool]
 
-_Number = TypeVar("_Number", int, float)
+_Interval = TypeVar("_Interval", int, float)
 
 
 class NStepScheduler:
@@ -55,27 +55,27 @@ class NStepScheduler:
     """
 
     def __init__(self, step_interval: int) -> None:
-        self._step_interval = _checked_interval(step_interval, "step_interval")
-        self._numbers = itertools.count()
+        self._step_interval = _check_interval(step_interval, "step_interval")
+        self._counter = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
         """Returns whether the step is chosen."""
-        return next(self._numbers) % self._step_interval == 0
+        return next(self._counter) % self._step_interval == 0
 
 
 class BernoulliStepScheduler:
     """Chooses each step with the same probability, independently.
 
     Args:
-      keep_probability: The probability of a yes, from 0 to 1.
-      seed: Makes the choices reproducible.
+      keep_probability: The probability of choosing a step, from 0 to 1.
+      seed: The seed of the random choices; None for a random seed.
 
     Raises:
       ValueError: `keep_probability` is not a probability.
     """
 
     def __init__(self, keep_probability: float, seed: int | None = None) -> None:
-        self._keep_probability = _checked_probability(keep_probability)
+        self._keep_probability = _check_probability(keep_probability)
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, data: StepData | None = None) -> bool:
@@ -84,10 +84,10 @@ class BernoulliStepScheduler:
 
 
 class ListStepScheduler:
-    """Says yes to the steps with the given numbers, counted from 0 over all episodes.
+    """Chooses steps by index, counted from 0 over all episodes.
 
     Args:
-      desired_steps: A list, or an array of int32 or int64.
+      desired_steps: The indices: a list, or an array of int32 or int64.
 
     Raises:
       TypeError: `desired_steps` is an array of another dtype.
@@ -95,40 +95,38 @@ class ListStepScheduler:
     """
 
     def __init__(self, desired_steps: Sequence[int] | np.ndarray) -> None:
-        self._desired_steps = _checked_numbers(desired_steps, "desired_steps")
-        self._numbers = itertools.count()
+        self._desired_steps = _check_indices(desired_steps, "desired_steps")
+        self._counter = itertools.count()
 
     def __call__(self, data: StepData | None = None) -> bool:
         """Returns whether the step is chosen."""
-        return next(self._numbers) in self._desired_steps
+        return next(self._counter) in self._desired_steps
 
 
 class TimeScheduler:
-    """Says yes when `interval` has passed since the last yes, or at first since construction.
+    """Chooses the first step after each interval.
 
-    However late it is called, the next interval begins then: missed intervals are not made up for.
+    An interval begins at the last chosen step, at first at construction.
 
     Args:
       interval: A positive time, as `datetime.timedelta` or in seconds.
-      clock: Returns the current time in seconds. If it is set back by more than the interval, the
-        interval begins anew; by less, it goes on.
+      clock: Returns the current time in seconds. If the clock is set back by more than the
+        interval, a new interval begins; otherwise the interval goes on.
 
     Raises:
       ValueError: `interval` is not positive.
     """
 
     def __init__(
-        self,
-        interval: datetime.timedelta | float,
-        clock: Callable[[], float] = time.monotonic,
+        self, interval: datetime.timedelta | float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         seconds = interval.total_seconds() if isinstance(interval, datetime.timedelta) else interval
-        self._interval = _checked_interval(seconds, "interval")
+        self._interval = _check_interval(seconds, "interval")
         self._clock = clock
         self._begin = clock()
 
     def __call__(self, data: StepData | None = None) -> bool:
-        """Whether the interval has passed."""
+        """Returns whether the interval has passed."""
         now = self._clock()
         elapsed = now - self._begin
         if -self._interval <= elapsed < self._interval:
@@ -138,27 +136,27 @@ class TimeScheduler:
 
 
 class EpisodeScheduler(abc.ABC):
-    """Says yes or no to episodes: chooses at the first step of each.
+    """Chooses episodes, at the first step of each.
 
-    Episodes are counted by their first steps, so those that are cut short by a reset count too.
-    Used as `flush_scheduler`, a yes flushes once, at the first step of the chosen episode; all
-    episodes before it are then complete and on disk.
+    Episodes are counted by their first steps, so truncated episodes count too. As a
+    `flush_scheduler`, it flushes once, at the first step of the chosen episode; all earlier
+    episodes are then complete and on disk.
     """
 
     def __init__(self) -> None:
         self._num_episodes = 0
-        self._chosen = False
+        self._is_chosen = False
 
     def __call__(self, data: StepData) -> bool:
         """Returns whether the episode of the step is chosen."""
         if data.timestep.first() or self._num_episodes == 0:
-            self._chosen = self._choose(self._num_episodes)
+            self._is_chosen = self._choose(self._num_episodes)
             self._num_episodes += 1
-        return self._chosen
+        return self._is_chosen
 
     @abc.abstractmethod
     def _choose(self, episode: int) -> bool:
-        """Whether the episode of this number, from 0, is chosen; called once for each in order."""
+        """Returns whether to choose an episode by its index; called once for each, in order."""
 
 
 class NEpisodeScheduler(EpisodeScheduler):
@@ -173,7 +171,7 @@ class NEpisodeScheduler(EpisodeScheduler):
 
     def __init__(self, episode_interval: int) -> None:
         super().__init__()
-        self._episode_interval = _checked_interval(episode_interval, "episode_interval")
+        self._episode_interval = _check_interval(episode_interval, "episode_interval")
 
     def _choose(self, episode: int) -> bool:
         return episode % self._episode_interval == 0
@@ -183,8 +181,8 @@ class BernoulliEpisodeScheduler(EpisodeScheduler):
     """Chooses each episode with the same probability, independently.
 
     Args:
-      keep_probability: The probability of a yes, from 0 to 1.
-      seed: Makes the choices reproducible.
+      keep_probability: The probability of choosing an episode, from 0 to 1.
+      seed: The seed of the random choices; None for a random seed.
 
     Raises:
       ValueError: `keep_probability` is not a probability.
@@ -192,7 +190,7 @@ class BernoulliEpisodeScheduler(EpisodeScheduler):
 
     def __init__(self, keep_probability: float, seed: int | None = None) -> None:
         super().__init__()
-        self._keep_probability = _checked_probability(keep_probability)
+        self._keep_probability = _check_probability(keep_probability)
         self._rng = np.random.default_rng(seed)
 
     def _choose(self, episode: int) -> bool:
@@ -200,10 +198,10 @@ class BernoulliEpisodeScheduler(EpisodeScheduler):
 
 
 class ListEpisodeScheduler(EpisodeScheduler):
-    """Says yes to the episodes with the given numbers, counted from 0.
+    """Chooses episodes by index, counted from 0.
 
     Args:
-      desired_episodes: A list, or an array of int32 or int64.
+      desired_episodes: The indices: a list, or an array of int32 or int64.
 
     Raises:
       TypeError: `desired_episodes` is an array of another dtype.
@@ -212,27 +210,27 @@ class ListEpisodeScheduler(EpisodeScheduler):
 
     def __init__(self, desired_episodes: Sequence[int] | np.ndarray) -> None:
         super().__init__()
-        self._desired_episodes = _checked_numbers(desired_episodes, "desired_episodes")
+        self._desired_episodes = _check_indices(desired_episodes, "desired_episodes")
 
     def _choose(self, episode: int) -> bool:
         return episode in self._desired_episodes
 
 
-def _checked_interval(interval: _Number, name: str) -> _Number:
+def _check_interval(interval: _Interval, name: str) -> _Interval:
     if not interval > 0:
         raise ValueError(f"{name} must be positive, got {interval}")
     return interval
 
 
-def _checked_probability(probability: float) -> float:
+def _check_probability(probability: float) -> float:
     if not 0.0 <= probability <= 1.0:
         raise ValueError(f"keep_probability must be in [0, 1], got {probability}")
     return probability
 
 
-def _checked_numbers(numbers: Sequence[int] | np.ndarray, name: str) -> frozenset[int]:
-    if isinstance(numbers, np.ndarray) and numbers.dtype not in (np.int32, np.int64):
-        raise TypeError(f"{name} must be an array of int32 or int64, got one of {numbers.dtype}")
-    if len(numbers) == 0:
+def _check_indices(indices: Sequence[int] | np.ndarray, name: str) -> frozenset[int]:
+    if isinstance(indices, np.ndarray) and indices.dtype not in (np.int32, np.int64):
+        raise TypeError(f"{name} must be an array of int32 or int64, got one of {indices.dtype}")
+    if len(indices) == 0:
         raise ValueError(f"{name} cannot be empty")
-    return frozenset(int(number) for number in numbers)
+    return frozenset(map(int, indices))

@@ -22,7 +22,7 @@ def generate_episode_data(backend: BackendWriter, num_episodes: int = 2) -> list
     """Records episodes of `Catch`, played at random, and closes the backend.
 
     The custom data of a step has the time as `timestamp`, in whole seconds; the metadata of an
-    episode its number as `episode_id`.
+    episode has its index as `episode_id`.
 
     Returns:
       The steps of each episode.

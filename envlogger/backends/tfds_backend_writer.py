@@ -23,12 +23,7 @@ from envlogger.converters.rlds_episode import to_rlds_episode
 from envlogger.errors import InvalidStepError, UnsupportedTypeError, UnsupportedValueError
 from envlogger.step_data import StepData
 from rlds.tfds.examples import TfdsExampleEncoder
-from rlds.tfds.features import (
-    TensorStorage,
-    check_readable,
-    fields_of_features,
-    lossless_config,
-)
+from rlds.tfds.features import TensorStorage, check_readable, fields_of_features, lossless_config
 from rlds.tfds.growing import growing_dataset, new_info
 from rlds_ecosystem.model.columns import first_row, known_field, stack_values
 from rlds_ecosystem.model.fields import Field, is_known_mask, match_columns
@@ -49,7 +44,7 @@ class Episode:
 
     Attributes:
       prev_step: The last recorded step.
-      steps: The RLDS steps up to the one before it, or None.
+      steps: The earlier RLDS steps, or None.
       metadata: The metadata of the episode, or None.
     """
 
@@ -63,7 +58,7 @@ class Episode:
         self.prev_step = step
 
     def get_rlds_episode(self) -> dict[str, Any]:
-        """Returns the episode if the last recorded step ends it; otherwise None."""
+        """Returns the RLDS episode, which ends at the last recorded step."""
         last_step = rlds_utils.to_rlds_step(self.prev_step, None)
         return {"steps": [*(self.steps or []), last_step], **(self.metadata or {})}
 
@@ -71,56 +66,56 @@ class Episode:
 class TFDSBackendWriter(BackendWriter):
     """Records to a directory as an RLDS dataset, for `tfds.builder_from_directory`.
 
-    Steps are aligned as RLDS demands, see `envlogger.converters.rlds_episode`. Values are kept bit
-    by bit: where TFDS would not do so, as with float64, they are stored as raw bytes, unless
-    `float64` says otherwise; readers get float64 in both cases. Custom data has to be a dict, whose
-    entries stand beside the other fields of a step; so has the metadata of an episode.
+    Steps are stored in RLDS order, see `envlogger.converters.rlds_episode`. All bits of values are
+    kept: values that TFDS would change, such as float64, are stored as raw bytes unless `float64`
+    requests rounding; readers return float64 in both cases. The custom data of a step must be a
+    dict, whose entries become further fields of the step; likewise the metadata of an episode.
 
-    A bool `complete` that the config declares for the metadata of episodes is false for an episode
-    whose recording stopped in the middle.
+    If the config declares a bool `complete` in the metadata of episodes, it is false for truncated
+    episodes.
 
-    An episode is stored when the next one begins, and on `close`. It goes to a shard, which becomes
-    part of the dataset when it is full, after `flush_interval`, and on `flush` and `close`. If the
-    process dies before, the dataset is as if the shard had not been begun; the episodes of the
-    shard, all but the running one, are added by the next writer that opens the directory, with a
-    warning, or by `rlds_utils.maybe_recover_last_shard`. Where the directory has a dataset already,
-    new shards are added to it; so several writers may record to one directory, at once or in turn.
+    An episode is stored when the next episode begins, and on `close`. Episodes are collected in a
+    shard, which is added to the dataset when it is full, after `flush_interval`, and on `flush` and
+    `close`. After a crash, the dataset lacks the unfinished shard; the next writer of the directory
+    adds its finished episodes, with a warning, or `rlds_utils.maybe_recover_last_shard` does so.
+    New shards are added to an existing dataset, so several writers may record to one directory, at
+    once or in turn.
 
     Args:
-      data_directory: A directory; it is made if it is missing.
+      data_directory: A directory; created if missing.
       ds_config: The name of the dataset and the features of its steps and episodes.
       max_episodes_per_file: The maximum number of episodes per shard.
       split_name: The name of the split; `train` if None.
       version: The version of the dataset, as `major.minor.patch`.
       store_ds_metadata: Whether to store `metadata`, in the types of JSON, as `info.metadata`.
-      metadata: The metadata of the dataset, stored if `store_ds_metadata` is true. If the
-        directory has a dataset already, its metadata is kept, with a warning if this is different.
-      scheduler: Says which steps are recorded; None records all. See `BackendWriter`.
-      flush_interval: After how many seconds an episode that ends also ends its shard; None for
-        never. Short intervals make many small files.
-      episode_metadata_defaults: Values for fields that the metadata of some episodes lacks. Where
-        the config has a bool `<name>_known` beside a field, it says that the field is missing.
-      float64: The storage of the float64 of steps: "bytes" keeps every bit, "float32" rounds, as
-        the loaders of dlimp, Octo and OpenVLA need it. If None, it is kept, with a warning if
-        TFDS would have rounded it.
-      tensor_encoding: The storage of the arrays of steps, in place of the features: "none" as
-        plain numbers, which these loaders need too, or "zlib".
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
-        which is fast, or 6 for images that become small. All levels keep the pixels.
+      metadata: The metadata of the dataset, stored if `store_ds_metadata` is true. The metadata of
+        an existing dataset are kept, with a warning if they differ.
+      scheduler: Chooses the steps to record; None records all. See `BackendWriter`.
+      flush_interval: The number of seconds after which the next finished episode also ends its
+        shard; None for no limit. Short intervals result in many small files.
+      episode_metadata_defaults: The values of missing fields in the metadata of episodes. If the
+        config also has a bool `<name>_known` for a field, it is false for missing values.
+      float64: The storage of float64 in steps: "bytes" keeps every bit; "float32" rounds, for the
+        loaders of dlimp, Octo and OpenVLA. None keeps every bit, with a warning if TFDS would have
+        rounded.
+      tensor_encoding: The storage of arrays in steps, instead of the encoding of the features:
+        "none" for plain values, which these loaders need too, or "zlib".
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`; all levels are
+        lossless. None is 1, which is fast, or 6 for images that compress well.
 
     Raises:
-      StorageError: The directory cannot be made or written to, or has a dataset that this one
-        does not fit; says what is different.
-      UnsupportedTypeError: `metadata` has no form in JSON; says where.
-      UnsupportedValueError: Likewise.
-      ValueError: A feature cannot hold its values without loss, or another argument is wrong.
+      StorageError: The directory cannot be created or written to, or its dataset has a different
+        config.
+      UnsupportedTypeError: `metadata` hold a type that JSON lacks.
+      UnsupportedValueError: `metadata` hold a value that JSON lacks.
+      ValueError: A feature would lose information, or another argument is invalid.
 
-    Floats of Python, which have no dtype of their own, are rounded to that of their feature, and
-    lists of numbers become arrays. `record_step` raises `InvalidStepError` for a step that does not
-    fit the features, and says where; it leaves no trace.
+    Python floats are rounded to the dtype of their feature, and lists of numbers become arrays. If
+    a step does not match the features, `record_step` raises `InvalidStepError`, and the recording
+    does not change.
     """
 
-    stores_specs = False  # They would have no form in the dataset but that of its features.
+    stores_specs = False  # The features of the dataset describe the values.
 
     def __init__(
         self,
@@ -154,11 +149,11 @@ class TFDSBackendWriter(BackendWriter):
         check_readable(self._features, "ds_config, ")
         step_features = self._features["steps"].feature
         fields = fields_of_features(step_features)
-        self._step_fields = _without(fields, *_STEP_FLAGS)
-        self._first_step_fields = _without(self._step_fields, *_TRANSITION_FIELDS)
-        self._episode_fields = _without(fields_of_features(self._features), "steps")
+        self._step_fields = _omit(fields, *_STEP_FLAGS)
+        self._first_step_fields = _omit(self._step_fields, *_TRANSITION_FIELDS)
+        self._episode_fields = _omit(fields_of_features(self._features), "steps")
         self._specs = {
-            f"{name}_spec": _specs_of(step_features, name) for name in _TRANSITION_FIELDS
+            f"{name}_spec": _create_specs(step_features, name) for name in _TRANSITION_FIELDS
         }
         self._encoder = TfdsExampleEncoder(self._features, png_level=png_level)
         self._steps: list[StepData] = []
@@ -176,7 +171,7 @@ class TFDSBackendWriter(BackendWriter):
         self._steps.append(step)
 
     def _fit_step(self, data: StepData, index: int) -> StepData:
-        """Returns a copy of a step with values converted to the features."""
+        """Copies a step, with values converted to the features."""
         timestep, action, custom_data = data
         where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
         if custom_data is not None and not isinstance(custom_data, Mapping):
@@ -197,7 +192,7 @@ class TFDSBackendWriter(BackendWriter):
             expected = self._step_fields
         try:
             columns = {
-                name: stack_values([_declared(value, expected.get(name))], name)
+                name: stack_values([_convert(value, expected.get(name))], name)
                 for name, value in fields.items()
             }
         except TypeError as e:
@@ -221,7 +216,7 @@ class TFDSBackendWriter(BackendWriter):
                 f"{where}: the metadata of an episode must be a dict, whose entries are fields "
                 f"of the dataset; got {type(data).__name__}"
             )
-        expected = _without(self._episode_fields, *(self._episode_fields.keys() - data))
+        expected = _omit(self._episode_fields, *(self._episode_fields.keys() - data))
         try:
             self._episode_metadata = _fit_metadata(data, expected, where)
         except TypeError as e:
@@ -234,7 +229,7 @@ class TFDSBackendWriter(BackendWriter):
         self._episode_metadata = {}
 
     def _store_episode(self) -> None:
-        """Writes the episode that the last recorded step belongs to, if there is one."""
+        """Writes the episode of the last recorded step, if any."""
         steps, metadata = self._steps, {**self._defaults, **self._episode_metadata}
         self._discard_episode()
         if not steps:
@@ -258,7 +253,7 @@ class TFDSBackendWriter(BackendWriter):
             columns = to_rlds_episode(steps, **self._specs)
             columns = {name: columns[name] for name in self._features["steps"].feature}
             serialized = self._encoder.encode({"steps": columns, **metadata})
-        except Exception as e:  # Whatever a feature of TFDS raises.
+        except Exception as e:  # TFDS features raise various errors.
             raise UnsupportedValueError(f"episode {episode_index} is not stored: {e}") from e
         self._writer.add(serialized, self._split, f"episode {episode_index}")
 
@@ -266,7 +261,7 @@ class TFDSBackendWriter(BackendWriter):
         """Publishes all episodes but the running one in the dataset, as a new shard.
 
         Raises:
-          StorageError: They cannot be written.
+          StorageError: An episode cannot be written.
           UsageError: The writer is closed.
         """
         super().flush()
@@ -276,8 +271,8 @@ class TFDSBackendWriter(BackendWriter):
         """Ends the running episode, and publishes all episodes; further calls do nothing.
 
         Raises:
-          StorageError: The rest cannot be written.
-          UnsupportedValueError: The last episode cannot be stored; says why. All others are.
+          StorageError: An episode cannot be written.
+          UnsupportedValueError: The last episode cannot be stored; all earlier episodes are stored.
         """
         if self._closed:
             return
@@ -293,17 +288,17 @@ class TFDSBackendWriter(BackendWriter):
         self._writer.abandon()
 
 
-def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _omit(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: field for name, field in fields.items() if name not in names}
 
 
 def _fit_metadata(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
-    """Returns the metadata of an episode with values converted to the features."""
-    columns = stack_values([_declared(metadata, expected)])
+    """Converts the metadata of an episode to the features."""
+    columns = stack_values([_convert(metadata, expected)])
     return first_row(match_columns(columns, expected, rows=1, where=where))
 
 
-def _specs_of(features: Any, name: str) -> Any:
+def _create_specs(features: Any, name: str) -> Any:
     """Returns the specs of a feature, for placeholders in an episode of a single step."""
     if name not in features:
         return {}
@@ -313,18 +308,18 @@ def _specs_of(features: Any, name: str) -> Any:
     )
 
 
-def _declared(value: Any, field: Any) -> Any:
+def _convert(value: Any, field: Any) -> Any:
     """Converts Python numbers and lists to the arrays of a field."""
     if isinstance(value, Mapping):
         fields = field if isinstance(field, Mapping) else {}
-        return {name: _declared(child, fields.get(name)) for name, child in value.items()}
+        return {name: _convert(child, fields.get(name)) for name, child in value.items()}
     if not isinstance(field, Field) or type(value) not in (float, list):
         return value
     if any(type(leaf) not in (float, int, bool) for leaf in tree.flatten(value)):
         return value
-    numbers = np.asarray(value)
-    if {numbers.dtype.kind, field.column_dtype.kind} != {"f"}:
-        return numbers
+    array = np.asarray(value)
+    if {array.dtype.kind, field.column_dtype.kind} != {"f"}:
+        return array
     with np.errstate(over="ignore"):
-        rounded = numbers.astype(field.column_dtype)
-    return rounded if (np.isfinite(rounded) == np.isfinite(numbers)).all() else numbers
+        rounded = array.astype(field.column_dtype)
+    return rounded if (np.isfinite(rounded) == np.isfinite(array)).all() else array

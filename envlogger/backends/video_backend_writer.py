@@ -1,4 +1,4 @@
-"""Records cameras as video: threads encode the frames, another backend gets the packets."""
+"""Records cameras as video: threads encode the frames, another backend records the packets."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ from envlogger.step_data import StepData
 from rlds_ecosystem.model.columns import map_columns
 from rlds_ecosystem.video_codec import Video
 
-__all__ = ["VideoBackendWriter", "cameras_in"]
+__all__ = ["VideoBackendWriter", "find_cameras"]
 
 _Job: TypeAlias = Callable[[], None]
 
-# Frames that wait for the encoder: a second of two cameras of 640 x 480 at 30 frames a second.
+# The queue of frames to encode: one second of two cameras of 640 x 480 at 30 frames per second.
 _MAX_PENDING_BYTES = 64 << 20
-# A chunk of the log of at least this size ends before the next keyframe.
+# The minimum size of a chunk of the log; it ends before the next keyframe.
 _MIN_CHUNK_BYTES = 256 << 10
 
 
 class VideoBackendWriter(BackendWriter):
     """Records fields of observations as video, in any backend.
 
-    `record_step` copies the frames and returns. One thread passes them to that of each camera,
-    which encodes them, and another one hands the steps to the backend, in their order. A step is
-    never left out: if the encoders cannot keep up, frames wait, in memory and then as `when_behind`
-    says.
+    `record_step` copies the frames and returns. One thread passes the frames to the encoder thread
+    of each camera, and another thread passes the steps to the backend, in order. No step is
+    dropped: if the encoders are too slow, frames wait in memory, and then `when_behind` applies.
 
     Args:
-      make_backend: Makes the backend, of the argument `metadata`.
-      video: The video encoding of fields, by path in the observation: `camera`, `robot/wrist`;
-        `observation` is all of it.
+      create_backend: Creates the backend from the argument `metadata`.
+      video: The video encoding of fields, by path in the observation, such as `camera` or
+        `robot/wrist`; `observation` is the whole observation.
       observation_spec: The spec of the observation. The fields are uint8 of shape
         `(height, width, 3)`, RGB.
-      metadata: The metadata of the dataset; gets an entry about the video.
-      scheduler: Says which steps are recorded; None records all.
+      metadata: The metadata of the dataset; an entry about the video is added.
+      scheduler: Chooses the steps to record; None records all.
       max_pending_bytes: The size of the queue of frames in memory.
-      when_behind: The handling of more frames: on the "disk", in a temporary file; or the "quality"
-        of the next groups of pictures falls, until few frames wait, and `record_step` waits.
+      when_behind: The handling of frames beyond that size: "disk" stores them in a temporary file;
+        "quality" lowers the quality of the next groups of pictures, and `record_step` waits.
 
     Raises:
-      ImportError: PyAV is not installed; the extra `video` has it.
-      ValueError: There is no such camera, or an argument is wrong.
+      ImportError: PyAV is not installed; install the extra `video`.
+      ValueError: A camera is missing in the spec, or an argument is invalid.
 
-    Once something fails, the next call raises the error of the backend or of the encoder. A step is
-    accepted only if the disk has space for it, so those that wait can be written when it is full:
-    then the next call waits for them, and raises. The first step of a recording waits until it is
-    handed over; so does the last one of an episode, if the backend `keeps_ended_episodes`.
+    After a failure, the next call raises the error of the backend or the encoder. A step is
+    accepted if the disk has space for it. Accepted steps are written even if the disk is full;
+    then the next call waits for them, and raises the error. Calls with the first step of a
+    recording return when the backend has the step; so do calls with the last step of an episode, if
+    the backend `keeps_ended_episodes`.
     """
 
     def __init__(
         self,
-        make_backend: Callable[..., BackendWriter],
+        create_backend: Callable[..., BackendWriter],
         video: Mapping[str, Video],
         observation_spec: Any,
         *,
@@ -84,7 +84,7 @@ class VideoBackendWriter(BackendWriter):
     ) -> None:
         if when_behind not in ("disk", "quality"):
             raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
-        cameras = cameras_in(observation_spec, video)
+        cameras = find_cameras(observation_spec, video)
         descriptions = {
             "/".join((OBSERVATION, *path)): settings.described(shape)
             for path, (settings, shape) in cameras.items()
@@ -96,7 +96,7 @@ class VideoBackendWriter(BackendWriter):
         try:
             for path, (settings, shape) in cameras.items():
                 self._cameras.append(_Camera(path, settings, shape, frame_queue))
-            self._backend = make_backend(metadata=metadata)
+            self._backend = create_backend(metadata=metadata)
         except BaseException:
             self._close_cameras()
             raise
@@ -124,7 +124,7 @@ class VideoBackendWriter(BackendWriter):
     @override
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
         self._check()
-        frames = [camera.frame_of(data) for camera in self._cameras]
+        frames = [camera.get_frame(data) for camera in self._cameras]
         step = data
         for camera in self._cameras:
             step = camera.put(step, b"")
@@ -136,37 +136,39 @@ class VideoBackendWriter(BackendWriter):
                 f"this step is not recorded: the disk has no space for {num_bytes} bytes; all "
                 "steps before it are readable. Free some space"
             )
-        step = map_columns(copy.copy, step)  # Half of the time of a deep copy.
-        stored = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
-        # Last, as encoders may take all cores; one thread starts them, as waking takes time.
-        self._start_queue.put(lambda: self._start_encoding(step, stored, is_new_episode, num_bytes))
-        # The first step finds most errors; the last one completes an episode.
+        step = map_columns(copy.copy, step)  # Twice as fast as a deep copy.
+        handles = [camera.keep(frame) for camera, frame in zip(self._cameras, frames)]
+        # Last, because encoders may use all cores. Another thread wakes them, which is slow.
+        self._start_queue.put(
+            lambda: self._start_encoding(step, handles, is_new_episode, num_bytes)
+        )
+        # The first step reveals most errors; the last step completes an episode.
         if not self._num_accepted or (self._keeps_ended_episodes and step.timestep.last()):
             self._finish(lambda: None)
         self._num_accepted += 1
 
     def _start_encoding(
-        self, step: StepData, stored: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
+        self, step: StepData, handles: Sequence[int | np.ndarray], is_new: bool, num_bytes: int
     ) -> _Job:
         """Starts encoding the frames of a step; returns the job that passes it to the backend."""
-        cameras = zip(self._cameras, stored)
+        cameras = zip(self._cameras, handles)
         packets = [camera.encode(frame, is_start=is_new) for camera, frame in cameras]
         return lambda: self._pass_on(step, packets, is_new, num_bytes)
 
     def _pass_on(
         self, step: StepData, packets: Sequence[Future[Packet]], is_new: bool, num_bytes: int
     ) -> None:
-        encoded = [packet.result() for packet in packets]
-        for camera, packet in zip(self._cameras, encoded):
-            step = camera.put(step, {PACKET: packet[0], SINCE_KEY: packet[1]})
-        # Chunks that end at keyframes limit what damage affects, and what a frame needs to be read.
-        if self._num_chunk_bytes > _MIN_CHUNK_BYTES and any(not since for _, since in encoded):
+        results = [packet.result() for packet in packets]
+        for camera, (packet, since_key) in zip(self._cameras, results):
+            step = camera.put(step, {PACKET: packet, SINCE_KEY: since_key})
+        # Chunks that begin with keyframes limit damage, and the read of a frame.
+        if self._num_chunk_bytes > _MIN_CHUNK_BYTES and any(not since for _, since in results):
             self._backend.push()
             self._num_chunk_bytes = 0
-        self._num_chunk_bytes += sum(len(packet) for packet, _ in encoded)
+        self._num_chunk_bytes += sum(len(packet) for packet, _ in results)
         self._backend.record_step(step, is_new)
         self._num_passed_on += 1
-        self._queue.written(num_bytes)
+        self._queue.release_disk(num_bytes)
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
@@ -183,7 +185,7 @@ class VideoBackendWriter(BackendWriter):
         """Encodes and writes all steps, and makes finished episodes visible.
 
         Raises:
-          StorageError: Not all could be written.
+          StorageError: A step could not be written.
         """
         super().flush()
         self._check()
@@ -194,7 +196,7 @@ class VideoBackendWriter(BackendWriter):
         """Encodes all steps, and passes them to the operating system.
 
         Raises:
-          StorageError: Not all could be written.
+          StorageError: A step could not be written.
         """
         super().push()
         self._check()
@@ -205,7 +207,7 @@ class VideoBackendWriter(BackendWriter):
         """Encodes and writes waiting steps, and ends the recording; further calls do nothing.
 
         Raises:
-          StorageError: Not all could be written, and no call has reported it yet.
+          StorageError: A step could not be written, and no earlier call raised the error.
         """
         if self._closed:
             return
@@ -228,10 +230,10 @@ class VideoBackendWriter(BackendWriter):
         self._queue.close()
 
     def _finish(self, job: Callable[[], None]) -> None:
-        """Waits for all jobs and a final one; raises its error."""
+        """Runs a job after all others, waits for it, and raises its error."""
         done: Future[None] = Future()
 
-        def last() -> None:
+        def run_last() -> None:
             try:
                 job()
             except BaseException as error:
@@ -239,7 +241,7 @@ class VideoBackendWriter(BackendWriter):
                 raise
             done.set_result(None)
 
-        self._start_queue.put(lambda: last)
+        self._start_queue.put(lambda: run_last)
         while not done.done() and self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 done.exception(0.1)
@@ -248,7 +250,7 @@ class VideoBackendWriter(BackendWriter):
         self._raise_failure()
 
     def _check(self) -> None:
-        """Raises the failure; if the disk is full, after all accepted steps are written."""
+        """Raises the failure; on a full disk, writes all accepted steps first."""
         self._raise_failure()
         if self._queue.reserve is not None and self._queue.reserve.cause is not None:
             self._finish(self._backend.close)
@@ -267,8 +269,8 @@ class VideoBackendWriter(BackendWriter):
         ) from self._failure
 
     def _run_starts(self) -> None:
-        for started in iter(self._start_queue.get, None):
-            self._jobs.put(started())
+        for start in iter(self._start_queue.get, None):
+            self._jobs.put(start())
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -281,7 +283,7 @@ class VideoBackendWriter(BackendWriter):
                 return
 
 
-def cameras_in(
+def find_cameras(
     observation_spec: Any, video: Mapping[str, Video]
 ) -> dict[tuple[str, ...], tuple[Video, tuple[int, ...]]]:
     """Returns the video settings and frame shapes of camera fields, by path.
@@ -289,7 +291,7 @@ def cameras_in(
     The arguments are those of `VideoBackendWriter`.
 
     Raises:
-      ValueError: There is no such camera.
+      ValueError: A camera is missing in the spec.
     """
     cameras = {}
     for name, settings in video.items():
@@ -311,11 +313,11 @@ class _Camera(FrameThread):
         self._path = path
         super().__init__(video, shape, frame_queue, f"envlogger-{'-'.join(path) or OBSERVATION}")
 
-    def frame_of(self, data: StepData) -> np.ndarray:
+    def get_frame(self, data: StepData) -> np.ndarray:
         """Returns the frame of a step.
 
         Raises:
-          UnsupportedValueError: There is none of the right size.
+          UnsupportedValueError: The frame is missing, or its shape or dtype differs.
         """
         frame = value_at(data.timestep.observation, self._path)
         if (
@@ -323,14 +325,14 @@ class _Camera(FrameThread):
             or frame.shape != self.shape
             or frame.dtype != np.uint8
         ):
-            got = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
+            text = f"{frame.dtype} of shape {frame.shape}" if hasattr(frame, "shape") else frame
             raise UnsupportedValueError(
-                f"observation {'/'.join(self._path)}: got {got!r}, expected a frame of uint8 of "
-                f"shape {self.shape}; a camera that has none can repeat its last one"
+                f"observation {'/'.join(self._path)}: got {text!r}, expected a frame of uint8 of "
+                f"shape {self.shape}; if a camera has no new frame, repeat its last frame"
             )
         return frame
 
-    def put(self, step: StepData, stored: Any) -> StepData:
-        """Returns a step with the stored packet in place of the frame."""
-        observation = replaced(step.timestep.observation, self._path, stored)
+    def put(self, step: StepData, value: Any) -> StepData:
+        """Replaces the frame of a step by another value, such as a packet."""
+        observation = replaced(step.timestep.observation, self._path, value)
         return step._replace(timestep=step.timestep._replace(observation=observation))

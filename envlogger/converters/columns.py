@@ -22,13 +22,7 @@ from envlogger.step_data import StepData
 from riegeli import JoinedRecords
 from rlds_ecosystem.model.columns import dtype_and_shape, map_columns, stack_values, zeros_like
 
-__all__ = [
-    "StoredRecords",
-    "as_fields",
-    "recorded_columns",
-    "rlds_columns",
-    "stacked_columns",
-]
+__all__ = ["StoredRecords", "as_fields", "recorded_columns", "rlds_columns", "stacked_columns"]
 
 Buffer = bytes | memoryview
 

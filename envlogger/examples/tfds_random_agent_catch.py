@@ -44,10 +44,10 @@ def record(data_directory: str, num_episodes: int) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Records, and says what the dataset is."""
+    """Records episodes, and prints the description of the dataset."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--num_episodes", type=int, default=1000)
-    parser.add_argument("--trajectories_dir", default="/tmp/catch_data/", help="made if missing")
+    parser.add_argument("--trajectories_dir", default="/tmp/catch_data/", help="created if missing")
     arguments = parser.parse_args(argv)
     directory = arguments.trajectories_dir
     record(directory, arguments.num_episodes)

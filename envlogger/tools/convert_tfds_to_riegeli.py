@@ -2,10 +2,10 @@ r"""Converts an RLDS dataset of TFDS to a recording that `envlogger.Reader` read
 
 python -m envlogger.tools.convert_tfds_to_riegeli --tfds_dir=<dataset> --output_dir=<new directory>
 
-Each episode becomes one in the order of the environment again: a reward and a discount stand with
-the observation that they arrived with. What an RLDS dataset does not have cannot come back: the
-placeholders of the last step are dropped, and an episode of a single step has its observation only.
-Further fields of the steps become custom data, fields beside the steps metadata of the episode.
+Episodes are recorded in dm_env order: a reward and a discount belong to the step of the observation
+that the environment returned with them. The placeholders of the last step are dropped, and an
+episode of a single step has only an observation. Further fields of the steps become custom data;
+further fields of the episodes become metadata of the episodes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ __all__ = [
 _TFDS_DIR = flags.DEFINE_string("tfds_dir", None, "Directory of the dataset, with its version.")
 _TFDS_NAME = flags.DEFINE_string("tfds_name", None, "Name of the dataset, as for `tfds.load`.")
 _SPLIT = flags.DEFINE_string("split", "train", "Split of the dataset.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory to record to; made if missing.")
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Directory of the recording; created if missing."
+)
 _MAX_EPISODE_STEPS = flags.DEFINE_integer(
-    "max_episode_steps", 10000, "How many steps of an episode to read at a time."
+    "max_episode_steps", 10000, "Number of steps of an episode to read at a time."
 )
 
 _REQUIRED = ("observation", "action", "reward", "discount", "is_terminal")
@@ -46,7 +48,7 @@ _STANDARD = (*_REQUIRED, "is_first", "is_last")
 
 
 class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
-    """An environment that plays a given episode, whatever the actions are.
+    """An environment that replays a recorded episode and ignores the actions.
 
     Args:
       observation_spec: The spec of the observations.
@@ -67,7 +69,7 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
         self._index = 0
 
     def set_episode(self, timesteps: Sequence[dm_env.TimeStep], custom_data: Sequence[Any]) -> None:
-        """Sets what is played after the next `reset`."""
+        """Sets the episode to play after the next `reset`."""
         self._timesteps = timesteps
         self._custom_data = custom_data
 
@@ -75,7 +77,7 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
         """Returns the first timestep of the episode.
 
         Raises:
-          ValueError: There is no episode.
+          ValueError: No episode is set.
         """
         self._index = -1
         return self.step(None)
@@ -84,7 +86,7 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
         """Returns the next timestep of the episode.
 
         Raises:
-          ValueError: The episode is over, or there is none.
+          ValueError: The episode is over, or none is set.
         """
         if self._index + 1 >= len(self._timesteps):
             raise ValueError("there are no more timesteps to play; call set_episode and reset")
@@ -92,7 +94,7 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
         return self._timesteps[self._index]
 
     def get_custom_data(self) -> Any:
-        """The custom data of the timestep that was returned last."""
+        """Returns the custom data of the last returned timestep."""
         return self._custom_data[self._index] if self._custom_data else {}
 
     @override
@@ -114,21 +116,21 @@ class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is 
 
 @dataclasses.dataclass
 class EpisodeMetadataHolder:
-    """Has the metadata of the episode that is being recorded."""
+    """Holds the metadata of the running episode."""
 
     episode_metadata: dict[str, Any] | None = None
 
     def get_episode_metadata(
         self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
     ) -> dict[str, Any] | None:
-        """The `episode_fn` that stores it."""
+        """Returns the metadata of the episode; the `episode_fn` of the recorder."""
         return self.episode_metadata
 
 
 def convert_episode_to_dmenv(
     steps: Mapping[str, Any],
 ) -> tuple[list[dm_env.TimeStep], list[Any], list[dict[str, Any]]]:
-    """Brings an RLDS episode to the order of the environment.
+    """Converts an RLDS episode to dm_env order.
 
     Args:
       steps: The steps as columns: (nested) arrays `[num_steps, ...]`.
@@ -154,29 +156,29 @@ def convert_episode_to_dmenv(
         raise ValueError(f"the steps lack {missing}, they have {list(steps)}; add these to convert")
     num_steps = len(steps["is_terminal"])
     timesteps = [_create_timestep(steps, i, num_steps) for i in range(num_steps)]
-    actions = [_row(steps["action"], i) for i in range(num_steps - 1)]
-    custom = {name: column for name, column in steps.items() if name not in _STANDARD}
-    return timesteps, actions, [_row(custom, i) for i in range(num_steps)]
+    actions = [_take_row(steps["action"], i) for i in range(num_steps - 1)]
+    custom_data = {name: column for name, column in steps.items() if name not in _STANDARD}
+    return timesteps, actions, [_take_row(custom_data, i) for i in range(num_steps)]
 
 
 def _create_timestep(
     steps: Mapping[str, Any], step_index: int, total_steps: int
 ) -> dm_env.TimeStep:
-    observation = _row(steps["observation"], step_index)
+    observation = _take_row(steps["observation"], step_index)
     if step_index == 0:
         return dm_env.restart(observation)
-    reward, discount = (_row(steps[name], step_index - 1) for name in ("reward", "discount"))
+    reward, discount = (_take_row(steps[name], step_index - 1) for name in ("reward", "discount"))
     is_end = step_index == total_steps - 1
     if is_end and steps["is_terminal"][step_index]:
         zeros = tree.map_structure(lambda value: np.zeros_like(value)[()], discount)
         return dm_env.TimeStep(dm_env.StepType.LAST, reward, zeros, observation)
-    # The end of an episode that was cut off is not marked by all writers.
+    # Some writers do not mark the last step of a truncated episode.
     is_last = is_end and ("is_last" not in steps or steps["is_last"][step_index])
     step_type = dm_env.StepType.LAST if is_last else dm_env.StepType.MID
     return dm_env.TimeStep(step_type, reward, discount, observation)
 
 
-def _row(columns: Any, index: int) -> Any:
+def _take_row(columns: Any, index: int) -> Any:
     return tree.map_structure(lambda column: column[index], columns)
 
 
@@ -191,7 +193,7 @@ def convert_tf_dataset_to_riegeli(
 
     Args:
       episodes_dataset: A `tf.data.Dataset` of episodes, with nested `steps`.
-      output_dir: The directory to record to; made if it does not exist.
+      output_dir: The directory of the recording; created if missing.
       max_episode_steps: The number of steps of an episode to read at a time. Longer episodes are
         recorded completely, too.
       metadata: The metadata of the dataset.
@@ -205,10 +207,10 @@ def convert_tf_dataset_to_riegeli(
     holder = EpisodeMetadataHolder()
     try:
         for episode_index, episode in enumerate(episodes_dataset):
-            steps = _columns(episode["steps"], max_episode_steps, f"episode {episode_index}")
+            steps = _read_columns(episode["steps"], max_episode_steps, f"episode {episode_index}")
             timesteps, actions, custom_data = convert_episode_to_dmenv(steps)
             if env is None or logger is None:
-                env = _replay_environment(steps)
+                env = _create_environment(steps)
                 epath.Path(output_dir).mkdir(parents=True, exist_ok=True)
                 logger = EnvLogger(
                     env,
@@ -230,22 +232,22 @@ def convert_tf_dataset_to_riegeli(
         raise ValueError("the dataset has no episodes, so there is nothing to record")
 
 
-def _columns(steps: Any, max_steps: int, where: str) -> dict[str, Any]:
+def _read_columns(steps: Any, max_steps: int, where: str) -> dict[str, Any]:
     batches = list(steps.batch(max_steps).as_numpy_iterator())
     if not batches:
         raise ValueError(f"{where} has no steps; recordings cannot hold such an episode, filter it")
-    columns: dict[str, Any] = tree.map_structure(lambda *parts: np.concatenate(parts), *batches)
+    columns: dict[str, Any] = tree.map_structure(lambda *chunks: np.concatenate(chunks), *batches)
     return columns
 
 
-def _replay_environment(steps: Mapping[str, Any]) -> ReplayEnvironment:
-    def spec(column: np.ndarray) -> specs.Array:
+def _create_environment(steps: Mapping[str, Any]) -> ReplayEnvironment:
+    def get_spec(column: np.ndarray) -> specs.Array:
         if column.dtype == object:
             return specs.StringArray(column.shape[1:], string_type=bytes)
         return specs.Array(column.shape[1:], column.dtype)
 
     fields = ("observation", "reward", "discount", "action")
-    return ReplayEnvironment(*(tree.map_structure(spec, steps[name]) for name in fields))
+    return ReplayEnvironment(*(tree.map_structure(get_spec, steps[name]) for name in fields))
 
 
 def main(argv: Sequence[str]) -> None:

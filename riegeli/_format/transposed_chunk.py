@@ -33,13 +33,7 @@ from typing import NamedTuple
 from riegeli._core import read_varint, read_varints, run_machine
 from riegeli._format.chunk import Chunk
 from riegeli._format.compression import MAX_DECOMPRESSED_SIZE, Buffer, CompressionType, decompress
-from riegeli._pure.machine import (
-    MAX_INLINE_VARINT,
-    Scope,
-    has_buffer,
-    has_subtype,
-    is_tag_of_state,
-)
+from riegeli._pure.machine import MAX_INLINE_VARINT, Scope, has_buffer, has_subtype, is_tag_of_state
 from riegeli.base.riegeli_error import InvalidArgumentError, ResourceExhaustedError
 
 MAX_HEADER_SIZE = 1 << 27
@@ -163,10 +157,7 @@ def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> 
     """Cuts the buffers from the buckets; no buffer spans two buckets."""
     if sizes and not buckets:
         raise InvalidArgumentError(f"there are {len(sizes)} buffers, but no buckets")
-    total, bucket_total = (
-        sum(sizes),
-        sum(_size(compression_type, bucket) for bucket in buckets),
-    )
+    total, bucket_total = (sum(sizes), sum(_size(compression_type, bucket) for bucket in buckets))
     if bucket_total != total:
         raise InvalidArgumentError(f"the buckets have {bucket_total} bytes, the buffers {total}")
     _check_limit(total, max(MAX_DECOMPRESSED_SIZE, sum(map(len, buckets))), "bytes of buffers")

@@ -26,15 +26,7 @@ from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Compressor
 from riegeli._format.transposed_chunk import MAX_BUFFERS, MAX_STATES, MAX_TRANSITIONS
 from riegeli._pure.elements import Elements
-from riegeli._pure.machine import (
-    FIXED32,
-    FIXED64,
-    LENGTH,
-    NO_OP,
-    VARINT,
-    has_buffer,
-    has_subtype,
-)
+from riegeli._pure.machine import FIXED32, FIXED64, LENGTH, NO_OP, VARINT, has_buffer, has_subtype
 from riegeli.base.riegeli_error import ResourceExhaustedError
 
 MAX_WHOLE_RECORD_SIZE = (1 << 32) - 1
@@ -243,10 +235,7 @@ def encode_transposed_chunk(
             f"{len(transitions)} transitions could not be read; make chunk_size smaller"
         )
     header = compressor.compress(
-        [
-            encode_varints([len(buckets), len(buffers), *bucket_sizes, *map(len, buffers)]),
-            states,
-        ]
+        [encode_varints([len(buckets), len(buffers), *bucket_sizes, *map(len, buffers)]), states]
     )
     data = join(
         [

@@ -19,7 +19,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from envlogger.backends.video_backend_writer import cameras_in
+from envlogger.backends.video_backend_writer import find_cameras
 from envlogger.converters import spec_codec
 from rlds_creator import recorded
 from rlds_creator.environments import Inputs, Playable, make
@@ -203,7 +203,7 @@ class Player:
         video_formats = self._environment.get("video") or {}
         try:
             video = {name: Video.called(codec, self._fps) for name, codec in video_formats.items()}
-            for encoding, shape in cameras_in(self._observation_spec, video).values():
+            for encoding, shape in find_cameras(self._observation_spec, video).values():
                 FrameEncoder(encoding, shape).close()
         except (ImportError, ValueError) as error:
             raise _FailedError(str(error), error) from error

@@ -172,7 +172,7 @@ def test_a_backend_without_specs_is_worth_a_warning(tmp_path):
     ],
 )
 def test_arguments_for_a_backend_that_is_made_already_are_ignored(kwargs, names):
-    message = f"{names} ignored, .* pass it when making the InMemoryBackendWriter"
+    message = f"{names} ignored, .* pass it to the InMemoryBackendWriter"
     backend = InMemoryBackendWriter()
     with pytest.warns(UserWarning, match=message) as warned:
         env = EnvLogger(Count(), backend=backend, **kwargs)

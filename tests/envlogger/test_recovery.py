@@ -201,7 +201,7 @@ def test_damaged_metadata_are_replaced(recording):
 def test_a_shard_in_which_no_step_is_left_is_reported(recording, tmp_path):
     (shard(recording) / "steps.riegeli").unlink()
     report = envlogger.recover(recording, tmp_path / "new")
-    assert "7 steps of its index cannot be read" in str(report)
+    assert "7 indexed steps cannot be read" in str(report)
     assert "no step is left," in str(report)
     envlogger.recover(recording, in_place=True)
     for directory in (recording, tmp_path / "new"):
@@ -217,7 +217,7 @@ def test_steps_that_are_lost_leave_no_hole_and_fuse_nothing(recording, tmp_path)
     report = envlogger.recover(recording, tmp_path / "new")
     assert episodes(tmp_path / "new") == [[0], [2], [11], *EPISODES[2:]]
     assert metadata(tmp_path / "new")[:3] == [METADATA[0], None, METADATA[1]]
-    assert "2 steps of its index cannot be read" in str(report)
+    assert "2 indexed steps cannot be read" in str(report)
     assert len(re.findall(r"lost in steps\.riegeli: \[\d+\.\.\d+\): ", str(report))) == 2
 
 
@@ -243,7 +243,7 @@ def test_a_torn_step_file_keeps_the_steps_before_the_tear(recording, tmp_path):
         assert actual == [[0, 1, 2], [10], [30]]
         [damage] = reader.damage()  # It stays as it is, but nothing leads there.
         assert (damage.path, damage.num_bytes) == (str(steps), 5)
-    assert "3 steps of its index cannot be read" in str(report)
+    assert "3 indexed steps cannot be read" in str(report)
 
 
 # --- Recordings that were killed. What the recorder had not indexed, the steps must tell.

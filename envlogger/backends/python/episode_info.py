@@ -14,9 +14,9 @@ class EpisodeInfo:
     """The range of steps of an episode in a recording, and its metadata.
 
     Attributes:
-      start: The index of its first step.
-      num_steps: The number of its steps.
-      metadata: Its metadata as stored; None if it has none or if it was not requested.
+      start: The index of the first step.
+      num_steps: The number of steps.
+      metadata: The stored metadata; None if missing or not requested.
 
     >>> EpisodeInfo(start=10, num_steps=5)
     EpisodeInfo(start=10, num_steps=5, metadata=None)

@@ -1,4 +1,4 @@
-"""Reads the serialized messages that a dataset in Riegeli format has as its steps."""
+"""Reads serialized messages from the steps of a dataset in Riegeli format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["RiegeliDatasetReader"]
 
 
 class RiegeliDatasetReader:
-    """Reads the messages of a dataset by the index of the step, as it is when `init` is called.
+    """Reads messages of a dataset by step index, in its state at the call of `init`.
 
-    This is what EnvLogger's compiled extension offers, for code that reads messages of its own;
-    `envlogger.Reader` is what reads steps of an environment. Unpickled, it is opened anew
-    from its directory. Threads that share one take
-    turns; with a `clone` each they do not.
+    This is the interface of the compiled extension of EnvLogger, for code that stores its own
+    messages; for steps of an environment, use `envlogger.Reader`. An unpickled reader opens the
+    directory again. Threads that share a reader block each other; threads with a `clone` each read
+    in parallel.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class RiegeliDatasetReader:
         """Opens a directory; call it first.
 
         Raises:
-          StorageError: There is no such directory, or no recording in it.
-          DamagedDataError: A file is damaged; says which.
+          StorageError: The directory is missing, or holds no recording.
+          DamagedDataError: A file is damaged.
         """
         self._metadata = read_metadata(directory_to_read(data_dir))
         self._backend = RiegeliBackendReader(data_dir)
@@ -52,12 +52,12 @@ class RiegeliDatasetReader:
         return metadata
 
     def data_dir(self) -> str:
-        """The directory, as given to `init`."""
+        """Returns the directory, as passed to `init`."""
         return self._data_dir
 
     @property
     def num_steps(self) -> int:
-        """The number of steps, with those that belong to no episode."""
+        """The number of steps, including steps outside of episodes."""
         return self._backend._get_num_steps() if self._backend is not None else 0
 
     @property
@@ -66,7 +66,7 @@ class RiegeliDatasetReader:
         return self._backend._get_num_episodes() if self._backend is not None else 0
 
     def serialized_step(self, index: int) -> bytes | None:
-        """The bytes of a step; None if there is no step of this index.
+        """Returns the bytes of a step; None if the index is out of range.
 
         Raises:
           DamagedDataError: The step is damaged.
@@ -78,14 +78,14 @@ class RiegeliDatasetReader:
             return None
         shard_index, i = _locate(backend._step_ends, index)
         shard = backend._shards[shard_index]
-        return backend._record(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))
+        return backend._read_record(shard, layout.STEPS_FILE, int(shard.step_offsets[i]))
 
     def step(self, index: int, message: Any = Data) -> Any:
-        """A step as a message; None if there is no step of this index.
+        """Returns a step as a message; None if the index is out of range.
 
         Args:
           index: The index of the step.
-          message: The type of the message, or one of its type: anything with `FromString`.
+          message: The type of the message, or a message of this type; it needs `FromString`.
 
         Raises:
           DamagedDataError: The step is damaged.
@@ -100,7 +100,7 @@ class RiegeliDatasetReader:
 
         Args:
           index: The index of the episode.
-          include_metadata: Whether to read its metadata.
+          include_metadata: Whether to read the metadata of the episode.
 
         Raises:
           DamagedDataError: The metadata is damaged.
@@ -122,7 +122,7 @@ class RiegeliDatasetReader:
         return other
 
     def close(self) -> None:
-        """Closes the files: nothing can be read any more. Further calls do nothing."""
+        """Closes the files; then nothing can be read. Further calls do nothing."""
         self._closed = True
         if self._backend is not None:
             self._backend.close()
@@ -135,7 +135,7 @@ class RiegeliDatasetReader:
         return self._backend
 
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _is_finalizing():  # Then modules are being taken apart, and the system closes files.
+        if not _is_finalizing():  # At exit the system closes files.
             self.close()
 
     def __getstate__(self) -> dict[str, str | bool]:

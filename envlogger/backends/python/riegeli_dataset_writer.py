@@ -18,10 +18,10 @@ _DEFAULT_WRITER_OPTIONS = "transpose,brotli:6,chunk_size:1M"
 
 
 class RiegeliDatasetWriter:
-    """Writes messages of any type as the steps of a dataset, in the thread that calls.
+    """Writes messages of any type as the steps of a dataset, in the calling thread.
 
-    This is what EnvLogger's compiled extension offers, for code that records messages of its own;
-    `RiegeliBackendWriter` is what records steps of an environment.
+    This is the interface of the compiled extension of EnvLogger, for code that stores its own
+    messages; for steps of an environment, use `RiegeliBackendWriter`.
 
     >>> import tempfile
     >>> from envlogger.backends.python.riegeli_dataset_reader import RiegeliDatasetReader
@@ -51,18 +51,19 @@ class RiegeliDatasetWriter:
         max_episodes_per_shard: int = 0,
         writer_options: str = _DEFAULT_WRITER_OPTIONS,
     ) -> None:
-        """Begins to write to a directory; call it first, and once.
+        """Opens a directory; call it first, and once.
 
         Args:
-          data_dir: A directory; it is made if it is missing.
-          metadata: The metadata of the dataset, unless the directory has some already.
-          max_episodes_per_shard: The maximum of episodes per shard; no limit if not positive.
+          data_dir: A directory; created if missing.
+          metadata: The metadata of the dataset; ignored if the directory has metadata.
+          max_episodes_per_shard: The maximum number of episodes per shard; no limit if not
+            positive.
           writer_options: The Riegeli options of the files, see `riegeli.RecordWriter`.
 
         Raises:
-          StorageError: The directory cannot be made, or cannot be written to.
-          UnsupportedValueError: The options are wrong.
-          UsageError: It was called before.
+          StorageError: The directory cannot be created or written to.
+          UnsupportedValueError: The options are invalid.
+          UsageError: The writer is initialized already.
         """
         if self._shards is not None or self._data_dir:
             raise UsageError("this RiegeliDatasetWriter is initialized already; make a new one")
@@ -78,16 +79,12 @@ class RiegeliDatasetWriter:
         self._writer_options = writer_options
 
     def add_step(self, data: Message, is_new_episode: bool = False) -> bool:
-        """Appends a message.
+        """Appends a message; always returns True.
 
-        Steps that are added before the first episode belong to none: they are found by the index of
-        the step only.
-
-        Returns:
-          True: where it cannot be written, an error is raised.
+        Steps before the first episode belong to no episode; read them by their index.
 
         Raises:
-          StorageError: It cannot be written.
+          StorageError: The step cannot be written.
           UsageError: The writer is not initialized, or closed.
         """
         shards = self._open_shards()
@@ -102,7 +99,7 @@ class RiegeliDatasetWriter:
         return True
 
     def set_episode_metadata(self, data: Data) -> None:
-        """Sets the metadata of the running episode; does nothing if there is none."""
+        """Sets the metadata of the running episode; does nothing before the first episode."""
         if self._episode_counter:
             self._open_shards().current.set_episode_metadata(data.SerializeToString())
 
@@ -110,7 +107,7 @@ class RiegeliDatasetWriter:
         """Writes all steps to disk, and makes all episodes but the running one visible.
 
         Raises:
-          StorageError: They cannot be written.
+          StorageError: A step cannot be written.
           UsageError: The writer is not initialized, or closed.
         """
         shards = self._open_shards()
@@ -121,7 +118,7 @@ class RiegeliDatasetWriter:
         """Ends the running episode and closes the files; further calls do nothing.
 
         Raises:
-          StorageError: The rest cannot be written.
+          StorageError: Pending steps cannot be written.
         """
         shards, self._shards = self._shards, None
         if shards is not None:
@@ -129,19 +126,19 @@ class RiegeliDatasetWriter:
                 shards.close()
 
     def data_dir(self) -> str:
-        """The directory, as given to `init`."""
+        """Returns the directory, as passed to `init`."""
         return self._data_dir
 
     def max_episodes_per_shard(self) -> int:
-        """Returns the maximum number of episodes per shard, as given to `init`."""
+        """Returns the maximum number of episodes per shard, as passed to `init`."""
         return self._max_episodes_per_shard
 
     def writer_options(self) -> str:
-        """Returns the Riegeli options of the files, as given to `init`."""
+        """Returns the Riegeli options of the files, as passed to `init`."""
         return self._writer_options
 
     def episode_counter(self) -> int:
-        """Returns the number of episodes begun so far."""
+        """Returns the number of episodes that have begun."""
         return self._episode_counter
 
     def _open_shards(self) -> _Shards:
@@ -161,9 +158,9 @@ class RiegeliDatasetWriter:
 
 
 class _Shards(ShardSequence):
-    """Shards that may begin with steps of no episode."""
+    """Shards that may begin with steps outside of episodes."""
 
     def begin(self) -> None:
         """Begins the first shard, if there is none."""
         if self._shard is None:
-            self._shard = self._make_shard()
+            self._shard = self._create_shard()

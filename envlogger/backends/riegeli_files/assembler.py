@@ -1,7 +1,7 @@
-"""Assembles a log from stored episodes of other logs, copied unchanged, and new episodes.
+"""Assembles a log from unchanged episodes of other logs and from new episodes.
 
-Chunks of steps that are kept whole are copied as bytes; of others, the records are written anew.
-The indices are made anew. Nobody reads the log before it is complete.
+Chunks whose steps are all used are copied as bytes; records of other chunks are written again. The
+indices are new. The log can be read when it is complete.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 import riegeli
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.episode_rule import kind_of
-from envlogger.backends.riegeli_files.shard_writer import marked
+from envlogger.backends.riegeli_files.episode_rule import parse_kind
+from envlogger.backends.riegeli_files.shard_writer import add_mark
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError
 from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["EpisodePositions", "LogAssembler"]
 
-# A fixed time, so that the same episodes make the same bytes.
+# A fixed time, so that equal episodes result in equal files.
 _SHARD_NAME = "20000101T000000000000"
 
 
@@ -32,10 +32,10 @@ class EpisodePositions(NamedTuple):
     """The file and the record positions of an episode.
 
     Attributes:
-      file: The file of its steps.
-      begin: The number of steps before it in the file.
-      positions: The numeric positions of its steps, int64 [num_steps].
-      metadata: The record of its metadata; None if it has none.
+      file: The file of the steps.
+      begin: The index of the first step in the file.
+      positions: The numeric positions of the steps, int64 [num_steps].
+      metadata: The record of the metadata, or None.
     """
 
     file: str
@@ -48,9 +48,9 @@ class LogAssembler:
     """Writes a log with one shard.
 
     Args:
-      directory: The log, which must not exist.
+      directory: The directory of the log, which must not exist.
       metadata: The metadata of the dataset.
-      options: The Riegeli options of its files, see `riegeli.RecordWriter`.
+      options: The Riegeli options of the files, see `riegeli.RecordWriter`.
     """
 
     def __init__(self, directory: Path, metadata: dict[str, Any], options: str) -> None:
@@ -86,7 +86,7 @@ class LogAssembler:
         self._queued.append(episode)
 
     def close(self) -> None:
-        """Writes the rest, and the indices.
+        """Writes the queued episodes and the indices.
 
         Raises:
           DamagedDataError: A copied record is damaged.
@@ -98,8 +98,8 @@ class LogAssembler:
             for start, position in self._episodes
         ]
         with self._open(self._shard / layout.EPISODE_INDEX_FILE) as writer:
-            writer.write_message(layout.positions(rows))
-        offsets = layout.positions(np.concatenate(self._positions))
+            writer.write_message(layout.encode_positions(rows))
+        offsets = layout.encode_positions(np.concatenate(self._positions))
         offsets.num_episodes = len(rows)
         with self._open(self._shard / layout.STEP_OFFSETS_FILE) as writer:
             writer.write_message(offsets)
@@ -122,7 +122,7 @@ class LogAssembler:
         for step in steps:
             write(step)
             positions.append(self._steps.last_pos)
-        self._positions.append(np.array([each.numeric for each in positions], np.int64))
+        self._positions.append(np.array([position.numeric for position in positions], np.int64))
 
     def _copy_queued(self) -> None:
         episodes, self._queued = self._queued, []
@@ -131,7 +131,7 @@ class LogAssembler:
         for episode in episodes:
             self._begin(len(episode.positions), episode.metadata)
         positions = np.concatenate([episode.positions for episode in episodes])
-        firsts = _source_breaks(episodes)
+        firsts = _find_breaks(episodes)
         begin, file = 0, episodes[0].file
         try:
             with riegeli.RecordReader(file) as reader:
@@ -147,8 +147,8 @@ class LogAssembler:
 
         Args:
           reader: The file.
-          positions: The positions of the records that are still to be copied.
-          firsts: The indices of the steps to mark as the first of an episode.
+          positions: The positions of the remaining records.
+          firsts: The indices of the steps to mark as the first step of an episode.
 
         Returns:
           The number of copied records.
@@ -182,8 +182,8 @@ class LogAssembler:
         self._positions.append(np.arange(begin, begin + chunk.num_records))
 
 
-def _source_breaks(episodes: Sequence[EpisodePositions]) -> np.ndarray:
-    """Returns the indices of the steps at which the source is not contiguous."""
+def _find_breaks(episodes: Sequence[EpisodePositions]) -> np.ndarray:
+    """Returns the indices of the steps that do not follow the previous step in the source file."""
     breaks, step_index, end = [], 0, -1
     for episode in episodes:
         if episode.begin != end:
@@ -195,6 +195,6 @@ def _source_breaks(episodes: Sequence[EpisodePositions]) -> np.ndarray:
 
 def _mark_begin(step: bytes) -> bytes:
     """Marks a step as the begin of an episode."""
-    kind = kind_of(step)
+    kind = parse_kind(step)
     is_marked = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST
-    return step if is_marked else marked(step, Data.BEGINS)
+    return step if is_marked else add_mark(step, Data.BEGINS)

@@ -33,7 +33,7 @@ class ShardTask(NamedTuple):
     Attributes:
       do: Runs the job; raises `OSError` if it fails.
       num_bytes: The number of bytes to write.
-      num_steps: The number of steps that are lost if it fails.
+      num_steps: The number of steps that are lost if the job fails.
     """
 
     do: Callable[[ShardSequence], None]
@@ -48,11 +48,11 @@ class _Batch:
     """A batch of jobs that the thread runs together.
 
     Attributes:
-      jobs: The jobs in order; a step in place of a job is added to the running episode.
+      jobs: The jobs in order; bytes are a step to add to the running episode.
       num_bytes: The number of bytes to write.
       num_done: The number of finished jobs.
-      is_awaited: Whether a thread waits until they are finished.
-      is_finished: Whether they have run, or never will.
+      is_awaited: Whether a thread waits for the end of the batch.
+      is_finished: Whether the jobs have run, or will never run.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _Batch:
                     job.do(shards)
                     self.num_done += 1
 
-    def num_pending_steps(self) -> int:
+    def count_pending_steps(self) -> int:
         return sum(
             1 if isinstance(job, bytes) else job.num_steps for job in self.jobs[self.num_done :]
         )
@@ -83,26 +83,26 @@ class BackgroundWriter:
     """Runs jobs in a thread, in order, and flushes in intervals.
 
     If the queue is full, callers wait (backpressure). The thread ends with `close`; until then it
-    keeps this object alive. All later calls raise errors of the thread, as `WritingError`.
+    keeps this object alive. After an error of the thread, all calls raise it as `WritingError`.
 
     Attributes:
-      lock: To be held while `add_step`, `put`, `finish` and `push` are called.
+      lock: A lock that callers of `add_step`, `put`, `finish` and `push` must hold.
 
     Args:
-      shards: The shards to write to, used by the thread only from now on.
-      flush_interval: The maximum seconds before a step is flushed; None for no flushes.
-      max_pending_bytes: The size of the write queue; when it is full, `put` waits.
+      shards: The shards to write to; afterwards only the thread may use them.
+      flush_interval: The maximum number of seconds until a step is flushed; None for no flushes.
+      max_pending_bytes: The size of the write queue; if it is full, `put` waits.
     """
 
     def __init__(
         self, shards: ShardSequence, flush_interval: float | None, max_pending_bytes: int
     ) -> None:
         self._shards = shards
-        # Changed by the thread alone, between batches.
+        # Only the thread changes these attributes, between batches.
         self._backpressure = Backpressure(flush_interval, max_pending_bytes)
 
-        # The lock guards the attributes below. It is reentrant, as garbage collection may close a
-        # recorder in any thread, even in one that holds the lock.
+        # The lock guards the attributes below. It is reentrant, because garbage collection may
+        # close a recorder in any thread, even in a thread that holds the lock.
         self.lock = threading.RLock()
         self._has_work = threading.Condition(self.lock)
         self._has_progress = threading.Condition(self.lock)
@@ -149,19 +149,16 @@ class BackgroundWriter:
             ):
                 self._has_progress.wait()
 
-    def finish(self, *last: ShardTask) -> None:
-        """Waits until all jobs have run.
-
-        Args:
-          *last: Jobs to run after them.
+    def finish(self, *jobs: ShardTask) -> None:
+        """Queues final jobs, and waits until all jobs have run.
 
         Raises:
-          WritingError: Not all could be written.
+          WritingError: A job failed.
         """
         if self._is_closing:
             self._raise_failure()
         batch = self._queued
-        batch.jobs += last
+        batch.jobs += jobs
         batch.is_awaited = True
         self._has_work.notify()
         while not batch.is_finished:
@@ -170,12 +167,12 @@ class BackgroundWriter:
             self._raise_failure()
 
     def push(self) -> None:
-        """Waits until all jobs have run, and their data is passed to the operating system.
+        """Waits until all jobs have run, and their data are passed to the operating system.
 
-        While the thread waits, they run here: to wake it would take longer.
+        If the thread is idle, the jobs run in the calling thread, which is faster.
 
         Raises:
-          WritingError: Not all could be written.
+          WritingError: A job failed.
         """
         if not self._is_waiting or self._is_closing:
             self.finish(_PUSH)
@@ -197,7 +194,7 @@ class BackgroundWriter:
             self.finish()
 
     def is_idle(self) -> bool:
-        """True if the thread has time for better compression: nobody waits, nor soon will."""
+        """Returns whether the thread has time for better compression: no caller waits or will."""
         queued, current = self._queued, self._current
         is_awaited = self._is_closing or queued.is_awaited or current.is_awaited
         return not is_awaited and self._backpressure.is_idle(
@@ -205,10 +202,10 @@ class BackgroundWriter:
         )
 
     def close(self) -> None:
-        """Writes all jobs, closes the shards and ends the thread; further calls do nothing.
+        """Runs all jobs, closes the shards and ends the thread; further calls do nothing.
 
         Raises:
-          WritingError: Not all could be written.
+          WritingError: A job failed.
         """
         with self.lock:
             self._is_closing = True
@@ -220,7 +217,7 @@ class BackgroundWriter:
             raise self._failure
 
     def _raise_failure(self) -> NoReturn:
-        """Waits for the end of the thread, and raises its failure with the lost steps."""
+        """Waits for the end of the thread, and raises its failure."""
         while not self._is_closed:
             self._has_progress.wait()
         raise self._failure or UsageError("the recorder is closed")
@@ -238,7 +235,7 @@ class BackgroundWriter:
             failure = WritingError(e, None)
             failure.num_lost_steps = self._count_lost_steps()
         finally:
-            # Nobody may wait for a thread that has ended.
+            # Callers must not wait for a thread that has ended.
             with self.lock:
                 self._is_closing = self._is_closed = True
                 self._failure = failure
@@ -296,4 +293,4 @@ class BackgroundWriter:
             num_lost = self._shards.salvage()
         except BaseException:  # The first failure is more informative.
             return None
-        return num_lost + sum(batch.num_pending_steps() for batch in batches)
+        return num_lost + sum(batch.count_pending_steps() for batch in batches)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 __all__ = ["Backpressure"]
 
-# The queued bytes at which the thread is woken: few enough to keep it busy, many enough that less
-# than one step in a hundred wakes it.
+# The number of queued bytes that wakes the thread: small enough to keep the thread busy, and large
+# enough that less than one step in a hundred wakes it.
 _WAKE_BYTES = 1 << 22
 
-# The queue limit before the duration of a job is known.
+# The queue limit before the first measurement of the duration of a job.
 _INITIAL_MAX_JOBS = 64
 
 # The limit of the idle balance: twice the idle time minus the busy time.
@@ -23,20 +23,21 @@ _MAX_IDLE_S = 0.1
 class Backpressure:
     """Measures the speed of the writing thread, and limits its queue.
 
-    The thread runs the queued jobs as a batch, and flushes if that is due. Accepted jobs are
+    The thread runs the queued jobs as a batch, and flushes if a flush is due. Accepted jobs are
     flushed within the interval: half of it passes between flushes, a quarter is for the jobs in
     the queue when a flush is due, and the last quarter for the flush itself.
 
     Args:
-      flush_interval: After how many seconds at the latest a job is flushed; None for never.
+      flush_interval: The maximum number of seconds from queueing a job to its flush; None for no
+        limit.
       max_bytes: The maximum number of bytes in the queue.
       clock: Returns the time in seconds.
 
     Attributes:
-      max_bytes: The maximum number of bytes in the queue, with those being written.
-      max_jobs: The maximum number of jobs in the queue, with those being run.
-      wake_bytes: The number of new bytes that wakes the thread.
-      wake_jobs: More new jobs than these wake the thread.
+      max_bytes: The maximum number of bytes in the queue and the running batch.
+      max_jobs: The maximum number of jobs in the queue and the running batch.
+      wake_bytes: The number of queued bytes that wakes the thread.
+      wake_jobs: The number of queued jobs above which the thread is woken.
     """
 
     def __init__(
@@ -59,15 +60,15 @@ class Backpressure:
         self._seconds_per_job = 1e-9  # Before the last flush, and during it.
 
     def seconds_to_flush(self) -> float:
-        """Returns the seconds until the next flush; 0 or less if one is due."""
+        """Returns the seconds until the next flush; 0 or less if it is due."""
         return min(self._next_flush - self._clock(), threading.TIMEOUT_MAX)
 
     def is_idle(self, num_new_jobs: int, num_bytes: int) -> bool:
-        """True if the thread idles a third of the time, and its queue is less than half full.
+        """Returns True if the thread idles a third of the time, with its queue less than half full.
 
         Args:
           num_new_jobs: The number of jobs in the queue.
-          num_bytes: The number of bytes in the queue, with those being written.
+          num_bytes: The number of bytes in the queue and the running batch.
         """
         return (
             self._idle_balance > 0
@@ -76,29 +77,25 @@ class Backpressure:
         )
 
     def begin_batch(self) -> None:
-        """Called at the begin of a batch, after the thread has waited."""
+        """Updates the idle time; call it at the begin of a batch, after the thread has waited."""
         self._begin = self._clock()
         self._idle_balance = min(self._idle_balance + 2 * (self._begin - self._end), _MAX_IDLE_S)
 
     def is_flush_due(self) -> bool:
-        """True if this batch ends with a flush; called after its jobs."""
+        """Returns whether this batch ends with a flush; call it after the jobs."""
         now = self._clock()
         self._flush_begin = now if now >= self._next_flush else None
         return self._flush_begin is not None
 
     def end_batch(self, num_jobs: int) -> None:
-        """Called at the end of a batch, after its flush.
-
-        Args:
-          num_jobs: The number of jobs.
-        """
+        """Updates the limits; call it at the end of a batch, after its flush."""
         self._end = self._clock()
         seconds = self._end - self._begin
         self._idle_balance = max(self._idle_balance - seconds, -_MAX_IDLE_S)
         self._seconds += seconds
         self._num_jobs += num_jobs
         if self._num_jobs:
-            # Accepted jobs have to run within the flush period.
+            # Accepted jobs must run within the flush period.
             seconds_per_job = self._seconds / self._num_jobs
             max_jobs = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
             self.max_jobs = max(1, min(max_jobs, 2 * self.max_jobs))
@@ -107,5 +104,5 @@ class Backpressure:
                 self._seconds_per_job = seconds_per_job
                 self._seconds, self._num_jobs = 0.0, 0
         if self._flush_begin is not None:
-            # After a longer flush the next one begins earlier, so that it ends in time.
+            # After a long flush, the next flush begins earlier, so that it ends in time.
             self._next_flush = 2 * self._flush_begin + self._flush_period - self._end

@@ -10,15 +10,15 @@ import riegeli
 __all__ = ["FAST", "SMALL", "ChunkCompression"]
 
 FAST = "zstd:3"
-"""Compresses and decompresses several times as fast."""
+"""The fast compression: several times as fast as SMALL in both directions."""
 
 SMALL = "brotli:6"
 """The compression of the published EnvLogger. Halves frames of games, but not noise."""
 
-# The minimum ratio of sizes at which SMALL is used, as reading it takes longer.
+# The minimum ratio of sizes at which SMALL pays, because reading it takes longer.
 _MIN_RATIO = 1.05
 
-# Chunks are alike, so only one in this many is compressed both ways to compare.
+# Chunks are similar, so only one of this many chunks is compressed in both ways for comparison.
 _TRIAL_PERIOD = 16
 
 # Smaller chunks are not representative, and gain little.
@@ -26,10 +26,10 @@ _MIN_CHUNK_SIZE = 1 << 15
 
 
 class ChunkCompression:
-    """Returns the compression for a chunk, see `riegeli.RecordWriter.set_compression`.
+    """Chooses the compression of chunks, for `riegeli.RecordWriter.set_compression`.
 
     Attributes:
-      is_idle: Returns True if no recorder waits for the chunk, nor soon will.
+      is_idle: A function that returns whether the writer has time for a slow compression.
     """
 
     def __init__(self) -> None:
@@ -38,18 +38,18 @@ class ChunkCompression:
         self._num_chunks_to_trial = 0
 
     def __call__(self, records: Sequence[bytes]) -> str:
-        """Chooses for a chunk of these records."""
+        """Returns the compression of a chunk of records."""
         if not self.is_idle() or sum(map(len, records)) < _MIN_CHUNK_SIZE:
             return FAST
         if self._num_chunks_to_trial == 0:
             self._num_chunks_to_trial = _TRIAL_PERIOD
-            pays = _compressed_size(records, FAST) > _MIN_RATIO * _compressed_size(records, SMALL)
+            pays = _measure(records, FAST) > _MIN_RATIO * _measure(records, SMALL)
             self._best = SMALL if pays else FAST
         self._num_chunks_to_trial -= 1
         return self._best
 
 
-def _compressed_size(records: Sequence[bytes], options: str) -> int:
+def _measure(records: Sequence[bytes], options: str) -> int:
     file = io.BytesIO()
     with riegeli.RecordWriter(file, owns_dest=False, options=options) as writer:
         writer.write_records(records)

@@ -18,21 +18,22 @@ _GROWTH_BYTES, _INDEX_BYTES = 1 << 22, 1 << 23
 
 
 class DiskReserve:
-    """Occupies space on the disk of a directory, to be released when the disk is full.
+    """Reserves space on the disk of a directory, and releases it when the disk is full.
 
-    The file that occupies it has no name: it vanishes with the process. Object stores need none.
+    The space is occupied by a nameless file, which vanishes with the process. In object stores,
+    nothing is reserved.
 
     Args:
-      directory: The directory, which has to be there.
-      max_pending_bytes: The size of the write queue. There is space for its index, too.
+      directory: The directory, which must exist.
+      max_pending_bytes: The size of the write queue; space for its index is added.
 
     Attributes:
-      cause: The error that ends the recording, after the accepted steps are written; else None.
-      ends_recording: Whether the writer accepts no more steps then. If not, the wrapper of the
-        writer checks the cause, and closes it.
+      cause: The error that ends the recording after the accepted steps are written, or None.
+      ends_recording: Whether the writer accepts no more steps after an error. If false, a wrapper
+        of the writer checks the cause and closes the writer.
 
     Raises:
-      StorageError: The space is not there, or the directory cannot be written to.
+      StorageError: The disk lacks the space, or the directory cannot be written to.
     """
 
     def __init__(self, directory: PathLike, max_pending_bytes: int) -> None:
@@ -67,7 +68,7 @@ class DiskReserve:
         """Extends the reserve by the size of pending data; it never shrinks.
 
         Returns:
-          True if the space is reserved; False if the disk is full, or there is a cause.
+          True if the space is reserved; False if the disk is full or was full earlier.
         """
         with self._lock:
             missing = self._min_size + num_bytes - self._size
@@ -82,7 +83,7 @@ class DiskReserve:
         """Releases the reserve, once, if an error means a full disk.
 
         Returns:
-          True to try again; then there is a cause.
+          True if the space was released, so that the caller can try again.
         """
         with self._lock:
             if self._file is None or self._file.closed or error.errno not in _DISK_FULL_ERRORS:
@@ -92,6 +93,6 @@ class DiskReserve:
         return True
 
     def close(self) -> None:
-        """Frees the space."""
+        """Releases the space for other programs."""
         if self._file is not None:
             self._file.close()

@@ -1,7 +1,7 @@
 """Episode boundaries of steps without an index, from their step types.
 
-A step with step type FIRST begins an episode, and so does the step after one with step type LAST,
-unless its mark says otherwise; see `Data.EpisodeMark` in storage.proto.
+A step of type FIRST begins an episode, and so does the step after a step of type LAST. An episode
+mark takes precedence over the types; see `Data.EpisodeMark` in storage.proto.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from google.protobuf.message import DecodeError
 
 from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["StepKind", "kind_of"]
+__all__ = ["StepKind", "parse_kind"]
 
 
 class StepKind(NamedTuple):
     """The step type and the episode mark of a record.
 
     Attributes:
-      step_type: The type of the step; None if it is no step, or not one that this package wrote.
-      mark: The position in the episode, unless the step types imply it.
+      step_type: The type of the step; None if the record is not a step of this package.
+      mark: The episode mark of the record.
     """
 
     step_type: int | None
@@ -29,19 +29,19 @@ class StepKind(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """Whether a record is a step, not a note about steps."""
+        """Whether the record is a step, not a discard mark or episode metadata."""
         return self.mark not in (Data.DISCARDED, Data.METADATA)
 
     @property
     def is_last(self) -> bool:
-        """Whether its type is LAST."""
+        """Whether the type of the step is LAST."""
         return bool(self.step_type == dm_env.StepType.LAST)
 
     def begins_episode(self, is_after_last: bool) -> bool:
-        """Whether the step begins an episode.
+        """Returns whether the step begins an episode.
 
         Args:
-          is_after_last: Whether the step before it in the same shard has the type LAST.
+          is_after_last: Whether the previous step of the shard has the type LAST.
         """
         if self.mark == Data.BEGINS:
             return True
@@ -50,7 +50,7 @@ class StepKind(NamedTuple):
         return is_after_last or bool(self.step_type == dm_env.StepType.FIRST)
 
 
-def kind_of(record: bytes) -> StepKind:
+def parse_kind(record: bytes) -> StepKind:
     """Parses the step type and the episode mark of a record."""
     try:
         data = Data.FromString(record)

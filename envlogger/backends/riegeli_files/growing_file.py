@@ -1,4 +1,4 @@
-"""A growing Riegeli file of a recording; recovers after the disk was full."""
+"""A growing Riegeli file of a recording, which tolerates a full disk."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["GrowingFile"]
 class GrowingFile:
     """Appends records to a new file.
 
-    In a store, it is written to a temporary file, and uploaded when it is closed or synced.
+    In an object store, records go to a temporary file, which `close` and `sync` upload.
 
-    Records that are not in the file yet are kept: if the disk is full and the reserve is released,
-    they are written again after the last complete chunk.
+    Records are kept in memory until they are in the file: if the disk is full and the reserve is
+    released, they are written again after the last complete chunk.
 
     Attributes:
-      positions: The positions of the records. The caller may remove those of written records.
-      has_failed_upload: Whether `salvage` could not upload it to its store.
+      positions: The positions of the records. The caller may remove positions of written records.
+      has_failed_upload: Whether `salvage` could not upload the file to its store.
 
     Args:
       path: The file, which must not exist.
-      options: See `riegeli.RecordWriter`.
-      reserve: The disk space to release when the disk is full; None for none.
+      options: The Riegeli options of the file, see `riegeli.RecordWriter`.
+      reserve: The disk space to release when the disk is full, or None.
       compression: Chooses how to compress each chunk, see `RecordWriter.set_compression`.
 
     Raises:
-      OSError: The file cannot be made or written.
-      riegeli.RiegeliError: The options are wrong.
+      OSError: The file cannot be created or written.
+      riegeli.RiegeliError: The options are invalid.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class GrowingFile:
         return writer
 
     def write(self, records: Sequence[bytes]) -> None:
-        """Appends records, which are written once a chunk is full."""
+        """Appends records, which are written to the file when a chunk is full."""
         writer, positions = self._writer, self.positions
         num_positions = len(positions) + len(records)
         self._unwritten += records
         try:
             for record in records:
                 writer.write_record(record)
-                # A lazy position: threads may still encode the chunks before it.
+                # The position is lazy: threads may still encode earlier chunks.
                 positions.append(writer.last_pos)
         except OSError as e:
             self._release_reserve(e)
@@ -95,9 +95,9 @@ class GrowingFile:
             self._drop_written()
 
     def push(self) -> None:
-        """Writes all records to the file, so that they survive a killed process.
+        """Writes all records to the file, so that they survive a crash of the process.
 
-        In a store, they survive it once the file is synced.
+        In an object store, `sync` is needed, too.
         """
         try:
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
@@ -111,7 +111,7 @@ class GrowingFile:
         """Syncs the file to disk, so that pushed records survive a power failure.
 
         Raises:
-          OSError: It failed; or the file was deleted, so that nobody could read it.
+          OSError: The disk reports an error, or the file was deleted.
         """
         if not self._is_local:
             self._file.publish()
@@ -122,7 +122,7 @@ class GrowingFile:
             raise FileNotFoundError(f"{self._path} was deleted while it was being written")
 
     def close(self) -> None:
-        """Closes the file; records that were not pushed are lost."""
+        """Closes the file, and drops records that were not pushed."""
         try:
             self._writer.close()
         finally:
@@ -136,18 +136,18 @@ class GrowingFile:
         """Closes the file after a failure, with its complete chunks.
 
         Returns:
-          The number of the first records of `positions` that are in it.
+          The number of records of `positions` that are in the file.
         """
         with contextlib.suppress(Exception):  # The caller knows the failure.
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
         self._end = self._writer.estimated_size()
-        # File objects other than those of the system raise other errors than OSError too.
+        # Custom file objects may raise other errors than OSError.
         with contextlib.suppress(Exception):
             self._file.truncate(self._end)
         try:
             self._file.close()
         except Exception:
-            if not self._is_local:  # The store still has the last published state.
+            if not self._is_local:  # The store keeps the last published state.
                 self.has_failed_upload = True
                 self._end = self._published_end
         return sum(self._has_reached_file(position) for position in self.positions)
@@ -185,7 +185,7 @@ class GrowingFile:
         self._end = self._writer.estimated_size()
         first = len(self.positions) - (len(self._unwritten) - num_without_position)
         for position in self.positions[first:]:
-            # No wait: the chunks before that of the first unwritten record are in the file.
+            # This does not wait: all chunks before the first unwritten record are in the file.
             if not self._has_reached_file(position):
                 break
             self._unwritten.popleft()
@@ -193,5 +193,5 @@ class GrowingFile:
     def _has_reached_file(self, position: riegeli.RecordPosition) -> bool:
         try:
             return bool(position.numeric < self._end)
-        except Exception:  # Its chunk was dropped before it was encoded, or failed to encode.
+        except Exception:  # The chunk was dropped before its encoding, or the encoding failed.
             return False

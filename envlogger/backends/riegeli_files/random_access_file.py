@@ -1,4 +1,4 @@
-"""A Riegeli file whose records are read by their positions."""
+"""A Riegeli file with random access to records by position."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["RandomAccessFile"]
 
 
 class RandomAccessFile:
-    """An open file whose records are read by their positions, fastest in the order of the file.
+    """An open file with random access to records by position, fastest in the order of the file.
 
     Raises:
-      OSError: It cannot be opened.
+      OSError: The file cannot be opened.
     """
 
     def __init__(self, path: epath.Path) -> None:
         self._reader = riegeli.RecordReader(path)
 
     def read_run(self, position: int, count: int) -> list[bytes]:
-        """Reads records from a numeric position on.
+        """Reads consecutive records.
 
         Args:
-          position: The position of the first record.
-          count: The number of records; the others follow the first one directly.
+          position: The numeric position of the first record.
+          count: The number of records.
 
         Raises:
-          DamagedDataError: They are not there, or one is damaged.
+          DamagedDataError: A record is missing or damaged.
           OSError: The file cannot be read.
-          riegeli.UnimplementedError: It is written in a way that cannot be read yet.
+          riegeli.UnimplementedError: The file uses an unsupported feature of Riegeli.
         """
         read_batch = self._reader.read_batch
         try:
@@ -46,12 +46,7 @@ class RandomAccessFile:
         return records
 
     def read_joined_run(
-        self,
-        position: int,
-        count: int,
-        *,
-        into: memoryview | None = None,
-        record_size: int = 0,
+        self, position: int, count: int, *, into: memoryview | None = None, record_size: int = 0
     ) -> list[riegeli.JoinedRecords]:
         """Reads like `read_run`, with the records of a chunk in one buffer.
 
@@ -59,7 +54,7 @@ class RandomAccessFile:
           position: The position of the first record.
           count: The number of records.
           into: The buffer for the records, see `riegeli.RecordReader.read_joined`.
-          record_size: Likewise.
+          record_size: The size of each record, see `riegeli.RecordReader.read_joined`.
         """
         batches = []
         num_read = 0
@@ -71,7 +66,7 @@ class RandomAccessFile:
                 )
                 if not batch.sizes:
                     break
-                into = None  # One after the other is rare; the next one may lie elsewhere.
+                into = None  # The next batch has its own buffer; several batches are rare.
                 batches.append(batch)
                 num_read += len(batch.sizes)
         except riegeli.InvalidArgumentError as e:
@@ -91,6 +86,6 @@ class RandomAccessFile:
 
     def close(self) -> None:
         """Closes the file."""
-        # Damage was reported when a record of that region was requested.
+        # `read_run` has reported damage that affects requested records.
         with contextlib.suppress(riegeli.RiegeliError):
             self._reader.close()

@@ -1,6 +1,6 @@
 """Reader of the files of an EnvLogger dataset; see `layout`.
 
-Damaged parts are skipped and reported.
+Damaged records are skipped and reported.
 """
 
 from __future__ import annotations
@@ -20,24 +20,17 @@ from google.protobuf.message import DecodeError, Message
 
 import riegeli
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.episode_rule import kind_of
+from envlogger.backends.riegeli_files.episode_rule import parse_kind
 from envlogger.damage import Damage
 from envlogger.errors import DamagedDataError, StorageError
 from envlogger.proto.storage_pb2 import Data, Datum
 from rlds_ecosystem.files import stores
 
-__all__ = [
-    "Shard",
-    "load_shards",
-    "parse",
-    "read_metadata",
-    "scan_records",
-    "shard_directories",
-]
+__all__ = ["Shard", "list_directories", "load_shards", "parse", "read_metadata", "scan_records"]
 
 M = TypeVar("M", bound=Message)
 
-_ADVICE = "envlogger.recover repairs it as far as possible"
+_ADVICE = "envlogger.recover repairs the recording if possible"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,15 +38,15 @@ class Shard:
     """The index of a shard, up to the first damaged entry.
 
     Attributes:
-      directory: The directory of its files.
-      step_offsets: The positions of its steps, int64 [num_steps].
-      episode_starts: The number of the first step of each of its episodes, int64 [num_episodes].
-      metadata_offsets: The positions of the metadata of its episodes or -1, int64 [num_episodes].
-      all_rows: The rows of the index of episodes, with those without steps in `step_offsets`,
+      directory: The directory of the shard.
+      step_offsets: The positions of the steps, int64 [num_steps].
+      episode_starts: The index of the first step of each episode, int64 [num_episodes].
+      metadata_offsets: The position of the metadata of each episode or -1, int64 [num_episodes].
+      all_rows: The rows of the episode index, including episodes without steps in `step_offsets`,
         int64 [n, 2].
       steps_size: The size of the file of steps.
-      covers_episodes: Whether the index surely has the episodes of all its steps.
-      known_end: The number of the step after the last episode; None if unknown.
+      covers_episodes: Whether the index is sure to hold the episodes of all its steps.
+      indexed_end: The index of the step after the last episode; None if unknown.
       damage: The damage of the index files.
     """
 
@@ -64,34 +57,34 @@ class Shard:
     all_rows: np.ndarray
     steps_size: int
     covers_episodes: bool
-    known_end: int | None
+    indexed_end: int | None
     damage: tuple[Damage, ...] = ()
 
     @functools.cached_property
     def episodes_end(self) -> int:
-        """The number of the step after the last episode.
+        """The index of the step after the last episode.
 
-        EnvLogger up to 1.3 takes all steps at the end of a shard for its last episode, even if it
-        was killed before it could index their episodes. If the end is unknown, the steps are read
-        to find the begin of another episode.
+        EnvLogger up to 1.3 assigns all steps at the end of a shard to its last episode, even if a
+        crash prevented the indexing of further episodes. If the end is unknown, the steps are read
+        to detect the begin of another episode.
 
         Raises:
           OSError: The steps cannot be read.
         """
-        if self.known_end is not None:
-            return self.known_end
+        if self.indexed_end is not None:
+            return self.indexed_end
         start = int(self.episode_starts[-1])
-        numbers = {int(p): i for i, p in enumerate(self.step_offsets[start:], start)}
+        step_indices = {int(p): i for i, p in enumerate(self.step_offsets[start:], start)}
         is_after_last = False
         path = self.directory / layout.STEPS_FILE
         for item in scan_records(path, int(self.step_offsets[start])):
             if isinstance(item, riegeli.SkippedRegion):
                 continue
             position, record = item
-            step_index = numbers.get(position)
+            step_index = step_indices.get(position)
             if step_index is None:
                 break
-            kind = kind_of(record)
+            kind = parse_kind(record)
             if step_index > start and kind.begins_episode(is_after_last):
                 return step_index
             is_after_last = kind.is_last
@@ -102,9 +95,9 @@ def read_metadata(directory: epath.Path) -> Data:
     """Reads the metadata of the dataset.
 
     Raises:
-      StorageError: There is no such file, or it cannot be read.
-      DamagedDataError: It is damaged.
-      riegeli.UnimplementedError: It is written in a way that cannot be read yet.
+      StorageError: The file is missing, or cannot be read.
+      DamagedDataError: The file is damaged.
+      riegeli.UnimplementedError: The file uses an unsupported feature of Riegeli.
     """
     path = directory / layout.METADATA_FILE
     content = _read_file(os.fspath(path))
@@ -121,8 +114,8 @@ def read_metadata(directory: epath.Path) -> Data:
         raise DamagedDataError(f"{path} is damaged: {e}") from e
 
 
-def shard_directories(directory: epath.Path) -> list[epath.Path]:
-    """Returns all directories in a directory, in the order of shards; not all need be shards."""
+def list_directories(directory: epath.Path) -> list[epath.Path]:
+    """Returns all subdirectories in the order of shards, including other directories."""
     try:
         return [
             directory / entry.name for entry in stores.list_directory(directory) if entry.is_dir
@@ -136,22 +129,22 @@ def shard_directories(directory: epath.Path) -> list[epath.Path]:
 
 
 def load_shards(directory: epath.Path) -> list[Shard]:
-    """Reads the indices of all shards, in order, each up to the first damaged entry.
+    """Reads the index of each shard, in order, up to the first damaged entry.
 
     Raises:
       StorageError: A file cannot be read.
-      riegeli.UnimplementedError: It is written in a way that cannot be read yet.
+      riegeli.UnimplementedError: A file uses an unsupported feature of Riegeli.
     """
-    shards = stores.in_parallel(_load_shard, shard_directories(directory), directory)
+    shards = stores.in_parallel(_load_shard, list_directories(directory), directory)
     return [shard for shard in shards if shard is not None]
 
 
 def _load_shard(directory: epath.Path) -> Shard | None:
-    base = os.fspath(directory)  # Joining paths of epath takes longer than reading a small file.
+    base = os.fspath(directory)  # Joining epath paths takes longer than reading a small file.
     steps_path = f"{base}/{layout.STEPS_FILE}"
     offsets_path = f"{base}/{layout.STEP_OFFSETS_FILE}"
     index_path = f"{base}/{layout.EPISODE_INDEX_FILE}"
-    steps_size = _size(steps_path)
+    steps_size = _get_size(steps_path)
     content = _read_file(offsets_path)
     if content is None and not steps_size:
         return None
@@ -166,23 +159,23 @@ def _load_shard(directory: epath.Path) -> Shard | None:
     offsets, last_offsets, problem = _read_arrays(content or b"", ())
     if problem is None and not _is_increasing(offsets):
         problem = "the offsets do not increase"
-        offsets = _increasing_part(offsets)
+        offsets = _cut_increasing(offsets)
     if problem:
         report(offsets_path, f"is damaged: {problem}")
     is_cut = problem is not None
     if len(offsets) and offsets[-1] >= (steps_size or 0):
         num_steps = int(np.searchsorted(offsets, steps_size or 0))
-        cut = "is missing" if steps_size is None else "was cut off"
-        report(steps_path, cut, len(offsets) - num_steps)
+        problem = "is missing" if steps_size is None else "was cut off"
+        report(steps_path, problem, len(offsets) - num_steps)
         offsets = offsets[:num_steps]
         is_cut = True
 
-    # If nothing was flushed, the other files may be missing.
+    # Before the first flush, the other files may be missing.
     content = _read_file(index_path) if content or steps_size else b""
     rows, _, problem = _read_arrays(content or b"", (2,))
     if problem is None and not _is_increasing(rows[:, 0]):
         problem = "the starts of episodes do not increase"
-        rows = rows[: len(_increasing_part(rows[:, 0]))]
+        rows = rows[: len(_cut_increasing(rows[:, 0]))]
     if content is None and len(offsets):
         report(index_path, "is missing")
     elif problem:
@@ -191,16 +184,16 @@ def _load_shard(directory: epath.Path) -> Shard | None:
     # A recorder that is killed in a flush may leave episodes whose steps have no offsets yet.
     num_episodes = int(np.searchsorted(rows[:, 0], len(offsets)))
     covers_episodes = last_offsets is not None and 0 < last_offsets.num_episodes == num_episodes
-    known_end = None
+    indexed_end = None
     if num_episodes == 0:
-        known_end = 0
+        indexed_end = 0
     elif covers_episodes:
-        known_end = len(offsets)
+        indexed_end = len(offsets)
     if is_cut and num_episodes:
-        known_end = len(offsets)
+        indexed_end = len(offsets)
         if num_episodes == len(rows) or rows[num_episodes, 0] > len(offsets):
             num_episodes -= 1  # Some of its steps may be lost.
-            known_end = int(rows[num_episodes, 0])
+            indexed_end = int(rows[num_episodes, 0])
     return Shard(
         directory=directory,
         step_offsets=offsets,
@@ -209,12 +202,12 @@ def _load_shard(directory: epath.Path) -> Shard | None:
         all_rows=rows,
         steps_size=steps_size or 0,
         covers_episodes=covers_episodes,
-        known_end=known_end,
+        indexed_end=indexed_end,
         damage=tuple(damage),
     )
 
 
-def _size(path: str) -> int | None:
+def _get_size(path: str) -> int | None:
     """Returns the size of a file; None if it does not exist."""
     with _file_errors(path):
         is_local = stores.is_local(path)
@@ -244,7 +237,7 @@ def _file_errors(path: str) -> Iterator[None]:
 
 
 def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
-    """Returns the records of a file up to the first damaged one, and the fault of that one."""
+    """Returns the records of a file up to the first damaged record, and the error message of it."""
     with contextlib.suppress(riegeli.InvalidArgumentError):
         return riegeli.decode_file(content), None
     records: list[bytes] = []
@@ -259,7 +252,10 @@ def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
 def _read_arrays(
     content: bytes, row_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, Datum | None, str | None]:
-    """Returns the int64 arrays `[n, *row_shape]` of a file joined, the last one, and a fault."""
+    """Returns the concatenated int64 arrays of a file, the last record, and an error message.
+
+    The arrays have the shape `[n, *row_shape]`.
+    """
     arrays = []
     datum = None
     records, problem = _read_records(content) if content else ([], None)
@@ -283,8 +279,8 @@ def _is_increasing(values: np.ndarray) -> bool:
     return len(values) == 0 or bool(values[0] >= 0 and (values[1:] > values[:-1]).all())
 
 
-def _increasing_part(values: np.ndarray) -> np.ndarray:
-    """Returns the values before the first one that is negative or not increasing."""
+def _cut_increasing(values: np.ndarray) -> np.ndarray:
+    """Returns the values before the first value that is negative or not increasing."""
     return values[: int(np.argmin(np.diff(values, prepend=-1) > 0))]
 
 
@@ -295,10 +291,10 @@ def scan_records(
 
     Args:
       file: The file.
-      begin: The numeric position to begin at.
+      begin: The numeric position of the first record to read.
 
     Raises:
-      OSError: It cannot be opened or read.
+      OSError: The file cannot be opened or read.
     """
     regions: list[riegeli.SkippedRegion] = []
     with riegeli.RecordReader(file, recovery=regions.append) as reader:
@@ -315,7 +311,7 @@ def parse(message_type: type[M], record: bytes) -> M:
     """Parses a record.
 
     Raises:
-      DamagedDataError: It is none of this type.
+      DamagedDataError: The record is not a message of this type.
     """
     try:
         return message_type.FromString(record)

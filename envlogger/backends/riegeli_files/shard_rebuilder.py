@@ -12,13 +12,13 @@ import numpy as np
 
 import riegeli
 from envlogger.backends.riegeli_files import layout
-from envlogger.backends.riegeli_files.episode_rule import StepKind, kind_of
+from envlogger.backends.riegeli_files.episode_rule import StepKind, parse_kind
 from envlogger.backends.riegeli_files.shard_reader import Shard, scan_records
 from envlogger.damage import Damage
 from envlogger.errors import StorageError
 from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["RebuiltShard", "ShardEpisode", "damage_of", "rebuild"]
+__all__ = ["RebuiltShard", "ShardEpisode", "find_damage", "rebuild"]
 
 _ADVICE = "envlogger.recover makes episodes from them"
 
@@ -28,10 +28,10 @@ class ShardEpisode:
     """An episode of a shard.
 
     Attributes:
-      start: The number of its first step.
-      metadata: Its metadata: the position in the file of metadata, the serialized `Data` if they
-        are not in the file, or -1.
-      is_from_index: Whether only the index has its begin, not its first step.
+      start: The index of the first step.
+      metadata: The position of the metadata in the metadata file; the serialized `Data` of metadata
+        outside of the file; or -1 without metadata.
+      is_from_index: Whether only the index marks the begin of the episode, not its first step.
     """
 
     start: int
@@ -42,18 +42,18 @@ class ShardEpisode:
 class RebuiltShard:
     """The episodes of a shard, rebuilt from its file of steps for crash recovery.
 
-    The index has precedence: indexed steps that it leaves out were discarded. Other steps follow
-    `episode_rule`. Steps after a damaged region, up to the begin of the next episode, become an
-    episode of their own.
+    The index takes precedence: steps that it skips were discarded. Later, unindexed steps follow
+    `episode_rule`. Steps after a damaged region, up to the begin of the next episode, become a
+    separate episode.
 
     Attributes:
       positions: The record positions of the steps, int64 [num_steps].
       episodes: The episodes.
       regions: The damaged regions of the file.
-      num_lost_steps: The number of steps that the index lists and the file lacks.
+      num_lost_steps: The number of indexed steps that are missing in the file.
     """
 
-    def __init__(self, shard: Shard, first_number: int = 0) -> None:
+    def __init__(self, shard: Shard, first_step: int = 0) -> None:
         self.positions = array.array("q")
         self.episodes: list[ShardEpisode] = []
         self.regions: list[riegeli.SkippedRegion] = []
@@ -67,9 +67,9 @@ class RebuiltShard:
             self._uncertain_from = math.inf
         elif len(self._rows):
             self._uncertain_from = int(self._rows[-1, 0])
-        self._step_number = first_number  # Of the next step, counted as the index does.
-        self._row = -1  # Of the index, that has the current episode.
-        self._numbers_are_known = True
+        self._step_index = first_step  # Of the next step, in the index.
+        self._row = -1  # Of the current episode, in the episode index.
+        self._has_valid_index = True  # False after a gap: the step index may be wrong.
         self._in_episode = False
         self._is_after_last = False
         self._has_gap = False  # After the last step.
@@ -79,14 +79,14 @@ class RebuiltShard:
         if len(self._offsets) and position <= self._offsets[-1]:
             self._add_indexed(position, record)
             return
-        if self._step_number < len(self._offsets):
+        if self._step_index < len(self._offsets):
             self.end()
             self._has_gap = True
-        if self._step_number == len(self._offsets) and self._covers_episodes:
+        if self._step_index == len(self._offsets) and self._covers_episodes:
             self._in_episode = False
         if self._has_gap:
-            self._numbers_are_known = False
-        kind = kind_of(record)
+            self._has_valid_index = False
+        kind = parse_kind(record)
         if kind.is_step:
             self._add_unindexed(position, kind)
         elif kind.mark == Data.DISCARDED:
@@ -100,21 +100,21 @@ class RebuiltShard:
         self._has_gap = True
 
     def end(self) -> None:
-        """Called when no more steps of the index follow."""
-        num_missing = max(0, len(self._offsets) - self._step_number)
+        """Counts the missing indexed steps; call it after the last indexed step."""
+        num_missing = max(0, len(self._offsets) - self._step_index)
         self.num_lost_steps += num_missing
-        self._step_number += num_missing
+        self._step_index += num_missing
 
     def _add_indexed(self, position: int, record: bytes) -> None:
-        step_index = self._step_number
+        step_index = self._step_index
         while self._offsets[step_index] < position:
             step_index += 1
         if self._offsets[step_index] > position:
-            return  # It was discarded.
-        self._has_gap = step_index > self._step_number
-        self.num_lost_steps += step_index - self._step_number
-        self._step_number = step_index
-        kind = kind_of(record)
+            return  # The step was discarded.
+        self._has_gap = step_index > self._step_index
+        self.num_lost_steps += step_index - self._step_index
+        self._step_index = step_index
+        kind = parse_kind(record)
         if self._advance_row():
             self._begin(int(self._rows[self._row, 1]))
         elif (
@@ -127,21 +127,21 @@ class RebuiltShard:
 
     def _advance_row(self) -> bool:
         """Advances to the index row of the current step; returns whether the row changed."""
-        before = self._row
-        while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._step_number:
+        old_row = self._row
+        while self._row + 1 < len(self._rows) and self._rows[self._row + 1, 0] <= self._step_index:
             self._row += 1
-        return self._row != before
+        return self._row != old_row
 
     def _add_unindexed(self, position: int, kind: StepKind) -> None:
-        # The index of episodes may be longer than that of steps.
-        is_new_row = self._numbers_are_known and self._advance_row()
+        # The episode index may be longer than the step index.
+        is_new_row = self._has_valid_index and self._advance_row()
         begins = kind.begins_episode(self._is_after_last)
         begins |= self._has_gap or not self._in_episode
         if begins or (is_new_row and not self._covers_episodes):
             metadata = layout.NO_METADATA
-            if self._numbers_are_known and self._row >= 0:
+            if self._has_valid_index and self._row >= 0:
                 start, offset = self._rows[self._row]
-                metadata = int(offset) if start == self._step_number else metadata
+                metadata = int(offset) if start == self._step_index else metadata
             self._begin(metadata, is_from_index=not begins)
         self._add_step(position, kind)
 
@@ -151,18 +151,18 @@ class RebuiltShard:
 
     def _add_step(self, position: int, kind: StepKind) -> None:
         self.positions.append(position)
-        self._step_number += 1
+        self._step_index += 1
         self._is_after_last = kind.is_last
         self._has_gap = False
 
     def _discard(self) -> None:
         if self._in_episode and not self._has_gap:
-            # The index refers to later steps that replaced these.
+            # The index refers to later steps, which replaced the discarded steps.
             while (episode := self.episodes.pop()).is_from_index:
                 pass
-            self._step_number -= len(self.positions) - episode.start
+            self._step_index -= len(self.positions) - episode.start
             del self.positions[episode.start :]
-            self._row = int(np.searchsorted(self._rows[:, 0], self._step_number)) - 1
+            self._row = int(np.searchsorted(self._rows[:, 0], self._step_index)) - 1
         self._in_episode = self._is_after_last = False
 
     def _add_metadata(self, record: bytes) -> None:
@@ -174,21 +174,21 @@ class RebuiltShard:
 
 
 def rebuild(
-    shard: Shard, first_number: int = 0, on_progress: Callable[[int], None] = lambda _: None
+    shard: Shard, first_step: int = 0, on_progress: Callable[[int], None] = lambda _: None
 ) -> RebuiltShard:
     """Reads the steps of a shard, from an indexed step or from the begin of the file.
 
     Args:
       shard: The shard.
-      first_number: The number of the step to begin with.
-      on_progress: Called regularly with the number of bytes read.
+      first_step: The index of the first step to read.
+      on_progress: Called regularly with the position in the file.
 
     Raises:
       StorageError: The file cannot be read.
     """
-    rebuilt = RebuiltShard(shard, first_number)
+    rebuilt = RebuiltShard(shard, first_step)
     path = shard.directory / layout.STEPS_FILE
-    begin = int(shard.step_offsets[first_number]) if first_number else 0
+    begin = int(shard.step_offsets[first_step]) if first_step else 0
     try:
         for i, item in enumerate(scan_records(path, begin)):
             if isinstance(item, riegeli.SkippedRegion):
@@ -205,14 +205,14 @@ def rebuild(
     return rebuilt
 
 
-def damage_of(shard: Shard) -> list[Damage]:
-    """Returns the damage of a shard; reads only the steps that its index does not cover."""
+def find_damage(shard: Shard) -> list[Damage]:
+    """Returns the damage of a shard; reads only the unindexed steps."""
     path = os.fspath(shard.directory / layout.STEPS_FILE)
     damages = list(shard.damage)
     num_steps = len(shard.step_offsets)
-    num_before = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
-    num_after = 0 if num_before == num_steps else num_steps - shard.episodes_end
-    for num_unindexed, where in ((num_before, "before the first"), (num_after, "after the last")):
+    num_early = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
+    num_late = 0 if num_early == num_steps else num_steps - shard.episodes_end
+    for num_unindexed, where in ((num_early, "before the first"), (num_late, "after the last")):
         if num_unindexed:
             problem = f"has steps {where} episode of the index"
             damages.append(Damage(path, problem, num_unindexed, advice=_ADVICE))

@@ -32,11 +32,11 @@ def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
       options: The Riegeli options of files, see `riegeli.RecordWriter`; always checked.
 
     Returns:
-      Whether it was written.
+      Whether the file was written.
 
     Raises:
-      StorageError: It cannot be.
-      UnsupportedValueError: The options are wrong.
+      StorageError: The file cannot be written.
+      UnsupportedValueError: The options are invalid.
     """
     content = io.BytesIO()
     try:
@@ -62,17 +62,17 @@ class ShardSequence:
       max_episodes_per_file: The maximum number of episodes per shard; no limit if not positive.
       options: The Riegeli options of the files, see `riegeli.RecordWriter`.
       sync: Whether flushed steps survive a power failure (`fsync`).
-      reserve: Space to use when the disk is full.
-      compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
+      reserve: The disk space to release when the disk is full.
+      compression: Chooses the compression of each chunk of steps, instead of the options.
 
     Attributes:
-      pending_error: The error that ends the recording once accepted steps are written: the disk is
-        full but for the reserve, or no new shard could be made.
-      is_over: Whether no more steps are accepted.
-      ends_on_error: Whether a pending error ends it; False if a wrapper checks the reserve.
+      pending_error: The error that ends the recording after accepted steps are written: the disk is
+        full except for the reserve, or a new shard could not be created.
+      is_over: Whether the recording accepts no more steps.
+      ends_on_error: Whether a pending error ends the recording; False if a wrapper checks the
+        reserve.
 
-    Its methods raise `OSError` if a file cannot be written; `salvage` is all that may be called
-    then.
+    The methods raise `OSError` if a file cannot be written; then only `salvage` may be called.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class ShardSequence:
     ) -> None:
         self._directory, self._shared_lock = directory, SharedLock(directory)
         self._max_episodes_per_file = max_episodes_per_file
-        # In a store, each sync uploads a whole file: so a shard ends with the first episode after a
-        # flush, and few bytes are uploaded again.
+        # In a store, each sync uploads a whole file. A shard ends with the first episode after a
+        # flush, so that few bytes are uploaded again.
         self._is_local = stores.is_local(directory)
         self._open_shard = functools.partial(
             ShardWriter,
@@ -104,7 +104,7 @@ class ShardSequence:
     def begin_episode(self, step: bytes) -> None:
         """Begins an episode with its first step, in a new shard if the current one is full."""
         if self._shard is None:
-            self._shard = self._make_shard()
+            self._shard = self._create_shard()
         elif 0 < self._max_episodes_per_file <= self._shard.num_episodes or (
             self._shard.was_flushed and not self._is_local
         ):
@@ -113,7 +113,7 @@ class ShardSequence:
 
     def _rotate(self, old: ShardWriter) -> None:
         try:
-            new = self._make_shard()
+            new = self._create_shard()
         except OSError as e:
             if self._reserve is not None:
                 self._reserve.cause = self._reserve.cause or e
@@ -158,12 +158,12 @@ class ShardSequence:
 
     @property
     def pending_error(self) -> BaseException | None:
-        """See the class."""
+        """The error that ends the recording after accepted steps are written."""
         return self._reserve.cause if self._reserve is not None else None
 
     @property
     def is_over(self) -> bool:
-        """See the class."""
+        """Whether the recording accepts no more steps."""
         ends = self.ends_on_error and self._reserve is not None and self._reserve.ends_recording
         return ends and self.pending_error is not None
 
@@ -173,18 +173,18 @@ class ShardSequence:
         assert self._shard is not None  # The first recorded step begins an episode, hence a shard.
         return self._shard
 
-    def _make_shard(self) -> ShardWriter:
-        path = self._make_shard_directory()
+    def _create_shard(self) -> ShardWriter:
+        path = self._create_directory()
         try:
             return self._open_shard(path)
         except BaseException:
-            with contextlib.suppress(Exception):  # Nothing was recorded to it.
+            with contextlib.suppress(Exception):  # The directory holds no steps.
                 path.rmtree()
             raise
 
-    def _make_shard_directory(self) -> epath.Path:
+    def _create_directory(self) -> epath.Path:
         while True:
-            # Later shards sort after earlier ones even when the clock is set back.
+            # Later shards sort after earlier shards even if the clock is set back.
             self._last_shard_time = max(
                 datetime.datetime.now(datetime.UTC),
                 self._last_shard_time + datetime.timedelta(microseconds=1),

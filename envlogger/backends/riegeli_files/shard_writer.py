@@ -14,11 +14,11 @@ from envlogger.backends.riegeli_files.disk_reserve import DiskReserve
 from envlogger.backends.riegeli_files.growing_file import GrowingFile
 from envlogger.proto.storage_pb2 import Data
 
-__all__ = ["ShardWriter", "marked"]
+__all__ = ["ShardWriter", "add_mark"]
 
 
-def marked(step: bytes, mark: Data.EpisodeMark) -> bytes:
-    """Returns a serialized step with an episode mark, such as `BEGINS`."""
+def add_mark(step: bytes, mark: Data.EpisodeMark) -> bytes:
+    """Adds an episode mark, such as `BEGINS`, to a serialized step."""
     return step + Data(episode_mark=mark).SerializeToString()
 
 
@@ -32,24 +32,24 @@ class _Episode:
 class ShardWriter:
     """Appends serialized steps to a new shard.
 
-    Steps are written as they come, but the index that makes them visible covers complete episodes
-    only: readers take all steps at the end of a shard for its last episode, so steps of the running
-    episode would be added to the one before it.
+    Steps are written continuously, but only complete episodes are indexed and thus visible: readers
+    assign all steps at the end of a shard to its last episode, so steps of the running episode
+    would be assigned to the previous episode.
 
     Args:
       directory: The empty directory of the shard.
       options: The Riegeli options of the files, see `riegeli.RecordWriter`.
-      reserve: Space to use when the disk is full.
-      compression: Chooses how the chunks of steps are compressed; None leaves it to the options.
-      sync: Whether flushed steps also survive a power failure, not just a killed process.
+      reserve: The disk space to release when the disk is full.
+      compression: Chooses the compression of each chunk of steps, instead of the options.
+      sync: Whether flushed steps survive a power failure as well as a crash of the process.
 
     Attributes:
-      num_episodes: The number of episodes begun in it.
-      was_flushed: Whether it was ever flushed.
+      num_episodes: The number of episodes that have begun in the shard.
+      was_flushed: Whether the shard was flushed at least once.
 
     Raises:
-      OSError: A file cannot be made.
-      riegeli.RiegeliError: The options are wrong.
+      OSError: A file cannot be created.
+      riegeli.RiegeliError: The options are invalid.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ShardWriter:
                 file = GrowingFile(directory / name, options, reserve, compression)
                 return on_error.enter_context(contextlib.closing(file))
 
-            # They are closed in reverse order, and then appear in a store: indexes have to be last.
+            # Files are closed in reverse order, and then appear in a store: indexes must be last.
             self._step_offsets = open_file(layout.STEP_OFFSETS_FILE)
             self._episode_index = open_file(layout.EPISODE_INDEX_FILE)
             self._episode_metadata = open_file(layout.EPISODE_METADATA_FILE)
@@ -78,8 +78,8 @@ class ShardWriter:
         self.was_flushed = False
         self._num_steps = 0
         self._num_indexed_steps = 0
-        # Episodes that are not in the index yet; the last one is running. Their steps are
-        # those in `positions` of their file.
+        # Episodes that are not in the index yet; the last of them is running. The record positions
+        # of their steps are `self._steps.positions`.
         self._pending_episodes: list[_Episode] = []
         self._is_indexing = False
 
@@ -103,13 +103,13 @@ class ShardWriter:
 
     def discard_episode(self) -> None:
         """Discards the running episode; its written steps stay invisible."""
-        # After `push`, the positions are not needed any more.
+        # After `push`, positions may be deleted.
         self._steps.push()
         episode = self._pending_episodes.pop()
         self.num_episodes -= 1
         del self._steps.positions[episode.start - self._num_indexed_steps :]
         self._num_steps = episode.start
-        self._write_recovery_record(marked(b"", Data.DISCARDED))
+        self._write_recovery_record(add_mark(b"", Data.DISCARDED))
 
     def push(self) -> None:
         """Passes all steps to the operating system, with the metadata of the running episode."""
@@ -147,9 +147,7 @@ class ShardWriter:
         """
         num_steps = self._steps.salvage()
         index_files = (self._episode_metadata, self._episode_index, self._step_offsets)
-        if (
-            self._steps.has_failed_upload
-        ):  # The others would fail, too; the store has their last upload.
+        if self._steps.has_failed_upload:  # Uploads of the index would fail, too.
             for file in index_files:
                 file.discard()
             return self._num_steps - self._num_indexed_steps
@@ -165,7 +163,7 @@ class ShardWriter:
     def _write_running_metadata(self, running: _Episode) -> None:
         """Writes the metadata of the running episode before the index can refer to it."""
         if running.metadata is not None and not running.is_metadata_written:
-            self._write_recovery_record(marked(running.metadata, Data.METADATA))
+            self._write_recovery_record(add_mark(running.metadata, Data.METADATA))
             running.is_metadata_written = True
 
     def _write_recovery_record(self, record: bytes) -> None:
@@ -175,17 +173,17 @@ class ShardWriter:
         self._steps.positions.pop()
 
     def _index(self, episodes: list[_Episode], num_steps: int) -> None:
-        """Makes the first pending episodes, which have the first `num_steps` steps, visible."""
+        """Indexes the first pending episodes, which have `num_steps` steps together."""
         if not num_steps:
             return
         self._is_indexing = True
         metadata_offsets = self._write_metadata(episodes)
-        # Slow, so done first: a kill between index and offsets leaves episodes without steps, which
-        # the published EnvLogger cannot read.
+        # This slow call comes first: a crash between the index and the offsets leaves episodes
+        # without steps, which the published EnvLogger cannot read.
         self._sync_if_enabled(self._episode_metadata)
         if episodes:
             starts = [episode.start for episode in episodes]
-            rows = layout.positions(list(zip(starts, metadata_offsets)))
+            rows = layout.encode_positions(list(zip(starts, metadata_offsets)))
             self._episode_index.write([rows.SerializeToString()])
             self._episode_index.push()
         del self._pending_episodes[: len(episodes)]
@@ -193,7 +191,7 @@ class ShardWriter:
         # The offsets come last: readers ignore episodes without steps, but not steps without
         # episodes.
         positions = self._steps.positions[:num_steps]
-        offsets = layout.positions([position.numeric for position in positions])
+        offsets = layout.encode_positions([position.numeric for position in positions])
         offsets.num_episodes = self.num_episodes - len(self._pending_episodes)
         self._step_offsets.write([offsets.SerializeToString()])
         self._step_offsets.push()

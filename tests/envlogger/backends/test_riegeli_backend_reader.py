@@ -13,7 +13,7 @@ from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError
 
-RECOVER = "envlogger.recover repairs it as far as possible"
+RECOVER = "envlogger.recover repairs the recording if possible"
 EPISODES = [[0, 1, 2], [10, 11], [20, 21, 22], [30]]
 
 
