@@ -1,6 +1,6 @@
 """Riegeli/records: files of byte strings, compressed, checksummed, seekable.
 
-The names, arguments and defaults are those of Google's `riegeli` package.
+Names, arguments and defaults are the same as in Google's `riegeli` package.
 """
 
 from riegeli._core import IMPLEMENTATION as IMPLEMENTATION

@@ -1,4 +1,4 @@
-"""The names and types are those of `riegeli._pure`, which also says what the functions promise."""
+"""The compiled functions, with the names and types of `riegeli._pure`, which documents them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from riegeli._pure.elements import Elements
 from riegeli._pure.machine import Scope
 
 def count_followers(sequence: Sequence[int], num_kinds: int) -> list[dict[int, int]]: ...
-def encode_transitions(sequence: Sequence[int], ways: Sequence[Mapping[int, bytes]]) -> bytes: ...
+def encode_transitions(sequence: Sequence[int], paths: Sequence[Mapping[int, bytes]]) -> bytes: ...
 def encode_varints(values: Iterable[int]) -> bytes: ...
 def highway_hash64(
     data: bytes | bytearray | memoryview,

@@ -11,7 +11,7 @@ __all__ += _pure.__all__
 IMPLEMENTATION: str = choose_implementation("riegeli", slower="hundreds of times slower")
 """The implementation in use: "cython" or "python"."""
 
-# The types of the twins are those of the plain ones, which also have the documentation.
+# Type checkers and readers use the plain functions, which have the types and documentation.
 if TYPE_CHECKING or IMPLEMENTATION == "python":
     from riegeli._pure import *  # noqa: F403
 else:

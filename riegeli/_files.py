@@ -1,4 +1,4 @@
-"""Files of Riegeli readers and writers: opened from paths, or given as file objects."""
+"""Files of Riegeli readers and writers, opened from paths or passed as file objects."""
 
 import io
 import os
@@ -11,12 +11,12 @@ from riegeli.base.riegeli_error import InternalError, UnimplementedError
 PathType = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 
-# The bytes of a read, so that a wrong size declared in a file is never allocated.
+# The maximum number of bytes of a read, so that a wrong size in a file is never allocated.
 _READ_STEP = 1 << 22
 
 
 class ClosedOnExit:
-    """A context manager that closes itself on exit; an error of the block comes before its own."""
+    """A context manager that closes itself on exit; an error of the block hides its own error."""
 
     def close(self) -> None:
         """Releases the file."""
@@ -41,10 +41,10 @@ def check_sizes(*sizes: int | None) -> None:
 
 
 def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
-    """Returns a file object for a path, a URL like `gs://bucket/file`, or a file object.
+    """Opens a path or a URL like `gs://bucket/file`; keeps a file object.
 
     Returns:
-      The file object, and whether it was opened here.
+      The file object, and whether it was opened by this function.
     """
     if not isinstance(target, str | os.PathLike):
         return target, False
@@ -57,7 +57,7 @@ def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
 
 
 def name_of(file: Any) -> str:
-    """Returns the name of a file for messages: its path if it has one."""
+    """Returns the name of a file for error messages: its path, if any."""
     name = getattr(file, "name", None)
     if isinstance(name, bytes):
         return os.fsdecode(name)
@@ -65,7 +65,7 @@ def name_of(file: Any) -> str:
 
 
 def is_seekable(file: Any) -> bool:
-    """Whether the file object says that it can seek."""
+    """Returns whether the file object declares that it can seek."""
     seekable = getattr(file, "seekable", None)
     return bool(seekable and seekable())
 
@@ -74,21 +74,19 @@ def write_all(file: BinaryIO, data: bytes) -> None:
     """Writes all of `data`, in as many calls as the file needs.
 
     Raises:
-      InternalError: the file object says that it wrote nothing, or more than it was given.
+      InternalError: the file object returns an impossible number of written bytes.
     """
     view = memoryview(data)
     while view:
         try:
-            written = file.write(view)
-        except TypeError:  # Some file-like objects take bytes only.
-            written = file.write(view.tobytes())
-        if written is None:  # Some file-like objects return None if all was written.
+            size = file.write(view)
+        except TypeError:  # Some file-like objects accept only bytes.
+            size = file.write(view.tobytes())
+        if size is None:  # Some file-like objects return None after writing all bytes.
             return
-        if not 0 < written <= len(view):
-            raise InternalError(
-                f"write() of {len(view)} bytes to {name_of(file)} returned {written}"
-            )
-        view = view[written:]
+        if not 0 < size <= len(view):
+            raise InternalError(f"write() of {len(view)} bytes to {name_of(file)} returned {size}")
+        view = view[size:]
 
 
 def sync(file: BinaryIO) -> None:
@@ -101,7 +99,7 @@ def sync(file: BinaryIO) -> None:
 
 
 class ByteSource(Protocol):
-    """Bytes that can be read by their position."""
+    """Bytes that can be read by position."""
 
     name: str
     supports_random_access: bool
@@ -111,11 +109,11 @@ class ByteSource(Protocol):
         ...
 
     def reach(self, pos: int) -> int:
-        """Returns `pos`, or the end of the source if that comes earlier."""
+        """Returns `pos`, or the end of the source if it is smaller."""
         ...
 
     def skip(self, pos: int) -> int:
-        """Like `reach`, when nothing before `pos` will be requested again."""
+        """Releases the bytes before `pos`, and returns the same as `reach`."""
         ...
 
     def release(self, pos: int) -> None:
@@ -123,12 +121,12 @@ class ByteSource(Protocol):
         ...
 
     def size(self) -> int:
-        """The number of bytes in the source, now."""
+        """Returns the current number of bytes in the source."""
         ...
 
 
-def _read_function(file: Any) -> Callable[[int], Buffer]:
-    """Returns a function that reads up to n bytes, from the best of four read methods."""
+def _choose_read_function(file: Any) -> Callable[[int], Buffer]:
+    """Returns a function that reads up to n bytes with the best of four read methods."""
     for name in ("readinto1", "readinto"):
         readinto = getattr(file, name, None)
         if readinto is not None:
@@ -174,7 +172,7 @@ class SeekableSource:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._read = _read_function(file)
+        self._read = _choose_read_function(file)
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
@@ -206,7 +204,7 @@ class SequentialSource:
     def __init__(self, file: BinaryIO, begin: int) -> None:
         self._begin = begin
         self._buffer = bytearray()
-        self._read = _read_function(file)
+        self._read = _choose_read_function(file)
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
@@ -238,7 +236,7 @@ class SequentialSource:
         self._begin = pos
 
     def size(self) -> int:
-        """Raises: a stream has no known size."""
+        """Raises an error, because a stream has no size."""
         raise UnimplementedError(f"{self.name} does not support random access, so its size is open")
 
     def _end(self) -> int:

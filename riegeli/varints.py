@@ -1,6 +1,6 @@
-"""Varints, as Protocol Buffers have them: seven bits a byte, the lowest first.
+"""Varints of Protocol Buffers: integers as bytes of seven bits each, the lowest bits first.
 
-The last byte of a number is below 0x80. This is not part of Google's API.
+The last byte of a varint is below 0x80. Google's API lacks this module.
 
 >>> encode_varints([5, 300]).hex()
 '05ac02'

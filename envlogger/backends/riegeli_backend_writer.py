@@ -293,6 +293,6 @@ def _drop_empty(value: Any) -> Any:
         return {key: _drop_empty(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and value:
         return tuple(_drop_empty(item) for item in value)
-    is_container = isinstance(value, dict | list | tuple)  # Empty: others returned above.
+    is_container = isinstance(value, dict | list | tuple)  # It is empty.
     is_empty_array = isinstance(value, np.ndarray) and value.size == 0
     return None if is_container or is_empty_array else value

@@ -23,8 +23,8 @@ from envlogger.converters.video_fields import (
     OBSERVATION,
     PACKET,
     SINCE_KEY,
-    replaced,
-    value_at,
+    get_value,
+    replace_value,
 )
 from envlogger.errors import StorageError, UnsupportedValueError
 from envlogger.step_data import StepData
@@ -230,7 +230,7 @@ class VideoBackendWriter(BackendWriter):
         self._queue.close()
 
     def _finish(self, job: Callable[[], None]) -> None:
-        """Runs a job after all others, waits for it, and raises its error."""
+        """Runs a job after all queued jobs, waits for it, and raises its error."""
         done: Future[None] = Future()
 
         def run_last() -> None:
@@ -297,7 +297,7 @@ def find_cameras(
     for name, settings in video.items():
         path = tuple(filter(None, name.split("/")))
         path = path[path[:1] == (OBSERVATION,) :]
-        spec = value_at(observation_spec, path)
+        spec = get_value(observation_spec, path)
         if not isinstance(spec, dm_env.specs.Array) or spec.dtype != np.uint8:
             raise ValueError(f"video: the observation has no camera {name!r}, only {spec!r} there")
         cameras[path] = settings, tuple(spec.shape)
@@ -319,7 +319,7 @@ class _Camera(FrameThread):
         Raises:
           UnsupportedValueError: The frame is missing, or its shape or dtype differs.
         """
-        frame = value_at(data.timestep.observation, self._path)
+        frame = get_value(data.timestep.observation, self._path)
         if (
             not isinstance(frame, np.ndarray)
             or frame.shape != self.shape
@@ -334,5 +334,5 @@ class _Camera(FrameThread):
 
     def put(self, step: StepData, value: Any) -> StepData:
         """Replaces the frame of a step by another value, such as a packet."""
-        observation = replaced(step.timestep.observation, self._path, value)
+        observation = replace_value(step.timestep.observation, self._path, value)
         return step._replace(timestep=step.timestep._replace(observation=observation))

@@ -1,6 +1,6 @@
 """Converts Python and NumPy values to the stored form, the proto `Data`, and back.
 
-    Python value                               comes back as
+    Python value                               decoded value
     -----------------------------------------  -------------------------------------------
     None                                       None
     bool, numpy.bool_                          bool
@@ -12,11 +12,11 @@
     numpy.ndarray of str or bytes              numpy.ndarray of dtype object
     list                                       list
     tuple, NamedTuple                          tuple
-    dict                                       dict, string keys first and in no certain order
+    dict                                       dict, string keys first and sorted
 
-Instances of subclasses are stored as the class above them that is in the table: an `IntEnum` comes
-back as an `int`, an `OrderedDict` as a `dict`. The items of a list must be instances of the type of
-its first item. Arrays are stored much more compactly than lists.
+Instances of subclasses are stored as their base class in the table: an `IntEnum` is decoded as an
+`int`, an `OrderedDict` as a `dict`. The items of a list must be instances of the type of its first
+item. Arrays take much less space than lists.
 
 >>> decode(encode({"position": np.array([1.5, 2.5]), "tags": ["a", "b"]}))["tags"]
 ['a', 'b']
@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import EncodeError
@@ -39,7 +39,7 @@ from riegeli.varints import encode_varints
 
 __all__ = ["MAX_SIZE", "decode", "decode_datum", "encode", "encode_to_bytes"]
 
-# Protobuf parsers refuse larger messages.
+# Protobuf parsers reject larger messages.
 MAX_SIZE = (1 << 31) - 1
 
 _SUPPORTED = (
@@ -47,57 +47,62 @@ _SUPPORTED = (
     "float32, float64, str or bytes, and lists, tuples and dicts of these"
 )
 
-# Protobuf parsers refuse messages nested deeper than 100, and a leaf takes three (Datum, Shape,
-# Dim).
+# Protobuf parsers reject messages nested deeper than 100 levels; a leaf takes three levels (Datum,
+# Shape, Dim).
 _MAX_DEPTH = 100 - 3
 
+_Encoder: TypeAlias = Callable[[Data, Any, int], None]
+_Setter: TypeAlias = Callable[[Datum.Values, Any], object]
 
-class _Refusal(Exception):
-    """An unsupported value; collects its path on the way up through the containers."""
 
-    def __init__(self, error: type[UnsupportedTypeError | UnsupportedValueError], why: str) -> None:
-        super().__init__(why)
+class _PathError(Exception):
+    """The error of an unsupported value; containers prepend their keys to its path."""
+
+    def __init__(
+        self, error: type[UnsupportedTypeError | UnsupportedValueError], text: str
+    ) -> None:
+        super().__init__(text)
         self.error = error
         self.path = ""
 
 
 def encode(user_data: Any, *, name: str = "value") -> Data:
-    """Converts a value to the proto that is stored.
+    """Converts a value to a proto.
 
     Args:
-      user_data: Any value of the table at the head of this module. It is not changed.
+      user_data: Any value of the table in the docstring of this module.
       name: The name of `user_data` in error messages.
 
     Returns:
       A new proto, which `decode` converts back.
 
     Raises:
-      UnsupportedTypeError: A `TypeError` that names the path to the value inside `user_data`, its
-        type, and what is supported. Lists with items of several types are not.
-      UnsupportedValueError: A `ValueError`: nested too deeply to be read back, or a string that is
-        not valid Unicode.
+      UnsupportedTypeError: A value in `user_data` has an unsupported type, or a list has items of
+        several types.
+      UnsupportedValueError: `user_data` is nested too deeply for decoding, or a string is not valid
+        Unicode.
     """
     data = Data()
     try:
         _encode_into(data, user_data, 0)
-    except _Refusal as refusal:
-        raise refusal.error(f"cannot store {name}{refusal.path}: {refusal}") from None
+    except _PathError as error:
+        raise error.error(f"cannot store {name}{error.path}: {error}") from None
     return data
 
 
 def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
-    """Converts a value to the bytes that are stored.
+    """Converts a value to a serialized proto.
 
     Args:
       user_data: See `encode`.
       name: See `encode`.
 
     Returns:
-      What `encode` returns, serialized: the same bytes in every process.
+      The serialized result of `encode`: equal bytes in every process.
 
     Raises:
       UnsupportedTypeError: See `encode`.
-      UnsupportedValueError: See `encode`; or it takes more than 2 GiB. Names the largest value.
+      UnsupportedValueError: See `encode`; or the value takes more than 2 GiB.
     """
     data = encode(user_data, name=name)
     with contextlib.suppress(EncodeError):
@@ -106,13 +111,13 @@ def encode_to_bytes(user_data: Any, *, name: str = "value") -> bytes:
             return serialized
     size, path = max(_sizes(user_data))
     raise UnsupportedValueError(
-        f"cannot store {name}: it takes more than {MAX_SIZE:,} bytes, which is all that a message "
-        f"of protobuf can hold; the largest value in it is {name}{path}, {size:,} bytes"
+        f"cannot store {name}: it takes more than {MAX_SIZE:,} bytes, the limit of a protobuf "
+        f"message; the largest value in it is {name}{path}, {size:,} bytes"
     )
 
 
 def _sizes(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
-    """Yields the sizes of arrays and strings, and their paths."""
+    """Yields the sizes and the paths of arrays and strings."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _sizes(item, f"{path}[{key!r}]")
@@ -129,37 +134,36 @@ def _sizes(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
 
 
 def _check_size(size: int) -> None:
-    """Refuses values too large for a message, before copying."""
+    """Rejects values too large for a message, before copying."""
     if size > MAX_SIZE:
-        raise _Refusal(
+        raise _PathError(
             UnsupportedValueError,
-            f"it takes {size:,} bytes, but a message of protobuf holds {MAX_SIZE:,} at most; store "
-            "it in several parts",
+            f"it takes {size:,} bytes, but a protobuf message holds at most {MAX_SIZE:,}; split it",
         )
 
 
 def _encode_into(data: Data, value: Any, depth: int) -> None:
-    """Fills the empty `data`, a message nested `depth` levels deep, with `value`."""
-    encoder = _ENCODERS.get(type(value)) or _inherited_encoder(value)
+    """Encodes `value` into `data`, an empty message nested `depth` levels deep."""
+    encoder = _ENCODERS.get(type(value)) or _find_base_encoder(value)
     encoder(data, value, depth)
 
 
-def _inherited_encoder(value: Any) -> Callable[[Data, Any, int], None]:
+def _find_base_encoder(value: Any) -> _Encoder:
     for base in type(value).__mro__:
         if base in _ENCODERS:
             return _ENCODERS[base]
     kind = type(value)
-    raise _Refusal(
+    raise _PathError(
         UnsupportedTypeError,
         f"{kind.__module__}.{kind.__qualname__} is not supported; supported are {_SUPPORTED}",
     )
 
 
-def _child_depth(depth: int, levels: int) -> int:
+def _increase_depth(depth: int, levels: int) -> int:
     if depth + levels > _MAX_DEPTH:
-        raise _Refusal(
+        raise _PathError(
             UnsupportedValueError,
-            "nested too deeply to be read back; make it flatter, about 45 levels are possible",
+            "nested too deeply for decoding; make it flatter, about 45 levels are possible",
         )
     return depth + levels
 
@@ -167,74 +171,74 @@ def _child_depth(depth: int, levels: int) -> int:
 def _encode_items(
     values: Any, items: Sequence[Any], depth: int, names: Sequence[str] | None = None
 ) -> None:
-    """Adds items to a repeated field; names of items are used in error messages only."""
+    """Adds items to a repeated field; `names` are the names of the items in error messages."""
     for index, item in enumerate(items):
         try:
             _encode_into(values.add(), item, depth)
-        except _Refusal as refusal:
+        except _PathError as error:
             path = f"[{index}]" if names is None else f".{names[index]}"
-            refusal.path = path + refusal.path
+            error.path = path + error.path
             raise
 
 
 def _encode_none(data: Data, value: None, depth: int) -> None:
-    """None is a message without content."""
+    """Encodes None, which is a message without content."""
 
 
 def _encode_list(data: Data, value: list[Any], depth: int) -> None:
     array = data.array
-    array.SetInParent()  # Tells an empty list from None.
+    array.SetInParent()  # Marks an empty list: a message without fields is None.
     if not value:
         return
     expected = type(value[0])
     for index, item in enumerate(value):
         if not isinstance(item, expected):
-            raise _Refusal(
+            raise _PathError(
                 UnsupportedTypeError,
                 f"the items of a list must have the type of the first one, {expected.__name__}, "
                 f"but item {index} is {type(item).__name__}; a tuple takes items of several types",
             )
-    _encode_items(array.values, value, _child_depth(depth, 2))
+    _encode_items(array.values, value, _increase_depth(depth, 2))
 
 
 def _encode_tuple(data: Data, value: tuple[Any, ...], depth: int) -> None:
     items = data.tuple
-    items.SetInParent()  # Tells an empty tuple from None.
+    items.SetInParent()  # Marks an empty tuple: a message without fields is None.
     if value:
         names = getattr(value, "_fields", None)  # Of a NamedTuple.
-        _encode_items(items.values, value, _child_depth(depth, 2), names)
+        _encode_items(items.values, value, _increase_depth(depth, 2), names)
 
 
 def _encode_dict(data: Data, value: dict[Any, Any], depth: int) -> None:
     entries = data.dict
-    entries.SetInParent()  # Tells an empty dict from None.
+    entries.SetInParent()  # Marks an empty dict: a message without fields is None.
     for key, item in value.items():
         try:
             if isinstance(key, str):
-                _encode_into(_string_entry(entries, key), item, _child_depth(depth, 3))
+                _encode_into(_add_string_entry(entries, key), item, _increase_depth(depth, 3))
             else:
-                pair = entries.kvs.values.add().tuple.values
-                child_depth = _child_depth(depth, 5)
-                _encode_into(pair.add(), key, child_depth)
-                _encode_into(pair.add(), item, child_depth)
-        except _Refusal as refusal:
-            refusal.path = f"[{key!r}]{refusal.path}"
+                key_and_value = entries.kvs.values.add().tuple.values
+                child_depth = _increase_depth(depth, 5)
+                _encode_into(key_and_value.add(), key, child_depth)
+                _encode_into(key_and_value.add(), item, child_depth)
+        except _PathError as error:
+            error.path = f"[{key!r}]{error.path}"
             raise
 
 
-def _string_entry(entries: Data.Dict, key: str) -> Data:
+def _add_string_entry(entries: Data.Dict, key: str) -> Data:
     try:
-        return entries.values[str.__str__(key)]  # A member of a string enum has another `str`.
+        return entries.values[str.__str__(key)]  # String enums override `str`.
     except UnicodeEncodeError:
-        raise _invalid_unicode(key) from None
+        raise _create_unicode_error(key) from None
 
 
-def _invalid_unicode(text: str) -> _Refusal:
-    return _Refusal(UnsupportedValueError, f"{text!r} is not valid Unicode; store it as bytes")
+def _create_unicode_error(text: str) -> _PathError:
+    return _PathError(UnsupportedValueError, f"{text!r} is not valid Unicode; store it as bytes")
 
 
-def _refuse_masked_array(data: Data, value: np.ma.MaskedArray, depth: int) -> None:
-    raise _Refusal(
+def _reject_masked_array(data: Data, value: np.ma.MaskedArray, depth: int) -> None:
+    raise _PathError(
         UnsupportedTypeError,
         "a masked array would lose its mask; store value.filled(...) and the mask as arrays",
     )
@@ -243,7 +247,7 @@ def _refuse_masked_array(data: Data, value: np.ma.MaskedArray, depth: int) -> No
 def _encode_array(data: Data, value: np.ndarray, depth: int) -> None:
     _check_size(value.nbytes)
     datum = data.datum
-    datum.SetInParent()  # Tells a 0-dimensional array from None.
+    datum.SetInParent()  # Marks a 0-dimensional array: a message without fields is None.
     dims = datum.shape.dim
     for size in value.shape:
         dims.add().size = size
@@ -252,23 +256,23 @@ def _encode_array(data: Data, value: np.ndarray, depth: int) -> None:
         dtype.kind if dtype.kind in "OUS" else f"{dtype.kind}{dtype.itemsize}"
     )
     if array_encoder is None:
-        raise _Refusal(
+        raise _PathError(
             UnsupportedTypeError,
             f"an array of dtype {dtype} is not supported; supported are {_SUPPORTED}",
         )
     if value.size:
         array_encoder(datum.values, np.asarray(value))
     else:
-        datum.empty_dtype = _name_of_empty(dtype)
+        datum.empty_dtype = _get_empty_dtype(dtype)
 
 
-def _name_of_empty(dtype: np.dtype[Any]) -> str:
-    # Arrays of strings come back with dtype object, with and without elements.
+def _get_empty_dtype(dtype: np.dtype[Any]) -> str:
+    # Arrays of strings are decoded with dtype object, with and without elements.
     return "object" if dtype.kind in "OUS" else dtype.newbyteorder("=").name
 
 
-def _array_encoder(stored: ArrayEncoding) -> Callable[[Datum.Values, np.ndarray], None]:
-    field, tag, _, stored_dtype, is_blob = stored
+def _create_array_encoder(encoding: ArrayEncoding) -> Callable[[Datum.Values, np.ndarray], None]:
+    field, tag, _, stored_dtype, is_blob = encoding
 
     def encode_numbers(values: Datum.Values, array: np.ndarray) -> None:
         getattr(values, field).extend(array.ravel().tolist())
@@ -277,7 +281,7 @@ def _array_encoder(stored: ArrayEncoding) -> Callable[[Datum.Values, np.ndarray]
         setattr(values, field, array.astype(stored_dtype, copy=False).tobytes())
 
     def encode_memory(values: Datum.Values, array: np.ndarray) -> None:
-        # Packed numbers have the same bytes in memory: all are merged at once.
+        # Packed values have the same bytes in memory: all are merged at once.
         raw = array.astype(stored_dtype, copy=False).tobytes()
         values.MergeFromString(tag + encode_varints((len(raw),)) + raw)
 
@@ -293,24 +297,24 @@ def _encode_texts(values: Datum.Values, array: np.ndarray) -> None:
             values.string_values.extend(items)
             return
     except UnicodeEncodeError as e:
-        raise _invalid_unicode(e.object) from None
+        raise _create_unicode_error(e.object) from None
     if not all(isinstance(item, bytes) for item in items):
         type_names = sorted({type(item).__name__ for item in items})
-        raise _Refusal(
+        raise _PathError(
             UnsupportedTypeError,
             "an array of dtype object must have elements that are all str or all bytes, but they "
-            f"are {', '.join(type_names)}; use a tuple for other things",
+            f"are {', '.join(type_names)}; use a tuple for values of other types",
         )
     values.bytes_values.extend(items)
 
 
 _ARRAY_ENCODERS = {
-    **{key: _array_encoder(stored) for key, stored in ARRAYS.items()},
+    **{key: _create_array_encoder(encoding) for key, encoding in ARRAYS.items()},
     **dict.fromkeys("USO", _encode_texts),
 }
 
 
-def _scalar(set_value: Callable[[Datum.Values, Any], object]) -> Callable[[Data, Any, int], None]:
+def _create_scalar_encoder(set_value: _Setter) -> _Encoder:
     def encode_scalar(data: Data, value: Any, depth: int) -> None:
         datum = data.datum
         datum.shape.dim.add().size = SCALAR_DIM_SIZE
@@ -329,10 +333,10 @@ def _set_text(values: Datum.Values, value: str) -> None:
     try:
         values.string_values.append(str.__str__(value))
     except UnicodeEncodeError:
-        raise _invalid_unicode(value) from None
+        raise _create_unicode_error(value) from None
 
 
-def _set_small(field: str, size: int, signed: bool) -> Callable[[Datum.Values, Any], None]:
+def _create_small_setter(field: str, size: int, signed: bool) -> _Setter:
     def set_value(values: Datum.Values, value: Any) -> None:
         setattr(values, field, int(value).to_bytes(size, "big", signed=signed))
 
@@ -340,49 +344,50 @@ def _set_small(field: str, size: int, signed: bool) -> Callable[[Datum.Values, A
 
 
 def _set_float32(values: Datum.Values, value: np.float32) -> None:
-    # Python floats would turn a signalling NaN into a quiet one.
+    # Python floats would turn a signalling NaN into a quiet NaN.
     _ARRAY_ENCODERS["f4"](values, np.asarray(value))
 
 
-def _int_to_bytes(value: int) -> bytes:
-    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+def _set_bigint(values: Datum.Values, value: int) -> None:
+    size = value.bit_length() // 8 + 1
+    values.bigint_values.append(int(value).to_bytes(size, "big", signed=True))
 
 
-_encode_bool = _scalar(lambda values, x: values.bool_values.append(bool(x)))
-_encode_float64 = _scalar(lambda values, x: values.double_values.append(float(x)))
-_encode_int64 = _scalar(lambda values, x: values.int64_values.append(int(x)))
-_encode_uint64 = _scalar(lambda values, x: values.uint64_values.append(int(x)))
+_encode_bool = _create_scalar_encoder(lambda values, x: values.bool_values.append(bool(x)))
+_encode_float64 = _create_scalar_encoder(lambda values, x: values.double_values.append(float(x)))
+_encode_int64 = _create_scalar_encoder(lambda values, x: values.int64_values.append(int(x)))
+_encode_uint64 = _create_scalar_encoder(lambda values, x: values.uint64_values.append(int(x)))
 
-_ENCODERS: dict[type, Callable[[Data, Any, int], None]] = {
+_ENCODERS: dict[type, _Encoder] = {
     type(None): _encode_none,
     list: _encode_list,
     tuple: _encode_tuple,
     dict: _encode_dict,
     np.ndarray: _encode_array,
-    np.ma.MaskedArray: _refuse_masked_array,
-    str: _scalar(_set_text),
-    bytes: _scalar(_set_bytes),
+    np.ma.MaskedArray: _reject_masked_array,
+    str: _create_scalar_encoder(_set_text),
+    bytes: _create_scalar_encoder(_set_bytes),
     bool: _encode_bool,
     np.bool_: _encode_bool,
-    int: _scalar(lambda values, x: values.bigint_values.append(_int_to_bytes(int(x)))),
+    int: _create_scalar_encoder(_set_bigint),
     float: _encode_float64,
     np.float64: _encode_float64,
-    np.float32: _scalar(_set_float32),
-    np.int8: _scalar(_set_small("int8_values", 1, signed=True)),
-    np.int16: _scalar(_set_small("int16_values", 2, signed=True)),
-    np.int32: _scalar(lambda values, x: values.int32_values.append(int(x))),
+    np.float32: _create_scalar_encoder(_set_float32),
+    np.int8: _create_scalar_encoder(_create_small_setter("int8_values", 1, signed=True)),
+    np.int16: _create_scalar_encoder(_create_small_setter("int16_values", 2, signed=True)),
+    np.int32: _create_scalar_encoder(lambda values, x: values.int32_values.append(int(x))),
     np.longlong: _encode_int64,
     np.int64: _encode_int64,
-    np.uint8: _scalar(_set_small("uint8_values", 1, signed=False)),
-    np.uint16: _scalar(_set_small("uint16_values", 2, signed=False)),
-    np.uint32: _scalar(lambda values, x: values.uint32_values.append(int(x))),
+    np.uint8: _create_scalar_encoder(_create_small_setter("uint8_values", 1, signed=False)),
+    np.uint16: _create_scalar_encoder(_create_small_setter("uint16_values", 2, signed=False)),
+    np.uint32: _create_scalar_encoder(lambda values, x: values.uint32_values.append(int(x))),
     np.ulonglong: _encode_uint64,
     np.uint64: _encode_uint64,
 }
 
 
 def decode(user_data: Data | None) -> Any:
-    """Decodes a stored proto to its value.
+    """Converts a proto to its value.
 
     Args:
       user_data: The result of `encode`, or None.
@@ -391,7 +396,7 @@ def decode(user_data: Data | None) -> Any:
       A new value; its arrays are writable and share no memory with the proto.
 
     Raises:
-      DamagedDataError: `user_data` is not something that `encode` returns.
+      DamagedDataError: `user_data` is not a result of `encode`.
     """
     if user_data is None:
         return None
@@ -403,7 +408,7 @@ def decode(user_data: Data | None) -> Any:
     if kind == "tuple":
         return tuple([decode(item) for item in user_data.tuple.values])
     if kind == "dict":
-        # A map has another order in each process.
+        # The order of a protobuf map differs between processes.
         values = sorted(user_data.dict.values.items())
         entries: dict[Any, Any] = {key: decode(value) for key, value in values}
         entries.update(_decode_entry(entry) for entry in user_data.dict.kvs.values)
@@ -412,21 +417,21 @@ def decode(user_data: Data | None) -> Any:
 
 
 def _decode_entry(entry: Data) -> tuple[Any, Any]:
-    pair = entry.tuple.values
-    if len(pair) != 2:
+    key_and_value = entry.tuple.values
+    if len(key_and_value) != 2:
         raise DamagedDataError(
-            f"an entry of a dict must be a key and a value, got {len(pair)} items"
+            f"an entry of a dict must be a key and a value, got {len(key_and_value)} items"
         )
-    key = decode(pair[0])
+    key = decode(key_and_value[0])
     try:
         hash(key)
     except TypeError:
         raise DamagedDataError(f"the key of an entry of a dict is a {type(key).__name__}") from None
-    return key, decode(pair[1])
+    return key, decode(key_and_value[1])
 
 
 def decode_datum(datum: Datum) -> Any:
-    """Converts a stored scalar or array back; see `decode`."""
+    """Converts a scalar or array proto to its value; see `decode`."""
     fields = {descriptor.name: content for descriptor, content in datum.values.ListFields()}
     shape = [dim.size for dim in datum.shape.dim]
     is_scalar = shape == [SCALAR_DIM_SIZE]
@@ -434,14 +439,14 @@ def decode_datum(datum: Datum) -> Any:
         return _decode_empty(datum, shape)
     try:
         if is_scalar:
-            name = _first_of(fields, _SCALAR_PRECEDENCE)
+            name = _choose_field(fields, _SCALAR_PRECEDENCE)
             scalar = _SCALAR_DECODERS[name](fields[name])
             is_nan = name == "float_values" and scalar != scalar
-            return _float32_bits(datum)[0] if is_nan else scalar
-        name = _first_of(fields, _ARRAY_PRECEDENCE)
+            return _decode_float32_bits(datum)[0] if is_nan else scalar
+        name = _choose_field(fields, _ARRAY_PRECEDENCE)
         array = _ARRAY_DECODERS[name](fields[name])
         if name == "float_values" and np.isnan(array).any():
-            array = _float32_bits(datum)
+            array = _decode_float32_bits(datum)
     except ValueError as e:
         raise DamagedDataError(f"stored values cannot be decoded: {e}") from e
     if any(size < 0 for size in shape) or math.prod(shape) != array.size:
@@ -449,8 +454,8 @@ def decode_datum(datum: Datum) -> Any:
     return array.reshape(shape)
 
 
-def _float32_bits(datum: Datum) -> np.ndarray:
-    """Returns the raw bits of float values: Python floats have no signalling NaN."""
+def _decode_float32_bits(datum: Datum) -> np.ndarray:
+    """Decodes the raw bits of float values, because Python floats have no signalling NaN."""
     size = np.float32().itemsize * len(datum.values.float_values)
     values = Datum.Values()
     values.CopyFrom(datum.values)
@@ -460,7 +465,7 @@ def _float32_bits(datum: Datum) -> np.ndarray:
     return np.frombuffer(values.SerializeToString()[-size:], "<f4").astype(np.float32)
 
 
-def _first_of(fields: dict[str, Any], precedence: Iterable[str]) -> str:
+def _choose_field(fields: dict[str, Any], precedence: Iterable[str]) -> str:
     if len(fields) == 1:
         return next(iter(fields))
     return next(name for name in precedence if name in fields)
@@ -476,51 +481,51 @@ def _decode_empty(datum: Datum, shape: list[int]) -> np.ndarray | None:
     return np.empty(shape, datum.empty_dtype)
 
 
-def _array_decoder(stored: ArrayEncoding) -> Callable[[Any], np.ndarray]:
-    if stored.is_blob:
-        return lambda blob: np.frombuffer(blob, stored.stored_dtype).astype(stored.dtype)
-    return lambda numbers: np.array(numbers, stored.dtype)
+def _create_array_decoder(encoding: ArrayEncoding) -> Callable[[Any], np.ndarray]:
+    if encoding.is_blob:
+        return lambda blob: np.frombuffer(blob, encoding.stored_dtype).astype(encoding.dtype)
+    return lambda values: np.array(values, encoding.dtype)
 
 
-def _objects(content: Iterable[str] | Iterable[bytes]) -> np.ndarray:
+def _decode_objects(content: Iterable[str] | Iterable[bytes]) -> np.ndarray:
     return np.array(list(content), dtype=object)
 
 
-def _refuse_bigints(content: Any) -> np.ndarray:
+def _reject_bigints(content: Any) -> np.ndarray:
     raise UnsupportedTypeError(
-        f"an array of {len(content)} integers of any size is not supported, only single ones are"
+        f"an array of {len(content)} integers of any size is not supported, only scalars are"
     )
 
 
 _ARRAY_DECODERS: dict[str, Callable[[Any], np.ndarray]] = {
-    **{field: _array_decoder(stored) for field, stored in FIELDS.items()},
-    "string_values": _objects,
-    "bytes_values": _objects,
-    "bigint_values": _refuse_bigints,
+    **{field: _create_array_decoder(encoding) for field, encoding in FIELDS.items()},
+    "string_values": _decode_objects,
+    "bytes_values": _decode_objects,
+    "bigint_values": _reject_bigints,
 }
 
 
-def _scalar_decoder(stored: ArrayEncoding) -> Callable[[Any], Any]:
-    scalar_type = bool if stored.dtype.kind == "b" else stored.dtype.type
-    if stored.is_blob:
-        return lambda blob: scalar_type(np.frombuffer(blob, stored.stored_dtype)[0])
-    return lambda numbers: scalar_type(numbers[0])
+def _create_scalar_decoder(encoding: ArrayEncoding) -> Callable[[Any], Any]:
+    scalar_type = bool if encoding.dtype.kind == "b" else encoding.dtype.type
+    if encoding.is_blob:
+        return lambda blob: scalar_type(np.frombuffer(blob, encoding.stored_dtype)[0])
+    return lambda values: scalar_type(values[0])
 
 
 _SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
-    **{field: _scalar_decoder(stored) for field, stored in FIELDS.items()},
+    **{field: _create_scalar_decoder(encoding) for field, encoding in FIELDS.items()},
     "string_values": lambda texts: texts[0],
     "bytes_values": lambda blobs: blobs[0],
     "bigint_values": lambda blobs: int.from_bytes(blobs[0], "big", signed=True),
 }
 
-# The precedence of fields, if a foreign writer filled several, for instance to serve old readers
-# too: those that EnvLogger has always taken.
+# The precedence of fields if another writer filled several, for instance for old readers: the same
+# as in all versions of EnvLogger.
 _SCALAR_PRECEDENCE = tuple(_SCALAR_DECODERS)
 _ARRAY_PRECEDENCE = (
     *("string_values", "bytes_values", "bigint_values"),
     *("uint16_values", "uint8_values", "int16_values", "int8_values", "float_values_buffer"),
-    *tuple(field for field, stored in FIELDS.items() if not stored.is_blob),
+    *tuple(field for field, encoding in FIELDS.items() if not encoding.is_blob),
 )
 
-_EMPTY_DTYPES = {stored.dtype.name for stored in ARRAYS.values()} | {"object"}
+_EMPTY_DTYPES = {encoding.dtype.name for encoding in ARRAYS.values()} | {"object"}

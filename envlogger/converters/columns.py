@@ -1,7 +1,7 @@
 """Decodes stored steps to columns: arrays `[number of steps, ...]`.
 
-Records that a template fits are sliced all at once. The others are decoded one by one, and so are
-all of them if what results does not fit together: then there is an error to be raised.
+Records that match a template are decoded together by slicing. Other records are decoded one by one.
+If the results differ in structure, all records are decoded one by one to raise the right error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["StoredRecords", "as_fields", "recorded_columns", "rlds_columns", "st
 
 Buffer = bytes | memoryview
 
-# Records of a smaller mean size are joined to runs of this maximum size, and decoded together.
+# Records below this mean size are joined to runs of at most `_MAX_JOINED_BYTES` for decoding.
 _SMALL_RECORD_BYTES = 2048
 _MAX_JOINED_BYTES = 4 << 20
 
@@ -38,17 +38,17 @@ _FIRST = int(dm_env.StepType.FIRST)
 class StoredRecords:
     """The serialized steps of one or several episodes, read on demand.
 
-    Records that are little else than an array of bytes each, such as an image, are put into memory
-    for all of them, and stay there: the column of the arrays is a view of it.
+    If each record consists almost only of a byte array, such as an image, all records are read into
+    shared memory, and the column of the arrays is a view of this memory.
 
     Args:
       num_records: The number of records.
-      read: Reads them, some at a time, and may decompress them into `remaining`; it is called again
-        where they need a closer look.
-      name: Their name in messages.
+      read: A function that reads the records in batches, and may decompress them into `remaining`;
+        it is called again if the records must be decoded one by one.
+      name: The name of the records in error messages.
 
     Attributes:
-      record_size: The number of bytes of each record for which there is memory; 0 if there is none.
+      record_size: The number of bytes of each record in the shared memory; 0 without this memory.
     """
 
     def __init__(
@@ -70,29 +70,29 @@ class StoredRecords:
     def __len__(self) -> int:
         return self._num_records
 
-    def describe(self, number: int) -> str:
-        """The name of a record in messages."""
+    def describe(self, index: int) -> str:
+        """Returns the name of a record in error messages."""
         prefix = f"{self._name}: " if self._name else ""
-        return f"{prefix}step {number} of {self._num_records}"
+        return f"{prefix}step {index} of {self._num_records}"
 
     def read(self) -> Iterator[JoinedRecords]:
         """Reads the records in batches."""
-        self._num_read = num_given = 0
-        for joined in self._read(self):
-            num_before = self._num_read
-            self._num_read += len(joined.sizes)
-            if self._take(joined):
-                continue  # Yielded together with the records that follow in the file.
-            if num_given < num_before:
-                yield self._between(num_given, num_before)
-            yield joined
-            del joined
-            num_given = self._num_read
-        if num_given < self._num_read:
-            yield self._between(num_given, self._num_read)
+        self._num_read = num_yielded = 0
+        for batch in self._read(self):
+            num_old = self._num_read
+            self._num_read += len(batch.sizes)
+            if self._copy_batch(batch):
+                continue  # The batch is yielded together with the next records.
+            if num_yielded < num_old:
+                yield self._get_records(num_yielded, num_old)
+            yield batch
+            del batch
+            num_yielded = self._num_read
+        if num_yielded < self._num_read:
+            yield self._get_records(num_yielded, self._num_read)
 
-    def make_memory(self, template: Template) -> None:
-        """Allocates the shared memory for records of a form, if suitable and not yet allocated."""
+    def allocate(self, template: Template) -> None:
+        """Allocates the shared memory for records of a template that has a main array, once."""
         if self._main is None and template.main is not None:
             self._main = template.main
             self.record_size = template.size
@@ -101,7 +101,7 @@ class StoredRecords:
             self._bytes = memory.data
 
     def remaining(self) -> memoryview | None:
-        """Returns the shared memory for the records not read yet, if allocated."""
+        """Returns the shared memory for the unread records, if allocated."""
         return None if self._main is None else self._bytes[self._num_read * self.record_size :]
 
     def column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray | None:
@@ -112,17 +112,17 @@ class StoredRecords:
         arrays = self._memory[:, begin : begin + math.prod(shape)]
         return arrays.view(dtype).reshape(-1, *shape)
 
-    def _take(self, joined: JoinedRecords) -> bool:
-        """Copies the last records to the shared memory; returns whether they fit."""
-        if self._main is None or joined.sizes != [self.record_size] * len(joined.sizes):
+    def _copy_batch(self, batch: JoinedRecords) -> bool:
+        """Copies the last batch to the shared memory; returns False if it does not fit."""
+        if self._main is None or batch.sizes != [self.record_size] * len(batch.sizes):
             return False
-        if getattr(joined.values, "obj", None) is not self._bytes.obj:
-            begin = (self._num_read - len(joined.sizes)) * self.record_size
-            self._bytes[begin : begin + len(joined.values)] = joined.values
+        if getattr(batch.values, "obj", None) is not self._bytes.obj:
+            begin = (self._num_read - len(batch.sizes)) * self.record_size
+            self._bytes[begin : begin + len(batch.values)] = batch.values
         return True
 
-    def _between(self, begin: int, end: int) -> JoinedRecords:
-        """The records from `begin` to `end`, which are in the memory."""
+    def _get_records(self, begin: int, end: int) -> JoinedRecords:
+        """Returns the records from `begin` to `end` of the shared memory."""
         values = self._bytes[begin * self.record_size : end * self.record_size]
         return JoinedRecords([self.record_size] * (end - begin), values)
 
@@ -132,20 +132,19 @@ def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
 
     Args:
       records: Steps, at least one, of one or several episodes.
-      decoder: Knows templates, and learns more.
+      decoder: The decoder with the templates; it learns templates of new records.
 
     Returns:
-      The structure of a step with a column in place of each value; the column of the step types is
-      int64. See `to_rlds_episode` for dtypes. The first step of an episode usually has no action,
-      reward and discount, but None: there, in a step of type FIRST, the column has zeros (empty
-      strings for strings). A field that is None in every step gives an object array of `None`. The
-      arrays are writable and share memory with nothing. One that is nearly all of the records may
-      have gaps between its rows, where the rest of the records is.
+      A step whose values are columns; the column of the step types is int64. See `to_rlds_episode`
+      for dtypes. If the action, reward and discount of a FIRST step are None, as usual, the columns
+      have zeros (empty strings for strings). A field that is None in every step becomes an object
+      array of `None`. The arrays are writable, and share no memory with other objects. If one field
+      takes up nearly all bytes of the records, its array may have gaps between the rows.
 
     Raises:
-      DamagedDataError: A record is no step; says which.
-      ValueError: There is no record. Or a field changes its dtype, shape or structure between
-        steps, or an integer does not fit int64.
+      DamagedDataError: A record is not a step.
+      ValueError: There are no records; the dtype, shape or structure of a field changes between
+        steps; or an integer does not fit int64.
 
     >>> from envlogger.converters.step_encoder import StepEncoder
     >>> encode = StepEncoder().encode
@@ -160,9 +159,9 @@ def recorded_columns(records: StoredRecords, decoder: StepDecoder) -> StepData:
     if not records:
         raise ValueError("There must be at least one step, got none.")
     try:
-        columns = _merged_fields(records, decoder)
+        columns = _merge_fields(records, decoder)
     except (_MismatchError, NoMatchError, ValueError, TypeError):
-        return stacked_columns(_all_decoded(records, decoder))
+        return stacked_columns(_decode_all(records, decoder))
     for field in _TRANSITION_FIELDS:
         columns[field] = map_columns(lambda column: column[:-1], columns[field])
     action, custom_data = columns.pop("action"), columns.pop("custom_data")
@@ -181,27 +180,27 @@ def rlds_columns(
 
     Args:
       records: The steps of one episode, at least one.
-      decoder: Knows templates, and learns more.
+      decoder: The decoder with the templates; it learns templates of new records.
       action_spec: See `to_rlds_episode`.
-      reward_spec: Likewise.
-      discount_spec: Likewise.
+      reward_spec: See `to_rlds_episode`.
+      discount_spec: See `to_rlds_episode`.
 
     Returns:
-      What `to_rlds_episode` returns for the decoded steps.
+      The result of `to_rlds_episode` for the decoded steps.
 
     Raises:
-      DamagedDataError: A record is no step; says which.
-      ValueError: As `to_rlds_episode` does.
-      TypeError: Likewise.
+      DamagedDataError: A record is not a step.
+      ValueError: See `to_rlds_episode`.
+      TypeError: See `to_rlds_episode`.
     """
     try:
         if len(records) < 2:
-            raise _MismatchError  # This needs specs, or raises an error.
-        columns = _merged_fields(records, decoder)
+            raise _MismatchError  # `to_rlds_episode` needs the specs, or raises an error.
+        columns = _merge_fields(records, decoder)
         return to_rlds_episodes(columns, [len(records)], padded=True)
     except (_MismatchError, NoMatchError, ValueError, TypeError):
         return to_rlds_episode(
-            _all_decoded(records, decoder),
+            _decode_all(records, decoder),
             action_spec=action_spec,
             reward_spec=reward_spec,
             discount_spec=discount_spec,
@@ -209,39 +208,29 @@ def rlds_columns(
 
 
 def stacked_columns(steps: Iterable[StepData]) -> StepData:
-    """Stacks steps to columns, as `recorded_columns` does with stored ones.
-
-    Args:
-      steps: At least one.
-
-    Returns:
-      See `recorded_columns`.
-
-    Raises:
-      ValueError: There is no step; or see `recorded_columns`.
-    """
+    """Stacks steps to columns, like `recorded_columns` for stored steps."""
     steps = list(steps)
     if not steps:
         raise ValueError("There must be at least one step, got none.")
 
-    def stacked(field: str, values: list[Any]) -> Any:
+    def stack_field(field: str, values: list[Any]) -> Any:
         if field not in _TRANSITION_FIELDS:
             return stack_values(values, field)
-        present = [
+        present_rows = [
             index
             for index, value in enumerate(values)
             if value is not None or not steps[index].timestep.first()
         ] or list(range(len(values)))
-        column = stack_values([values[index] for index in present], field, steps=present)
-        builders = _Builder(len(values))
-        builders.put(np.array(present), column, len(present))
-        return builders.columns()
+        column = stack_values([values[index] for index in present_rows], field, steps=present_rows)
+        builder = _Builder(len(values))
+        builder.put(np.array(present_rows), column, len(present_rows))
+        return builder.columns()
 
-    return _stacked(steps, stacked)
+    return _stack_steps(steps, stack_field)
 
 
-def _stacked(steps: Sequence[StepData], stack: Callable[[str, list[Any]], Any]) -> StepData:
-    """The columns of steps, by a function that stacks the values of a field."""
+def _stack_steps(steps: Sequence[StepData], stack: Callable[[str, list[Any]], Any]) -> StepData:
+    """Stacks steps to columns, with a function that stacks the values of a field."""
     fields = [as_fields(step) for step in steps]
     columns = {field: stack(field, [step[field] for step in fields]) for field in _FIELDS[1:]}
     action, custom_data = columns.pop("action"), columns.pop("custom_data")
@@ -250,20 +239,21 @@ def _stacked(steps: Sequence[StepData], stack: Callable[[str, list[Any]], Any]) 
 
 
 def as_fields(step: StepData) -> dict[str, Any]:
-    """The values, or columns, of a step by the names of their fields."""
+    """Returns the values or columns of a step by field name."""
     return {**step.timestep._asdict(), "action": step.action, "custom_data": step.custom_data}
 
 
-# If a run has more record sizes, such as with video packets, single records get no template.
+# If a run has more record sizes, for instance with video packets, no template is learned from a
+# single record of its size.
 _MAX_TEMPLATE_SIZES = 8
 
 
 class _MismatchError(Exception):
-    """Parts do not fit together."""
+    """An error for columns that differ in dtype, shape or structure."""
 
 
 class _StepColumns(NamedTuple):
-    """Columns of some of the steps, with increasing step numbers."""
+    """Columns of some of the steps, with increasing step indices."""
 
     steps: np.ndarray
     columns: StepData
@@ -273,155 +263,157 @@ class _Run:
     """Records that are contiguous in memory.
 
     Attributes:
-      sizes: The number of bytes of each.
-      num_before: The number of records before them.
+      sizes: The number of bytes of each record.
+      start: The index of the first record in all records.
       records: All records.
     """
 
-    def __init__(self, joined: JoinedRecords, num_before: int, records: StoredRecords) -> None:
-        self.sizes = np.array(joined.sizes)
-        self.num_before = num_before
+    def __init__(self, batch: JoinedRecords, start: int, records: StoredRecords) -> None:
+        self.sizes = np.array(batch.sizes)
+        self.start = start
         self.records = records
         self._ends = np.cumsum(self.sizes)
-        self._values = memoryview(joined.values)
+        self._values = memoryview(batch.values)
 
-    def record(self, number: int) -> bytes:
-        """A record by its number in the run."""
-        return bytes(self.between(number, number + 1))
+    def get_record(self, index: int) -> bytes:
+        """Returns a record by its index in the run."""
+        return bytes(self.slice(index, index + 1))
 
-    def between(self, begin: int, end: int) -> memoryview:
-        """The bytes of the records from `begin` to `end`."""
+    def slice(self, begin: int, end: int) -> memoryview:
+        """Returns the bytes of the records from `begin` to `end`."""
         return self._values[self._ends[begin] - self.sizes[begin] : self._ends[end - 1]]
 
-    def joined(self, numbers: np.ndarray) -> Buffer:
-        """Returns the bytes of records with increasing numbers; a view if they are contiguous."""
-        if _is_run(numbers):
-            return self.between(int(numbers[0]), int(numbers[-1]) + 1)
-        is_break = np.diff(numbers) != 1
-        begins = numbers[np.concatenate([[True], is_break])].tolist()
-        ends = (numbers[np.concatenate([is_break, [True]])] + 1).tolist()
-        return b"".join(map(self.between, begins, ends))
+    def join(self, rows: np.ndarray) -> Buffer:
+        """Joins the bytes of records with increasing indices; a view if they are contiguous."""
+        if _is_contiguous(rows):
+            return self.slice(int(rows[0]), int(rows[-1]) + 1)
+        is_break = np.diff(rows) != 1
+        begins = rows[np.concatenate([[True], is_break])].tolist()
+        ends = (rows[np.concatenate([is_break, [True]])] + 1).tolist()
+        return b"".join(map(self.slice, begins, ends))
 
 
-def _decoded_parts(records: StoredRecords, decoder: StepDecoder) -> Iterator[_StepColumns]:
-    """Decodes all records; a first step that was read alone and differs comes later."""
-    first_step: list[_StepColumns] = []
-    for run in _runs_of(records):
-        parts = _parts_of_run(run, decoder)
-        if run.num_before + len(run.sizes) == 1:
-            first_step = parts
+def _decode_chunks(records: StoredRecords, decoder: StepDecoder) -> Iterator[_StepColumns]:
+    """Decodes all records; a first step that was read alone comes after the next run."""
+    first_chunk: list[_StepColumns] = []
+    for run in _read_runs(records):
+        chunks = _decode_run(run, decoder)
+        if run.start + len(run.sizes) == 1:
+            first_chunk = chunks
         else:
-            yield from parts
-            yield from first_step
-            first_step = []
-        del run, parts  # Frees their memory for the next run.
-    yield from first_step
+            yield from chunks
+            yield from first_chunk
+            first_chunk = []
+        del run, chunks  # Releases the memory for the next run.
+    yield from first_chunk
 
 
-def _runs_of(records: StoredRecords) -> Iterator[_Run]:
-    num_before = 0
-    for joined in _join_small_runs(records.read()):
-        num_records = len(joined.sizes)
-        yield _Run(joined, num_before, records)
-        del joined
-        num_before += num_records
+def _read_runs(records: StoredRecords) -> Iterator[_Run]:
+    start = 0
+    for batch in _join_small_runs(records.read()):
+        num_records = len(batch.sizes)
+        yield _Run(batch, start, records)
+        del batch
+        start += num_records
 
 
 def _join_small_runs(runs: Iterable[JoinedRecords]) -> Iterator[JoinedRecords]:
-    """Joins runs of small records, which take longer to be treated apart than to be copied."""
-    small: list[JoinedRecords] = []
+    """Joins runs of small records: copying them is faster than decoding them separately."""
+    pending: list[JoinedRecords] = []
     for run in runs:
         is_small = len(run.values) < _SMALL_RECORD_BYTES * len(run.sizes)
-        if small and not (is_small and sum(len(one.values) for one in small) < _MAX_JOINED_BYTES):
-            yield _joined(small)
-            small = []
+        if pending and not (
+            is_small and sum(len(run.values) for run in pending) < _MAX_JOINED_BYTES
+        ):
+            yield _concatenate(pending)
+            pending = []
         if is_small:
-            small.append(run)
+            pending.append(run)
         else:
             yield run
         del run
-    if small:
-        yield _joined(small)
+    if pending:
+        yield _concatenate(pending)
 
 
-def _joined(runs: list[JoinedRecords]) -> JoinedRecords:
+def _concatenate(runs: list[JoinedRecords]) -> JoinedRecords:
     if len(runs) == 1:
         return runs[0]
     sizes = [size for run in runs for size in run.sizes]
     return JoinedRecords(sizes, b"".join([run.values for run in runs]))
 
 
-def _parts_of_run(run: _Run, decoder: StepDecoder) -> list[_StepColumns]:
-    """Decodes the records of a run, in the order of the first step of each part."""
-    parts = []
-    without_template = []
+def _decode_run(run: _Run, decoder: StepDecoder) -> list[_StepColumns]:
+    """Decodes the records of a run, in the order of the first step of each chunk."""
+    chunks = []
+    unmatched = []
     sizes = np.unique(run.sizes).tolist()
     for size in sizes:
-        numbers = np.flatnonzero(run.sizes == size)
-        templates = iter(decoder.templates_of_size(size))
-        while len(numbers):
+        rows = np.flatnonzero(run.sizes == size)
+        templates = iter(decoder.get_templates(size))
+        while len(rows):
             template = next(templates, None)
-            if template is None and (len(numbers) > 1 or len(sizes) <= _MAX_TEMPLATE_SIZES):
-                template = decoder.learn(run.record(int(numbers[0])))
+            if template is None and (len(rows) > 1 or len(sizes) <= _MAX_TEMPLATE_SIZES):
+                template = decoder.learn(run.get_record(int(rows[0])))
             if template is None:
-                without_template.append(numbers)
+                unmatched.append(rows)
                 break
-            joined = run.joined(numbers)
-            is_match = template.matches(joined)
-            matching, numbers = numbers[is_match], numbers[~is_match]
-            if not len(matching):
+            batch = run.join(rows)
+            is_match = template.matches(batch)
+            matching_rows, rows = rows[is_match], rows[~is_match]
+            if not len(matching_rows):
                 continue
-            if len(numbers):  # Otherwise the records are joined already.
-                joined = run.joined(matching)
+            if len(rows):  # Otherwise the batch has only matching records.
+                batch = run.join(matching_rows)
             try:
-                parts.append(_StepColumns(matching + run.num_before, template.columns(joined)))
+                chunks.append(_StepColumns(matching_rows + run.start, template.columns(batch)))
             except NoMatchError:
-                without_template.append(matching)
+                unmatched.append(matching_rows)
                 continue
-            if run.num_before + int(matching[-1]):  # The first step differs from the others.
-                run.records.make_memory(template)
-    if without_template:
-        parts += _stacked_parts(run, np.sort(np.concatenate(without_template)), decoder)
-    return sorted(parts, key=lambda part: int(part.steps[0]))
+            if run.start + int(matching_rows[-1]):  # The first step usually differs.
+                run.records.allocate(template)
+    if unmatched:
+        chunks += _decode_unmatched(run, np.sort(np.concatenate(unmatched)), decoder)
+    return sorted(chunks, key=lambda chunk: int(chunk.steps[0]))
 
 
-def _is_run(steps: np.ndarray) -> bool:
+def _is_contiguous(steps: np.ndarray) -> bool:
     return len(steps) > 0 and int(steps[-1]) - int(steps[0]) + 1 == len(steps)
 
 
-def _stacked_parts(run: _Run, numbers: np.ndarray, decoder: StepDecoder) -> Iterator[_StepColumns]:
+def _decode_unmatched(run: _Run, rows: np.ndarray, decoder: StepDecoder) -> Iterator[_StepColumns]:
     """Decodes steps one by one; separates steps without action, reward and discount."""
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
-    for record_index, step in zip(numbers.tolist(), _decoded(run, numbers.tolist(), decoder)):
+    for row, step in zip(rows.tolist(), _decode_rows(run, rows.tolist(), decoder)):
         timestep, action, _ = step
         form = (action is None, timestep.reward is None, timestep.discount is None)
-        group_numbers, group = groups.setdefault(form, ([], []))
-        group_numbers.append(record_index)
+        group_rows, group = groups.setdefault(form, ([], []))
+        group_rows.append(row)
         group.append(step)
-    for group_numbers, group in groups.values():
-        columns = _stacked(group, lambda field, values: stack_values(values))
-        yield _StepColumns(np.array(group_numbers) + run.num_before, columns)
+    for group_rows, group in groups.values():
+        columns = _stack_steps(group, lambda field, values: stack_values(values))
+        yield _StepColumns(np.array(group_rows) + run.start, columns)
 
 
-def _decoded(run: _Run, numbers: Iterable[int], decoder: StepDecoder) -> Iterator[StepData]:
-    for record_index in numbers:
+def _decode_rows(run: _Run, rows: Iterable[int], decoder: StepDecoder) -> Iterator[StepData]:
+    for row in rows:
         try:
-            yield decoder.decode(run.record(record_index))
+            yield decoder.decode(run.get_record(row))
         except DamagedDataError as e:
-            name = run.records.describe(run.num_before + record_index)
+            name = run.records.describe(run.start + row)
             raise DamagedDataError(f"{name} is damaged: {e}") from e
 
 
-def _all_decoded(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepData]:
-    for run in _runs_of(records):
-        yield from _decoded(run, range(len(run.sizes)), decoder)
+def _decode_all(records: StoredRecords, decoder: StepDecoder) -> Iterator[StepData]:
+    for run in _read_runs(records):
+        yield from _decode_rows(run, range(len(run.sizes)), decoder)
 
 
 # --- Merging.
 
 
-def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
-    """Decodes all steps to columns; fields of transitions get a final row of placeholders."""
+def _merge_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, Any]:
+    """Decodes all steps to columns; fields of transitions end with a row of placeholders."""
     num_steps = len(records)
     builders = {
         field: _Builder(num_steps + 1)
@@ -430,25 +422,25 @@ def _merged_fields(records: StoredRecords, decoder: StepDecoder) -> dict[str, An
         for field in _FIELDS
     }
     missing: dict[str, list[tuple[slice | np.ndarray, Any, int]]] = {field: [] for field in _FIELDS}
-    for steps, part in _decoded_parts(records, decoder):
-        fields = as_fields(part)
-        rows = slice(int(steps[0]), int(steps[-1]) + 1) if _is_run(steps) else steps
+    for steps, chunk in _decode_chunks(records, decoder):
+        fields = as_fields(chunk)
+        rows = slice(int(steps[0]), int(steps[-1]) + 1) if _is_contiguous(steps) else steps
         for field, column in fields.items():
             is_none = field in _TRANSITION_FIELDS and _is_none(column)
             if is_none and (fields["step_type"] == _FIRST).all():
                 missing[field].append((rows, column, len(steps)))
             else:
                 builders[field].put(rows, column, len(steps))
-        del part, fields, column
-    for field, parts in missing.items():
+        del chunk, fields, column
+    for field, entries in missing.items():
         if builders[field].root is None:
-            for missing_part in parts:
-                builders[field].put(*missing_part)
+            for entry in entries:
+                builders[field].put(*entry)
     return {field: columns.columns() for field, columns in builders.items()}
 
 
 def _is_none(column: Any) -> bool:
-    """Whether a column of a part has no values."""
+    """Returns whether a column has only missing values."""
     if not isinstance(column, np.ndarray) or column.dtype != object or column.ndim != 1:
         return False
     return column[0] is None
@@ -470,10 +462,10 @@ class _Leaf:
 
 
 class _Builder:
-    """Columns of all steps, filled from parts; missing rows are zeros.
+    """Columns of all steps, filled chunk by chunk; missing rows are zeros.
 
     Attributes:
-      root: The arrays, nested as the columns; None as long as there are none.
+      root: The arrays, nested like the columns; None before the first chunk.
     """
 
     def __init__(self, num_steps: int, records: StoredRecords | None = None) -> None:
@@ -484,18 +476,18 @@ class _Builder:
         self.root: Any = None
 
     def put(self, rows: slice | np.ndarray, columns: Any, num_rows: int) -> None:
-        """Fills rows with the columns of a part; the first part sets dtype, shape and structure.
+        """Fills rows with the columns of a chunk; the first chunk sets dtype, shape and structure.
 
         Raises:
-          _MismatchError: They differ in dtype, shape or structure.
+          _MismatchError: The columns differ in dtype, shape or structure.
         """
         if self.root is None:
-            self.root = map_columns(self._leaf, columns)
+            self.root = map_columns(self._create_leaf, columns)
         self._num_filled += num_rows
         self._rows_filled.append(rows)
         _put(self.root, rows, columns)
 
-    def _leaf(self, column: np.ndarray) -> _Leaf:
+    def _create_leaf(self, column: np.ndarray) -> _Leaf:
         head = column[:1]
         array = None
         if self._records is not None:
@@ -503,7 +495,7 @@ class _Builder:
         if array is None:
             array = np.empty((self._num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
         zero = zeros_like(head) if head.dtype == object else 0
-        return _Leaf(array, _native(dtype_and_shape(head)), zero)
+        return _Leaf(array, _to_native(dtype_and_shape(head)), zero)
 
     def columns(self) -> Any:
         """Returns the columns."""
@@ -513,44 +505,44 @@ class _Builder:
             for rows in self._rows_filled:
                 is_missing[rows] = False
 
-        def array_of(leaf: _Leaf) -> np.ndarray:
+        def fill_missing(leaf: _Leaf) -> np.ndarray:
             if is_missing is not None:
                 leaf.array[is_missing] = leaf.zero
             return leaf.array
 
-        return map_columns(array_of, self.root)
+        return map_columns(fill_missing, self.root)
 
 
 def _put(node: Any, rows: slice | np.ndarray, columns: Any) -> None:
     if isinstance(node, _Leaf):
-        if not isinstance(columns, np.ndarray) or not _is_like(columns, node):
+        if not isinstance(columns, np.ndarray) or not _matches(columns, node):
             raise _MismatchError
         if not np.may_share_memory(node.array, columns):
             node.array[rows] = columns
-        elif not _is_at(columns, node.array, rows):
-            raise _MismatchError  # Moving it might overwrite unread records.
+        elif not _is_same_memory(columns, node.array, rows):
+            raise _MismatchError  # Moving the rows might overwrite unread records.
         return
-    if isinstance(columns, np.ndarray) or _keys(columns) != _keys(node):
+    if isinstance(columns, np.ndarray) or _describe(columns) != _describe(node):
         raise _MismatchError
     for key in node if isinstance(node, dict) else range(len(node)):
         _put(node[key], rows, columns[key])
 
 
-def _is_at(column: np.ndarray, array: np.ndarray, rows: slice | np.ndarray) -> bool:
-    there = array[rows].__array_interface__
-    return all(column.__array_interface__[key] == there[key] for key in ("data", "strides"))
+def _is_same_memory(column: np.ndarray, array: np.ndarray, rows: slice | np.ndarray) -> bool:
+    target = array[rows].__array_interface__
+    return all(column.__array_interface__[key] == target[key] for key in ("data", "strides"))
 
 
-def _is_like(column: np.ndarray, leaf: _Leaf) -> bool:
-    if column.dtype != object and column.dtype == leaf.array.dtype:  # The cheaper comparison.
+def _matches(column: np.ndarray, leaf: _Leaf) -> bool:
+    if column.dtype != object and column.dtype == leaf.array.dtype:  # A faster comparison.
         return column.shape[1:] == leaf.array.shape[1:]
-    return _native(dtype_and_shape(column[:1])) == leaf.expected
+    return _to_native(dtype_and_shape(column[:1])) == leaf.expected
 
 
-def _keys(columns: Any) -> tuple[type, Any]:
+def _describe(columns: Any) -> tuple[type, Any]:
     return type(columns), set(columns) if isinstance(columns, dict) else len(columns)
 
 
-def _native(description: tuple[Any, tuple[int, ...]]) -> tuple[Any, tuple[int, ...]]:
+def _to_native(description: tuple[Any, tuple[int, ...]]) -> tuple[Any, tuple[int, ...]]:
     dtype, shape = description
     return (dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype), shape

@@ -1,8 +1,8 @@
-"""The alignment shift: from a recorded episode to an RLDS episode.
+"""Converts recorded episodes to RLDS episodes: shifts the alignment of steps.
 
-EnvLogger keeps the order of the environment (RSA): a reward and a discount are recorded with the
-observation they arrived with, next to the action that led there. RLDS keeps the order of the agent
-(SAR): a step holds an observation, the action taken on it, and what that action brought.
+EnvLogger uses the order of the environment (RSA): a reward and a discount are recorded with the
+next observation and the action that led to it. RLDS uses the order of the agent (SAR): a step holds
+an observation, the action taken after it, and the reward and discount of that action.
 
 | step     | 0                  | 1                  | ... | T                |
 |----------|--------------------|--------------------|-----|------------------|
@@ -32,7 +32,7 @@ from rlds_ecosystem.model.columns import (
 
 __all__ = ["is_zero", "to_rlds_episode", "to_rlds_episodes"]
 
-# NumPy takes long to compare with members of an enumeration.
+# Integers, because NumPy compares slowly with members of an enumeration.
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
 
 
@@ -43,42 +43,41 @@ def to_rlds_episode(
     reward_spec: Any = None,
     discount_spec: Any = None,
 ) -> dict[str, Any]:
-    """Turns a recorded episode into an RLDS episode, as columns.
+    """Converts a recorded episode to an RLDS episode, as columns.
 
     `T` transitions become `T + 1` steps. Step `i` holds the observation and the custom data of
     recorded step `i`, and the action, reward and discount of recorded step `i + 1`. The last step
-    has no successor: its action, reward and discount are zeros (empty strings for strings), in the
-    dtype and shape of the others. An action, reward or discount recorded with the first step
-    belongs to a transition outside the episode and is left out.
+    has no successor: its action, reward and discount are zeros (empty strings for strings), of the
+    same dtype and shape. An action, reward or discount recorded with the first step belongs to a
+    transition outside of the episode and is dropped.
 
-    Custom data that only some of the steps have stands beside a mark of its own, see
-    `stack_partial`.
+    Custom data of only some steps get a mask of the steps that have them, see `stack_partial`.
 
-    Every leaf becomes an array whose first axis is the step; dicts, lists and tuples around the
-    leaves are kept. Dtypes are kept: a Python `float` gives float64, `int` int64, `bool` bool;
-    `str`, `bytes` and NumPy string arrays give arrays of dtype object. A field that is `None` in
-    every step gives an object array of `None`. Nothing of the result aliases `steps`.
+    Every leaf becomes an array whose first axis is the step; dicts, lists and tuples of leaves are
+    kept. Dtypes are kept: a Python `float` becomes float64, `int` int64, `bool` bool; `str`,
+    `bytes` and NumPy string arrays become arrays of dtype object. A field that is `None` in every
+    step becomes an object array of `None`. The result shares no memory with `steps`.
 
     Args:
       steps: The recorded steps of one episode, at least one.
-      action_spec: dm_env spec (or nest of specs) of the action. Only an episode of a single step
-        needs it, as there is no action to take dtype and shape from.
-      reward_spec: Likewise for the reward.
-      discount_spec: Likewise for the discount.
+      action_spec: dm_env spec (or nested specs) of the action; required for an episode of a single
+        step, which has no action.
+      reward_spec: The same for the reward.
+      discount_spec: The same for the discount.
 
     Returns:
       `observation`, `action`, `reward`, `discount` and `is_first`, `is_last`, `is_terminal` (bool,
-      `[T + 1]`), and the custom data: the entries of a dict stand beside these fields, anything
-      else stands under `custom_data`. `is_last` is set in the last step only, also when the episode
-      was cut by a reset; `is_terminal` only there, when the environment ended the episode (a LAST
-      step) with a discount of zero. `is_first` is set in the first step, whatever its type: a
-      recording whose scheduler left out steps may begin in the middle of an episode.
+      `[T + 1]`), and the custom data: the entries of a dict are further fields, other values are
+      the field `custom_data`. `is_first` is true in the first step, of any type: if a scheduler
+      dropped steps, the recording may begin in the middle of the episode. `is_last` is true in the
+      last step, also if a reset truncated the episode; `is_terminal` is true in a last step of type
+      LAST with a discount of zero.
 
     Raises:
-      ValueError: If there is no step; if a FIRST or LAST step stands inside the episode; if a field
-        changes its dtype, shape or structure between steps; if an integer does not fit int64; if
-        custom data has the name of another field; if a single step comes without specs.
-      TypeError: If a value is neither a number, a string nor an array of these.
+      ValueError: `steps` is empty; a FIRST or LAST step is inside the episode; the dtype, shape or
+        structure of a field changes between steps; an integer does not fit int64; custom data have
+        the name of another field; or the specs of a single step are missing.
+      TypeError: A value is neither a number, a string nor an array of these.
 
     >>> import dm_env
     >>> episode = to_rlds_episode([
@@ -113,10 +112,10 @@ def to_rlds_episode(
                 f"pass {field}_spec."
             )
         else:
-            columns[field] = map_columns(_zeros, spec)
+            columns[field] = map_columns(_create_zeros, spec)
 
     is_terminal = timesteps[-1].last() and is_zero(timesteps[-1].discount)
-    return _with_custom_data(
+    return _add_custom_data(
         {**columns, **step_flags([len(steps)], [is_terminal])},
         _stack_custom_data([step.custom_data for step in steps]),
     )
@@ -125,21 +124,20 @@ def to_rlds_episode(
 def to_rlds_episodes(
     columns: Mapping[str, Any], lengths: Sequence[int], *, padded: bool = False
 ) -> dict[str, Any]:
-    """Turns several recorded episodes, which are columns already, into RLDS episodes.
+    """Converts columns of several recorded episodes to columns of RLDS episodes.
 
     Args:
-      columns: The steps of all episodes, one episode after the other, as
-        `envlogger.Reader.recorded_columns` returns them.
+      columns: The steps of successive episodes, as from `envlogger.Reader.recorded_columns`.
       lengths: The number of steps of each episode, all positive.
-      padded: Whether action, reward and discount have a row of placeholders after the last, as
-        `with_placeholder` returns them. The result is made of their memory then.
+      padded: Whether action, reward and discount end with a row of placeholders, as from
+        `with_placeholder`. If so, the result shares their memory.
 
     Returns:
-      What `to_rlds_episode` returns for each episode, one after the other.
+      The concatenated results of `to_rlds_episode` for each episode.
 
     Raises:
-      ValueError: If there are not as many steps; if a FIRST or LAST step stands inside an episode;
-        if custom data has the name of another field.
+      ValueError: The sum of the lengths differs from the number of steps; a FIRST or LAST step is
+        inside an episode; or custom data have the name of another field.
 
     >>> columns = {
     ...     "step_type": np.array([0, 2, 0, 1]), "observation": np.array([10, 11, 20, 21]),
@@ -170,12 +168,12 @@ def to_rlds_episodes(
     custom_data = columns["custom_data"]
     if isinstance(custom_data, np.ndarray) and custom_data[0] is None:
         custom_data = None
-    return _with_custom_data(
+    return _add_custom_data(
         {"observation": columns["observation"], **next_values, **flags}, custom_data
     )
 
 
-def _with_custom_data(episode: dict[str, Any], custom_data: Any) -> dict[str, Any]:
+def _add_custom_data(episode: dict[str, Any], custom_data: Any) -> dict[str, Any]:
     if custom_data is None:
         return episode
     extra = custom_data if isinstance(custom_data, dict) else {"custom_data": custom_data}
@@ -193,7 +191,7 @@ def _stack_custom_data(values: Sequence[Any]) -> Any:
         return None
     try:
         return stack_values(values, "custom_data")
-    except ValueError:  # They differ.
+    except ValueError:  # The custom data differ in structure.
         if all(value is None or isinstance(value, Mapping) for value in values):
             return stack_partial(values, "custom_data")
         return stack_partial([{"custom_data": value} for value in values])
@@ -213,8 +211,8 @@ def _check_step_types(steps: Sequence[StepData]) -> None:
             )
 
 
-def _zeros(spec: Any) -> np.ndarray:
-    """Returns one step of zeros for a spec."""
+def _create_zeros(spec: Any) -> np.ndarray:
+    """Returns a column with a single row of zeros."""
     shape = (1, *spec.shape)
     if spec.dtype.kind in "OUS":
         is_bytes = spec.dtype.kind == "S" or getattr(spec, "string_type", str) is bytes
@@ -223,6 +221,6 @@ def _zeros(spec: Any) -> np.ndarray:
 
 
 def is_zero(discount: Any) -> bool:
-    """Whether a discount, possibly nested (one per agent), is zero throughout."""
+    """Returns whether all values of a discount, which may be nested (one per agent), are zero."""
     discounts = list(leaves(discount))
     return bool(discounts) and all(np.all(np.asarray(leaf) == 0.0) for leaf in discounts)

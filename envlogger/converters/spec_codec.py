@@ -35,7 +35,7 @@ def encode_environment_specs(env: dm_env.Environment | None) -> dict[str, Any]:
       empty if `env` is None.
 
     Raises:
-      TypeError: A spec is not supported, see `encode`; says which one.
+      TypeError: A spec is not supported, see `encode`.
     """
     if env is None:
         return {}
@@ -49,21 +49,21 @@ def encode_environment_specs(env: dm_env.Environment | None) -> dict[str, Any]:
 
 
 def decode_environment_specs(encoded_specs: dict[str, Any] | None) -> dict[str, Any]:
-    """Decodes what `encode_environment_specs` returned.
+    """Decodes the result of `encode_environment_specs`.
 
     Returns:
-      A dict with the same four keys. A spec that is missing is None; so is a structure without
-      specs that was recorded by EnvLogger up to 1.3, which stores these as None.
+      A dict with the same four keys. Missing specs are None; so are empty structures of specs from
+      EnvLogger up to 1.3, which stores them as None.
     """
     encoded_specs = encoded_specs or {}
     return {name: _decode_or_none(encoded_specs.get(name)) for name in _ENVIRONMENT_SPEC_NAMES}
 
 
 def encode(spec: Any) -> Any:
-    """Converts a spec, or a list, tuple or dict of specs, nested at will, to plain values.
+    """Converts a spec, or nested lists, tuples and dicts of specs, to plain values.
 
     Raises:
-      TypeError: `spec` is something else, or an array spec of a structured dtype.
+      TypeError: `spec` is of another type, or is an array spec of a structured dtype.
     """
     return map_columns(_encode_array, spec)
 
@@ -88,16 +88,16 @@ def _encode_array(spec: Any) -> dict[str, Any]:
     if isinstance(spec, specs.DiscreteArray):
         encoded["num_values"] = spec.num_values
     if isinstance(spec, specs.StringArray):
-        # A key that readers who do not know it ignore: they take the spec for an array of objects.
+        # Old readers ignore this key: they decode the spec as an array of objects.
         encoded["string_type"] = spec.string_type.__name__
     return encoded
 
 
 def decode(spec: Any) -> Any:
-    """Converts what `encode` returned back to a spec, or to a list, tuple or dict of specs.
+    """Converts the result of `encode` to a spec, or to a list, tuple or dict of specs.
 
     Raises:
-      TypeError: `spec` is something else.
+      TypeError: `spec` is of another type.
     """
     if isinstance(spec, dict):
         if _is_array(spec):
@@ -115,8 +115,7 @@ def _decode_or_none(spec: Any) -> Any:
 
 
 def _is_array(spec: dict[Any, Any]) -> bool:
-    # In a dict of specs that happen to be called "shape" and "dtype", these are dicts, lists or
-    # tuples.
+    # In a dict of specs whose names are "shape" and "dtype", the items are dicts, lists or tuples.
     return (
         "shape" in spec
         and "dtype" in spec
@@ -130,8 +129,7 @@ def _decode_array(spec: dict[str, Any]) -> specs.Array:
     if "num_values" in spec:
         return specs.DiscreteArray(spec["num_values"], dtype=dtype, name=name)
     if "minimum" in spec and "maximum" in spec:
-        # EnvLogger up to 1.3 stores bounds without elements, those of an array without elements, as
-        # None.
+        # EnvLogger up to 1.3 stores the bounds of an array without elements as None.
         minimum, maximum = (0 if x is None else x for x in (spec["minimum"], spec["maximum"]))
         return specs.BoundedArray(shape, dtype, minimum, maximum, name)
     if "string_type" in spec:

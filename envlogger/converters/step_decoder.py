@@ -16,12 +16,12 @@ from envlogger.step_data import StepData
 
 __all__ = ["StepDecoder"]
 
-# The maximum number of templates of a decoder: in all, and for records of one size. Other steps go
-# through the codec. (Strings, and integers of varying sizes, need many templates.)
+# The maximum number of templates of a decoder: in total, and for records of one size. The codec
+# decodes all other steps. (Strings, and integers of various sizes, need many templates.)
 _MAX_TEMPLATES = 256
 _MAX_TEMPLATES_OF_SIZE = 8
-# After some parsed records, templates are learned only while at least one record in 8 matches one:
-# with video packets, each record would need its own.
+# After some parsed records, templates are learned only while at least one of 8 records matches a
+# template: records with video packets would need a template each.
 _MIN_PARSED, _MAX_MISSES = 16, 8
 
 
@@ -36,7 +36,7 @@ class StepDecoder:
     """
 
     def __init__(self) -> None:
-        # By the size of the records. The tuples are replaced as a whole, as threads may iterate.
+        # By the size of the records. The tuples are immutable, because threads may iterate.
         self._templates: dict[int, tuple[Template, ...]] = {}
         self._num_templates = self._num_matched = self._num_parsed = 0
 
@@ -50,11 +50,11 @@ class StepDecoder:
           record: A serialized step.
 
         Returns:
-          A new step. Its arrays are writable and share memory with nothing.
+          A new step. Its arrays are writable, and share no memory with other objects.
 
         Raises:
-          DamagedDataError: `record` is no step.
-          UnsupportedTypeError: It holds an array of integers of any size.
+          DamagedDataError: `record` is not a step.
+          UnsupportedTypeError: `record` holds an array of integers of any size.
         """
         for template in self._templates.get(len(record), ()):
             try:
@@ -70,11 +70,11 @@ class StepDecoder:
         return step
 
     def learn(self, record: bytes) -> Template | None:
-        """Makes a template of a record for which there is none, unless there are too many."""
-        templates = self.templates_of_size(len(record))
+        """Learns a template from a record without one; returns None if there are too many."""
+        templates = self.get_templates(len(record))
         if self._num_templates >= _MAX_TEMPLATES or len(templates) >= _MAX_TEMPLATES_OF_SIZE:
             return None
-        self._num_templates += 1  # Failed templates count: they take time, too.
+        self._num_templates += 1  # Failed templates count, because they take time, too.
         try:
             template = Template(record)
         except NoMatchError:
@@ -82,8 +82,8 @@ class StepDecoder:
         self._templates[len(record)] = (*templates, template)
         return template
 
-    def templates_of_size(self, size: int) -> Sequence[Template]:
-        """The templates of all records of a size that were learned so far."""
+    def get_templates(self, size: int) -> Sequence[Template]:
+        """Returns the learned templates of records of a size."""
         return self._templates.get(size, ())
 
 

@@ -1,9 +1,9 @@
 """Fast encoder of EnvLogger steps, with plans compiled from earlier steps.
 
-The steps of a recording share their structure, so their bytes differ in the payloads only: the
-elements of arrays, and the values of numbers and strings. A plan has the constant bytes, and a
-compiled function that checks the structure of a step and joins its payloads with them. Other steps
-go through `codec`; the bytes always parse to the proto that `codec.encode` returns.
+The steps of a recording share their structure, so their bytes differ only in the payloads: the
+elements of arrays, and the values of numbers and strings. A plan consists of the constant bytes and
+a compiled function, which checks the structure of a step and inserts its payloads between the
+constants. `codec` encodes all other steps; both encodings parse to the same proto.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from riegeli.varints import encode_varints
 
 __all__ = ["StepEncoder"]
 
-# The limit of plans of an encoder. Steps of other structures use the codec.
+# The maximum number of plans of an encoder. The codec encodes steps without a plan.
 _MAX_PLANS = 8
 
-# The most layouts that a plan keeps, if the sizes of its payloads vary.
+# The maximum number of layouts of a plan whose payloads vary in size.
 _MAX_LAYOUTS = 256
 
-# Steps with more values get no plan: compiling it would take long.
+# The maximum number of values of a step with a plan: compiling takes long.
 _MAX_VALUES = 1024
 
-# Arrays of at least this size are joined as buffers; `tobytes` is faster for smaller ones.
+# The minimum size of arrays that are joined as buffers; `tobytes` is faster for smaller arrays.
 _LARGE_ARRAY_BYTES = 4096
 
 
@@ -61,17 +61,17 @@ class StepEncoder:
           step: The step. The result does not alias its arrays.
 
         Returns:
-          A serialized form of `codec.encode(step)`; the entries of dicts are in their order.
+          A serialized form of `codec.encode(step)`; the entries of dicts keep their order.
 
         Raises:
-          UnsupportedTypeError: As `codec.encode` does, for a value called "step".
-          UnsupportedValueError: Likewise.
+          UnsupportedTypeError: See `codec.encode`.
+          UnsupportedValueError: See `codec.encode`.
         """
         plans = self._plans
         for plan in plans:
             try:
                 record = plan(step)
-            except (TypeError, ValueError):  # Such as another number of items, or keys of no text.
+            except (TypeError, ValueError):  # For instance, the number of items differs.
                 continue
             if record is not None and len(record) <= codec.MAX_SIZE:
                 if plan is not plans[0]:
@@ -79,21 +79,21 @@ class StepEncoder:
                 return record
         serialized = codec.encode_to_bytes(step, name="step")
         if len(plans) < _MAX_PLANS:
-            # Only values that the codec accepts get a plan, so plans need not check for others.
+            # The codec has accepted all values, so plans need no check for unsupported values.
             with contextlib.suppress(_NotPlannedError):
                 self._plans = (_Compiler().compile(step), *plans)
         return serialized
 
 
 class _Message(NamedTuple):
-    """A tag, and the contents that its length counts: bytes, slots by their number, messages."""
+    """A protobuf message: its tag, and its fields as bytes, payload indices or messages."""
 
     tag: bytes
-    parts: Sequence[bytes | int | _Message]
+    fields: Sequence[bytes | int | _Message]
 
 
 class _NotPlannedError(Exception):
-    """A value that is left to the codec."""
+    """A value that only the codec can encode."""
 
 
 _DATUM = tag(Data.DATUM_FIELD_NUMBER)
@@ -104,19 +104,20 @@ _ITEM = tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Of arrays and entries of dicts as
 _VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 _KVS = tag(Data.Dict.KVS_FIELD_NUMBER)
 _STRINGS, _BLOBS = field_tag("string_values"), field_tag("bytes_values")
-_KEY, _VALUE = tag(1), tag(2)  # Of a map in the language of protobuf.
+_KEY, _VALUE = tag(1), tag(2)  # Of an entry of a protobuf map.
 
 _SCALAR_SHAPE = Datum(shape={"dim": [{"size": SCALAR_DIM_SIZE}]}).SerializeToString()
 
 
 class _ScalarKind(NamedTuple):
-    """The encoding of one type of scalars: the proto field, and the expression of its payload.
+    """The encoding of a scalar type: the proto field, and the expression of its payload.
 
     Attributes:
-      field: The name of their field of `Datum.Values`.
-      size: Of the payload in bytes; None if it varies.
-      payload: An expression of the value `v`; of type `exact` if it is one of these.
-      plain: A function that makes others, of subclasses, plain.
+      field: The name of the field of `Datum.Values`.
+      size: The number of bytes of the payload; None if it varies.
+      payload: The expression of the payload, for a value `v`.
+      exact: The types that the expression supports directly.
+      plain: The function that converts other types, such as subclasses.
     """
 
     field: str
@@ -131,7 +132,7 @@ _UINT64 = _ScalarKind("uint64_values", None, "varint({v})", (), "int")
 _FLOAT64 = _ScalarKind("double_values", 8, "pack_f8({v})", (float, np.float64), "float")
 _BOOL = _ScalarKind("bool_values", 1, "BOOLS[{v}]", (bool,), "bool")
 
-# Python's floats have no signalling NaN, but a scalar is a buffer of its bytes.
+# NumPy scalars are buffers of their bytes. Python floats would lose signalling NaNs.
 _FLOAT32 = "{v}" if sys.byteorder == "little" else "{v}.byteswap().tobytes()"
 
 _SCALAR_KINDS: dict[type, _ScalarKind] = {
@@ -156,57 +157,54 @@ _SCALAR_KINDS: dict[type, _ScalarKind] = {
     bytes: _ScalarKind("bytes_values", None, "{v}", (bytes,), "bytes"),
 }
 
-_ONE_BYTE_VARINTS = tuple(bytes([number]) for number in range(128))
+_ONE_BYTE_VARINTS = tuple(bytes([value]) for value in range(128))
 
 
-def _varint(number: int) -> bytes:
-    if 0 <= number < 128:
-        return _ONE_BYTE_VARINTS[number]
-    return encode_varints((number & 0xFFFF_FFFF_FFFF_FFFF,))
+def _encode_varint(value: int) -> bytes:
+    if 0 <= value < 128:
+        return _ONE_BYTE_VARINTS[value]
+    return encode_varints((value & 0xFFFF_FFFF_FFFF_FFFF,))
 
 
-def _bigint(number: int) -> bytes:
-    if 0 <= number < 128:
-        return _ONE_BYTE_VARINTS[number]
-    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+def _encode_bigint(value: int) -> bytes:
+    if 0 <= value < 128:
+        return _ONE_BYTE_VARINTS[value]
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _packed(numbers: list[int], array: np.ndarray) -> bytes:
+def _encode_integers(values: list[int], array: np.ndarray) -> bytes:
     try:
-        return encode_varints(numbers)
-    except (OverflowError, ValueError):  # Negative numbers are stored as their complement.
+        return encode_varints(values)
+    except (OverflowError, ValueError):  # Negative integers are stored as their complement.
         return encode_varints(array.astype(np.uint64).ravel().tolist())
 
 
-def _checked_bools(array: np.ndarray) -> bytes:
+def _check_bools(array: np.ndarray) -> bytes:
     payload = array.tobytes()
     if payload.strip(b"\0\1"):
         raise ValueError("a bool in memory that is neither true nor false")
     return payload
 
 
-def _texts(array: np.ndarray) -> bytes:
+def _encode_texts(array: np.ndarray) -> bytes:
     items = array.ravel().tolist()
     if all(isinstance(item, str) for item in items):
-        head, payloads = _STRINGS, map(str.encode, items)
+        prefix, payloads = _STRINGS, map(str.encode, items)
     elif all(isinstance(item, bytes) for item in items):
-        head, payloads = _BLOBS, map(bytes, items)
+        prefix, payloads = _BLOBS, map(bytes, items)
     else:
         raise ValueError("neither all str nor all bytes")
-    return b"".join([head + _varint(len(payload)) + payload for payload in payloads])
+    return b"".join([prefix + _encode_varint(len(payload)) + payload for payload in payloads])
 
 
-def _shape_field(shape: Iterable[int]) -> bytes:
+def _encode_shape(shape: Iterable[int]) -> bytes:
     dims = [{"size": size} for size in shape]
     field: bytes = Datum(shape={"dim": dims}).SerializeToString() if dims else b""
     return field
 
 
 class _Compiler:
-    """Writes the function of a plan.
-
-    The source has only names; the values are in its namespace.
-    """
+    """Compiles the function of a plan; constants are passed in its namespace."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -214,8 +212,8 @@ class _Compiler:
             "BOOLS": _ONE_BYTE_VARINTS[:2],
             "SMALL": _ONE_BYTE_VARINTS,
             "ascontiguousarray": np.ascontiguousarray,
-            "bigint": _bigint,
-            "checked_bools": _checked_bools,
+            "bigint": _encode_bigint,
+            "checked_bools": _check_bools,
             "float32": np.float32,
             "int8": np.int8,
             "uint8": np.uint8,
@@ -224,27 +222,27 @@ class _Compiler:
             "pack_f8": struct.Struct("<d").pack,
             "pack_i2": struct.Struct(">h").pack,
             "pack_u2": struct.Struct(">H").pack,
-            "packed": _packed,
-            "texts": _texts,
-            "varint": _varint,
+            "packed": _encode_integers,
+            "texts": _encode_texts,
+            "varint": _encode_varint,
         }
         self._num_values = 0
         self._sizes: list[int | None] = []  # Of the payloads.
 
     def compile(self, step: Any) -> Callable[[Any], bytes | None]:
-        """Returns a function that encodes a step; for others it returns None or raises.
+        """Compiles a function that encodes steps of this structure; else it returns None or raises.
 
         Raises:
-          _NotPlannedError: `step` has parts that are left to the codec.
+          _NotPlannedError: A value of `step` needs the codec.
         """
-        root = _Message(b"", self._value(step, self._new_value()))
+        root = _Message(b"", self._add_value(step, self._new_value()))
         varying = [i for i, size in enumerate(self._sizes) if size is None]
         layouts = _Layouts(root, self._sizes, varying)
-        layout = layouts.of([0] * len(varying))
-        # The first constant has the length of all.
-        constants = [f"c{i}" for i, part in enumerate(layout) if isinstance(part, bytes)]
-        parts = [
-            f"c{i}" if isinstance(part, bytes) else f"p{part}" for i, part in enumerate(layout)
+        layout = layouts.build([0] * len(varying))
+        # The first constant has the length of the record.
+        constants = [f"c{i}" for i, field in enumerate(layout) if isinstance(field, bytes)]
+        fields = [
+            f"c{i}" if isinstance(field, bytes) else f"p{field}" for i, field in enumerate(layout)
         ]
         if varying:
             self._names["layouts"] = layouts
@@ -252,7 +250,7 @@ class _Compiler:
             self._emit(f"{', '.join(constants)}, = layouts[{key}]")
         else:
             self._names.update((c, layout[int(c[1:])]) for c in constants)
-        self._emit(f"return join(({', '.join(parts)},))")
+        self._emit(f"return join(({', '.join(fields)},))")
         source = "def plan(v0):\n " + "\n ".join(self._lines)
         exec(source, self._names)
         plan: Callable[[Any], bytes | None] = self._names["plan"]
@@ -270,63 +268,65 @@ class _Compiler:
         self._num_values += 1
         return f"v{self._num_values - 1}"
 
-    def _constant(self, value: Any) -> str:
+    def _add_constant(self, value: Any) -> str:
         name = f"k{len(self._names)}"
         self._names[name] = value
         return name
 
-    def _payload(self, size: int | None, expression: str) -> int:
+    def _add_payload(self, size: int | None, expression: str) -> int:
         payload_index = len(self._sizes)
         self._sizes.append(size)
         self._emit(f"p{payload_index} = {expression}")
         return payload_index
 
-    def _value(self, value: Any, v: str) -> list[bytes | int | _Message]:
-        """Emits the checks and payloads of `value`; returns the contents of its `Data`."""
+    def _add_value(self, value: Any, expr: str) -> list[bytes | int | _Message]:
+        """Emits the checks and payloads of `value`; returns the fields of its `Data`."""
         kind = type(value)
         if value is None:
-            self._reject_if(f"{v} is not None")
+            self._reject_if(f"{expr} is not None")
             return []
-        self._reject_if(f"type({v}) is not {self._constant(kind)}")
+        self._reject_if(f"type({expr}) is not {self._add_constant(kind)}")
         if kind is np.ndarray:
-            return [_Message(_DATUM, self._array(value, v))]
+            return [_Message(_DATUM, self._add_array(value, expr))]
         if isinstance(value, tuple):
-            return [_Message(_TUPLE, self._items(value, v))]
+            return [_Message(_TUPLE, self._add_items(value, expr))]
         if kind is list:
-            return [_Message(_ARRAY, self._items(value, v))]
+            return [_Message(_ARRAY, self._add_items(value, expr))]
         if kind in (dict, collections.OrderedDict, collections.defaultdict):
-            return [_Message(_DICT, self._entries(value, v))]
-        return [_Message(_DATUM, self._scalar(value, v))]
+            return [_Message(_DICT, self._add_entries(value, expr))]
+        return [_Message(_DATUM, self._add_scalar(value, expr))]
 
-    def _items(self, items: Sequence[Any], v: str) -> list[bytes | int | _Message]:
+    def _add_items(self, items: Sequence[Any], expr: str) -> list[bytes | int | _Message]:
         if not items:
-            self._reject_if(v)
+            self._reject_if(expr)
             return []
         names = [self._new_value() for _ in items]
-        self._emit(f"{', '.join(names)}, = {v}")
-        return [_Message(_ITEM, self._value(item, name)) for item, name in zip(items, names)]
+        self._emit(f"{', '.join(names)}, = {expr}")
+        return [_Message(_ITEM, self._add_value(item, name)) for item, name in zip(items, names)]
 
-    def _entries(self, entries: dict[Any, Any], v: str) -> list[bytes | int | _Message]:
+    def _add_entries(self, entries: dict[Any, Any], expr: str) -> list[bytes | int | _Message]:
         if not entries:
-            self._reject_if(v)
+            self._reject_if(expr)
             return []
         keys = tuple(entries)
         types = set(map(type, keys))
         if types == {str} and not any("\0" in key for key in keys):
-            # The same number of keys without NUL gives the same text only if all are equal.
-            joined = self._constant("\0".join(keys))
-            self._reject_if(f"'\\0'.join({v}) != {joined}")
+            # For equal numbers of keys without NUL, the text is equal only if all keys are equal.
+            joined_keys = self._add_constant("\0".join(keys))
+            self._reject_if(f"'\\0'.join({expr}) != {joined_keys}")
         elif types <= {str, int, bytes}:
-            self._reject_if(f"tuple({v}) != {self._constant(keys)}")
-            self._reject_if(f"list(map(type, {v})) != {self._constant(list(map(type, keys)))}")
+            self._reject_if(f"tuple({expr}) != {self._add_constant(keys)}")
+            self._reject_if(
+                f"list(map(type, {expr})) != {self._add_constant(list(map(type, keys)))}"
+            )
         else:
             raise _NotPlannedError
         names = [self._new_value() for _ in keys]
-        self._emit(f"{', '.join(names)}, = {v}.values()")
+        self._emit(f"{', '.join(names)}, = {expr}.values()")
         text_entries: list[bytes | int | _Message] = []
         pairs = []
         for key, name in zip(keys, names):
-            content = self._value(entries[key], name)
+            content = self._add_value(entries[key], name)
             if isinstance(key, str):
                 text = _Message(_KEY, [key.encode()])
                 text_entries.append(_Message(_ITEM, [text, _Message(_VALUE, content)]))
@@ -336,44 +336,44 @@ class _Compiler:
                 pairs.append(_Message(_ITEM, [pair]))
         return [*text_entries, _Message(_KVS, pairs)] if pairs else text_entries
 
-    def _scalar(self, value: Any, v: str) -> list[bytes | int | _Message]:
+    def _add_scalar(self, value: Any, expr: str) -> list[bytes | int | _Message]:
         base = next((base for base in type(value).__mro__ if base in _SCALAR_KINDS), None)
         if base is None:
             raise _NotPlannedError
         kind = _SCALAR_KINDS[base]
-        plain = v if type(value) in kind.exact else f"{kind.plain}({v})"
-        payload = self._payload(kind.size, kind.payload.format(v=plain))
+        plain = expr if type(value) in kind.exact else f"{kind.plain}({expr})"
+        payload = self._add_payload(kind.size, kind.payload.format(v=plain))
         values = _Message(_VALUES, [_Message(field_tag(kind.field), [payload])])
         return [_SCALAR_SHAPE, values]
 
-    def _array(self, array: np.ndarray, v: str) -> list[bytes | int | _Message]:
+    def _add_array(self, array: np.ndarray, expr: str) -> list[bytes | int | _Message]:
         dtype = array.dtype
-        expected = self._constant(dtype)
-        self._reject_if(f"{v}.dtype is not {expected} and {v}.dtype != {expected}")
-        self._reject_if(f"{v}.shape != {self._constant(array.shape)}")
-        shape = _shape_field(array.shape)
+        expected = self._add_constant(dtype)
+        self._reject_if(f"{expr}.dtype is not {expected} and {expr}.dtype != {expected}")
+        self._reject_if(f"{expr}.shape != {self._add_constant(array.shape)}")
+        shape = _encode_shape(array.shape)
         if array.size == 0:
             return [codec.encode(array).datum.SerializeToString()]
         if dtype.kind in "OUS":
-            return [shape, _Message(_VALUES, [self._payload(None, f"texts({v})")])]
+            return [shape, _Message(_VALUES, [self._add_payload(None, f"texts({expr})")])]
         _, array_tag, _, stored, _ = ARRAYS[f"{dtype.kind}{dtype.itemsize}"]
         if stored is None:
-            flat = v if array.ndim == 1 else f"{v}.ravel()"
-            payload = self._payload(None, f"packed({flat}.tolist(), {v})")
+            layout = expr if array.ndim == 1 else f"{expr}.ravel()"
+            payload = self._add_payload(None, f"packed({layout}.tolist(), {expr})")
         elif dtype.kind == "b":
-            payload = self._payload(array.nbytes, f"checked_bools({v})")
+            payload = self._add_payload(array.nbytes, f"checked_bools({expr})")
         elif dtype != stored:
-            wire_dtype = self._constant(stored)
-            payload = self._payload(array.nbytes, f"{v}.astype({wire_dtype}).tobytes()")
+            wire_dtype = self._add_constant(stored)
+            payload = self._add_payload(array.nbytes, f"{expr}.astype({wire_dtype}).tobytes()")
         elif array.nbytes < _LARGE_ARRAY_BYTES:
-            payload = self._payload(array.nbytes, f"{v}.tobytes()")
+            payload = self._add_payload(array.nbytes, f"{expr}.tobytes()")
         else:
-            payload = self._payload(array.nbytes, f"ascontiguousarray({v})")
+            payload = self._add_payload(array.nbytes, f"ascontiguousarray({expr})")
         return [shape, _Message(_VALUES, [_Message(array_tag, [payload])])]
 
 
 class _Layouts(dict[tuple[int, ...], list[bytes]]):
-    """A cache of the constant bytes between the payloads, by the sizes of varying payloads."""
+    """A cache of the constant bytes between the payloads, by the sizes of variable payloads."""
 
     def __init__(self, root: _Message, sizes: Sequence[int | None], varying: Sequence[int]) -> None:
         super().__init__()
@@ -384,39 +384,39 @@ class _Layouts(dict[tuple[int, ...], list[bytes]]):
     def __missing__(self, key: tuple[int, ...]) -> list[bytes]:
         if len(self) >= _MAX_LAYOUTS:
             self.clear()
-        constants = [part for part in self.of(key) if isinstance(part, bytes)]
+        constants = [field for field in self.build(key) if isinstance(field, bytes)]
         self[key] = constants
         return constants
 
-    def of(self, varying_sizes: Sequence[int]) -> list[bytes | int]:
-        """Constants, with the numbers of the payloads between them."""
+    def build(self, varying_sizes: Sequence[int]) -> list[bytes | int]:
+        """Returns the constants, with the indices of the payloads between them."""
         sizes = dict(enumerate(self._sizes))
         sizes.update(zip(self._varying, varying_sizes))
         layout: list[bytes | int] = [b""]
-        for part in _flat(self._root.parts, sizes)[0]:
-            if isinstance(part, bytes) and isinstance(layout[-1], bytes):
-                layout[-1] += part
+        for field in _flatten(self._root.fields, sizes)[0]:
+            if isinstance(field, bytes) and isinstance(layout[-1], bytes):
+                layout[-1] += field
             else:
-                layout.append(part)
+                layout.append(field)
         return layout
 
 
-def _flat(
-    parts: Iterable[bytes | int | _Message], sizes: dict[int, int | None]
+def _flatten(
+    fields: Iterable[bytes | int | _Message], sizes: dict[int, int | None]
 ) -> tuple[list[bytes | int], int]:
-    """Returns the parts without enclosing messages, and their size in bytes."""
-    flat: list[bytes | int] = []
+    """Flattens messages to constants and payload indices; returns also the size in bytes."""
+    layout: list[bytes | int] = []
     num_bytes = 0
-    for part in parts:
-        if isinstance(part, bytes):
-            flat.append(part)
-            num_bytes += len(part)
-        elif isinstance(part, int):
-            flat.append(part)
-            num_bytes += sizes[part] or 0
+    for field in fields:
+        if isinstance(field, bytes):
+            layout.append(field)
+            num_bytes += len(field)
+        elif isinstance(field, int):
+            layout.append(field)
+            num_bytes += sizes[field] or 0
         else:
-            content, size = _flat(part.parts, sizes)
-            head = part.tag + _varint(size)
-            flat += [head, *content]
-            num_bytes += len(head) + size
-    return flat, num_bytes
+            content, size = _flatten(field.fields, sizes)
+            prefix = field.tag + _encode_varint(size)
+            layout += [prefix, *content]
+            num_bytes += len(prefix) + size
+    return layout, num_bytes

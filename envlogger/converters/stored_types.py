@@ -14,13 +14,13 @@ SCALAR_DIM_SIZE = -438
 """The size of the only dimension of a scalar, see storage.proto."""
 
 
-def tag(number: int) -> bytes:
-    """Returns the wire tag of a length-delimited field: bytes, a message or packed numbers."""
-    return bytes([number << 3 | 2])  # One byte, as all such fields have numbers below 16.
+def tag(field_number: int) -> bytes:
+    """Returns the wire tag of a length-delimited field: bytes, a message or packed values."""
+    return bytes([field_number << 3 | 2])  # One byte, because all field numbers are below 16.
 
 
 def field_tag(field: str) -> bytes:
-    """The tag of a field of `Datum.Values`, by its name."""
+    """Returns the tag of a field of `Datum.Values`, by name."""
     return tag(Datum.Values.DESCRIPTOR.fields_by_name[field].number)
 
 
@@ -28,11 +28,11 @@ class ArrayEncoding(NamedTuple):
     """The encoding of the elements of an array: proto field, and dtypes.
 
     Attributes:
-      field: The name of their field of `Datum.Values`.
-      tag: The tag of that field.
+      field: The name of the field of `Datum.Values`.
+      tag: The tag of the field.
       dtype: The dtype of the elements in memory.
-      stored_dtype: Their dtype in the bytes of the field; None if they are varints.
-      is_blob: Whether the field is one string of bytes, rather than packed numbers.
+      stored_dtype: The dtype of the elements in the bytes of the field; None for varints.
+      is_blob: Whether the field is a single bytes value, instead of packed elements.
     """
 
     field: str
@@ -42,7 +42,7 @@ class ArrayEncoding(NamedTuple):
     is_blob: bool
 
 
-def _stored_array(field: str, dtype: str, stored_dtype: str | None) -> ArrayEncoding:
+def _create_encoding(field: str, dtype: str, stored_dtype: str | None) -> ArrayEncoding:
     return ArrayEncoding(
         field,
         field_tag(field),
@@ -53,7 +53,7 @@ def _stored_array(field: str, dtype: str, stored_dtype: str | None) -> ArrayEnco
 
 
 FIELDS = {
-    field: _stored_array(field, dtype, stored_dtype)
+    field: _create_encoding(field, dtype, stored_dtype)
     for field, dtype, stored_dtype in (
         ("float_values", "float32", "<f4"),
         ("double_values", "float64", "<f8"),
@@ -69,11 +69,11 @@ FIELDS = {
         ("uint16_values", "uint16", ">u2"),
     )
 }
-"""By the field; where several are filled, the first one that is counts for a scalar."""
+"""The encodings by field, in the order of precedence for scalars with several fields."""
 
 ARRAYS = {
-    f"{stored.dtype.kind}{stored.dtype.itemsize}": stored
-    for stored in FIELDS.values()
-    if stored.field != "float_values_buffer"
+    f"{encoding.dtype.kind}{encoding.dtype.itemsize}": encoding
+    for encoding in FIELDS.values()
+    if encoding.field != "float_values_buffer"
 }
-"""By kind and size of the dtype: what is written."""
+"""The encodings that are written, by kind and item size of the dtype."""

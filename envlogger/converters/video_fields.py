@@ -1,8 +1,8 @@
-"""Fields of observations that are kept as packets of video.
+"""Camera fields of observations that are stored as packets of video.
 
-In the place of the frame, a step has the packet and how many steps come between it and the one that
-decoding begins with: `{"packet": bytes, "since_key": int}`. The metadata of the log says under
-`video`, by the paths of the fields, what the video is.
+Instead of the frame, a step holds the packet and the number of steps since the last keyframe, with
+which decoding begins: `{"packet": bytes, "since_key": int}`. The entry `video` of the metadata of
+the log describes the video of each field, by path.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = [
     "PACKET",
     "SINCE_KEY",
     "VideoFields",
-    "replaced",
-    "value_at",
-    "without",
+    "drop_value",
+    "get_value",
+    "replace_value",
 ]
 
 KEY = "video"
@@ -34,54 +34,51 @@ OBSERVATION = "observation"
 PACKET, SINCE_KEY = "packet", "since_key"
 
 
-def value_at(value: Any, path: Sequence[str]) -> Any:
-    """Returns the value at a path of nested dicts; None if there is none."""
+def get_value(value: Any, path: Sequence[str]) -> Any:
+    """Returns the value at a path of nested dicts; None if missing."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
-def replaced(value: Any, path: Sequence[str], new: Any) -> Any:
-    """Returns nested dicts with another value at a path.
+def replace_value(value: Any, path: Sequence[str], new: Any) -> Any:
+    """Replaces the value at a path in a copy of nested dicts.
 
-    >>> replaced({"a": {"b": 1, "c": 2}}, ["a", "b"], 3)
+    >>> replace_value({"a": {"b": 1, "c": 2}}, ["a", "b"], 3)
     {'a': {'b': 3, 'c': 2}}
     """
     if not path:
         return new
-    return {**value, path[0]: replaced(value[path[0]], path[1:], new)}
+    return {**value, path[0]: replace_value(value[path[0]], path[1:], new)}
 
 
-def without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    """Returns nested dicts without the value at a path, and without dicts that become empty.
+def drop_value(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Removes the value at a path, and dicts that become empty, in a copy of nested dicts.
 
-    >>> without({"a": {"b": 1}, "c": 2}, ["a", "b"])
+    >>> drop_value({"a": {"b": 1}, "c": 2}, ["a", "b"])
     {'c': 2}
     """
     name, *inner = path
     remaining = {key: item for key, item in value.items() if key != name}
-    if inner and (left := without(value[name], inner)):
-        return {**value, name: left}
+    if inner and (child := drop_value(value[name], inner)):
+        return {**value, name: child}
     return remaining
 
 
 class VideoFields:
-    """Decodes the fields of a log that are video.
+    """Decodes the video fields of a log.
 
     Args:
       metadata: The metadata of the log.
 
     Attributes:
-      cameras: The paths of the fields in the observation, with what their video is.
-
-    Raises:
-      DamagedDataError: The metadata says something else than a recorder writes.
+      cameras: The descriptions of the videos, by path of the field in the observation.
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.cameras: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        stored = metadata.get(KEY)
-        for name, video in stored.items() if isinstance(stored, Mapping) else ():
+        videos = metadata.get(KEY)
+        for name, video in videos.items() if isinstance(videos, Mapping) else ():
             root, *path = str(name).split("/")
             if root == OBSERVATION and isinstance(video, Mapping) and "codec" in video:
                 self.cameras[tuple(path)] = video
@@ -100,68 +97,68 @@ class VideoFields:
         """Yields steps with their frames.
 
         Args:
-          read: Gives steps as they are stored, from one on to before another.
-          begin: The first step.
-          end: The step after the last one.
+          read: A function that returns the stored steps from a begin to an end.
+          begin: The index of the first step.
+          end: The index after the last step.
 
         Raises:
-          DamagedDataError: A frame cannot be decoded; says of which step.
+          DamagedDataError: A frame cannot be decoded.
         """
         if begin >= end:
             return
         [first] = read(begin, begin + 1)
-        lead = max(self._since_key(first, path, begin) for path in self.cameras)
+        lead = max(self._get_since_key(first, path, begin) for path in self.cameras)
         decoders: dict[tuple[str, ...], FrameDecoder] = {}
         for step_index, step in enumerate(read(begin - lead, end), begin - lead):
             observation = step.timestep.observation
             for path in self.cameras:
-                if not self._since_key(step, path, step_index):
+                if not self._get_since_key(step, path, step_index):
                     decoders[path] = FrameDecoder(str(self.cameras[path]["codec"]))
-                if path not in decoders:  # Another camera needs this step.
+                if path not in decoders:  # Only another camera needs this step.
                     continue
-                stored = value_at(step.timestep.observation, path)
-                frame = self._frame(decoders[path], stored[PACKET], path, step_index)
-                observation = replaced(observation, path, frame)
+                packet = get_value(step.timestep.observation, path)[PACKET]
+                frame = self._decode_frame(decoders[path], packet, path, step_index)
+                observation = replace_value(observation, path, frame)
             if step_index >= begin:
                 yield step._replace(timestep=step.timestep._replace(observation=observation))
 
     def columns(self, observation: Any, name: str) -> Any:
-        """Returns the column of observations with decoded frames, for complete episodes.
+        """Decodes the frames in a column of observations of complete episodes.
 
         Args:
           observation: The column, with packets.
-          name: Their name in errors.
+          name: The name of the episodes in error messages.
 
         Raises:
           DamagedDataError: A frame cannot be decoded.
         """
         for path, video in self.cameras.items():
-            stored = value_at(observation, path)
+            packets = get_value(observation, path)
             decoder: FrameDecoder | None = None
             frames: np.ndarray | None = None
-            for row, (packet, since) in enumerate(zip(stored[PACKET], stored[SINCE_KEY])):
-                if not since:
+            for row, (packet, since_key) in enumerate(zip(packets[PACKET], packets[SINCE_KEY])):
+                if not since_key:
                     decoder = FrameDecoder(str(video["codec"]))
                 if decoder is None:
                     raise DamagedDataError(f"{name}: {'/'.join(path)} does not begin with a key")
-                frame = self._frame(decoder, packet, path, row)
+                frame = self._decode_frame(decoder, packet, path, row)
                 if frames is None:
-                    frames = np.empty((len(stored[PACKET]), *frame.shape), frame.dtype)
+                    frames = np.empty((len(packets[PACKET]), *frame.shape), frame.dtype)
                 if frame.shape != frames.shape[1:]:
                     raise DamagedDataError(f"{name}: frames of {'/'.join(path)} differ in size")
                 frames[row] = frame
-            observation = replaced(observation, path, frames)
+            observation = replace_value(observation, path, frames)
         return observation
 
-    def _since_key(self, step: StepData, path: Sequence[str], step_index: int) -> int:
-        stored = value_at(step.timestep.observation, path)
-        since = stored.get(SINCE_KEY) if isinstance(stored, Mapping) else None
-        if not isinstance(since, int | np.integer) or not 0 <= since <= step_index:
+    def _get_since_key(self, step: StepData, path: Sequence[str], step_index: int) -> int:
+        packet = get_value(step.timestep.observation, path)
+        since_key = packet.get(SINCE_KEY) if isinstance(packet, Mapping) else None
+        if not isinstance(since_key, int | np.integer) or not 0 <= since_key <= step_index:
             raise DamagedDataError(f"step {step_index}: no packet of video at {'/'.join(path)}")
-        return int(since)
+        return int(since_key)
 
     @staticmethod
-    def _frame(
+    def _decode_frame(
         decoder: FrameDecoder, packet: bytes, path: Sequence[str], step_index: int
     ) -> np.ndarray:
         try:

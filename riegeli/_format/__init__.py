@@ -3,15 +3,15 @@
     records
        |  simple_chunk, or transposed_encoder to write and transposed_chunk to read
        v
-    data of a chunk: a few streams, each compressed on its own                   (compression)
+    data of a chunk: a few separately compressed streams                         (compression)
        |  chunk: a header with the sizes and hashes
        v
-    chunks, one after the other
+    a sequence of chunks
        |  blocks: a block header every 64 KiB
        v
     bytes of a file
 
-Reading goes the same way upwards. `options` parses the text that chooses the kind, the size and the
-compression of chunks. The loops over bytes are in `riegeli._core`, and files in `riegeli._files`;
-positions and threads are in `riegeli.records`.
+Readers go through the same layers upwards. `options` parses the options that choose the type, the
+size and the compression of chunks. `riegeli._core` has the loops over bytes, `riegeli._files` the
+files, and `riegeli.records` positions and threads.
 """

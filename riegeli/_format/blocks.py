@@ -1,14 +1,14 @@
-"""Blocks: where chunk bytes lie in a file that has a block header every 64 KiB.
+"""Blocks: the positions of chunk bytes in a file with a block header every 64 KiB.
 
-A file is a gap-free sequence of chunks. At every multiple of `BLOCK_SIZE`, whatever lies there, a
-block header of 24 bytes is inserted:
+A file is a gap-free sequence of chunks. At every multiple of `BLOCK_SIZE`, a block header of 24
+bytes is inserted, also in the middle of a chunk:
 
     8 bytes  hash of the following 16
     8 bytes  distance from the beginning of the chunk that the header interrupts
     8 bytes  distance to the end of that chunk
 
-All positions here are byte offsets in the file; all sizes of chunk contents leave block headers
-out.
+All positions in this module are byte offsets in the file; sizes of chunk contents exclude block
+headers.
 """
 
 from struct import Struct
@@ -24,28 +24,28 @@ _BLOCK_HEADER = Struct("<QQQ")  # hash, distance to the chunk's begin, distance 
 
 
 def remaining_in_block(pos: int) -> int:
-    """The bytes from `pos` to the next block boundary; 0 on a boundary."""
+    """Returns the number of bytes from `pos` to the next block boundary; 0 on a boundary."""
     return -pos % BLOCK_SIZE
 
 
 def is_possible_chunk_boundary(pos: int) -> bool:
-    """Whether a chunk can begin at `pos`: not inside a block header, nor right after one."""
+    """Returns whether a chunk can begin at `pos`, which is not in or right after a block header."""
     return remaining_in_block(pos) < USABLE_BLOCK_SIZE
 
 
 def round_up_to_possible_chunk_boundary(pos: int) -> int:
-    """The first position at or after `pos` where a chunk can begin."""
+    """Returns the first position at or after `pos` at which a chunk can begin."""
     return pos + max(0, remaining_in_block(pos) - (USABLE_BLOCK_SIZE - 1))
 
 
 def advance(chunk_begin: int, size: int) -> int:
-    """The position after the first `size` bytes of the chunk that begins at `chunk_begin`."""
+    """Returns the position after the first `size` bytes of the chunk at `chunk_begin`."""
     headers = (size + (chunk_begin + USABLE_BLOCK_SIZE - 1) % BLOCK_SIZE) // USABLE_BLOCK_SIZE
     return chunk_begin + size + BLOCK_HEADER_SIZE * headers
 
 
 def distance(chunk_begin: int, pos: int) -> int:
-    """Returns the number of bytes of the chunk at `chunk_begin` that lie before `pos`."""
+    """Returns the number of bytes of the chunk at `chunk_begin` before `pos`."""
     headers = pos // BLOCK_SIZE - chunk_begin // BLOCK_SIZE
     in_header = min(pos % BLOCK_SIZE, BLOCK_HEADER_SIZE)
     in_first_header = min(chunk_begin % BLOCK_SIZE, BLOCK_HEADER_SIZE)
@@ -53,13 +53,13 @@ def distance(chunk_begin: int, pos: int) -> int:
 
 
 def decode_block_header(data: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
-    """Reads the block header found at file offset `pos`.
+    """Decodes the block header at file offset `pos`.
 
     Returns:
       The distances to the beginning and to the end of the interrupted chunk.
 
     Raises:
-      InvalidArgumentError: the hash does not match, or no chunk can have such an end.
+      InvalidArgumentError: the hash does not match, or the end of the chunk is invalid.
     """
     stored, to_chunk_begin, to_chunk_end = _BLOCK_HEADER.unpack(data)
     computed = highway_hash64(data[8:])

@@ -5,8 +5,8 @@
 8 bytes  hash of the data
 1 byte   chunk type
 7 bytes  number of records
-8 bytes  size of all records together, decoded
-data, then padding: a chunk is never shorter than its number of records, so that
+8 bytes  total size of the decoded records
+data, then padding: the size of a chunk is at least its number of records, so that
 `chunk begin + index` is a different integer for each record of the file
 """
 
@@ -24,7 +24,7 @@ _HEADER = Struct("<QQQQQ")  # header hash, data size, data hash, type + (records
 
 
 class ChunkType(IntEnum):
-    """The chunk types of the format; others may come, and are skipped if they hold no records."""
+    """The chunk types of the format; chunks of unknown types without records are skipped."""
 
     SIGNATURE = ord("s")
     METADATA = ord("m")
@@ -44,7 +44,7 @@ class ChunkHeader:
     decoded_data_size: int
 
     def encode(self) -> bytes:
-        """The 40 bytes of the header."""
+        """Returns the 40 bytes of the header."""
         type_and_records = self.chunk_type | self.num_records << 8
         body = _HEADER.pack(
             0, self.data_size, self.data_hash, type_and_records, self.decoded_data_size
@@ -53,7 +53,7 @@ class ChunkHeader:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, pos: int) -> "ChunkHeader":
-        """Reads the header of the chunk that begins at file offset `pos`.
+        """Decodes the header of the chunk at file offset `pos`.
 
         Raises:
           InvalidArgumentError: the hash does not match.
@@ -74,13 +74,13 @@ class ChunkHeader:
         )
 
     def is_signature(self) -> bool:
-        """Whether this is the header of a file signature, as each file begins with."""
+        """Returns whether this is the header of a file signature, the first chunk of each file."""
         return self.chunk_type == ChunkType.SIGNATURE and not (
             self.data_size or self.num_records or self.decoded_data_size
         )
 
     def end(self, begin: int) -> int:
-        """The file offset where the chunk ends if it begins at `begin`."""
+        """Returns the file offset of the end of the chunk if it begins at `begin`."""
         return max(
             blocks.advance(begin, CHUNK_HEADER_SIZE + self.data_size),
             blocks.round_up_to_possible_chunk_boundary(begin + self.num_records),
@@ -89,7 +89,7 @@ class ChunkHeader:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk: its type, its data as stored, and how many records of what size are in it."""
+    """A chunk: its type, its stored data, and the number and the total size of its records."""
 
     chunk_type: int
     data: bytes | memoryview
@@ -97,7 +97,7 @@ class Chunk:
     decoded_data_size: int = 0
 
     def header(self) -> ChunkHeader:
-        """The header, with the hash of the data."""
+        """Returns the header, with the hash of the data."""
         return ChunkHeader(
             data_size=len(self.data),
             data_hash=highway_hash64(self.data),
@@ -107,11 +107,11 @@ class Chunk:
         )
 
     def encode(self, begin: int, header: ChunkHeader | None = None) -> bytes:
-        """Returns the bytes of the chunk in a file, with block headers, from offset `begin`.
+        """Returns the bytes of the chunk in a file, with block headers.
 
         Args:
-          begin: The offset.
-          header: The result of `header`, if it was called before.
+          begin: The file offset of the chunk.
+          header: The result of `header`, if available.
         """
         header = header or self.header()
         return interleave_block_headers([header.encode(), self.data], begin, header.end(begin))
@@ -121,10 +121,9 @@ SIGNATURE = Chunk(ChunkType.SIGNATURE, b"")
 
 
 def padding_chunk(begin: int, alignment: int) -> Chunk | None:
-    """The chunk that fills a file from `begin` up to a multiple of `alignment`, if one is needed.
+    """Returns a chunk that fills a file from `begin` up to a multiple of `alignment`, if needed.
 
-    The end is also a place where the next chunk can begin, and leaves room for the chunk's own
-    header.
+    The next chunk can begin at its end, and its size is at least the size of its header.
     """
     if alignment <= 1 or begin % alignment == 0:
         return None

@@ -1,8 +1,8 @@
 """Compressed buffers of Riegeli chunks: Brotli, Zstandard, Snappy or none.
 
-A chunk has one byte for the algorithm; each compressed stream has its decompressed size in front.
-Files may declare wrong sizes, so allocations are bounded by the largest possible output of a stream
-and by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported on demand.
+A byte of the chunk is the algorithm; each compressed stream follows its decompressed size. Files
+may declare wrong sizes, so allocations are bounded by the largest possible output of a stream and
+by `MAX_DECOMPRESSED_SIZE`. `cramjam`, which few files need, is imported on demand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ MAX_DECOMPRESSED_SIZE = 1 << 32
 """The maximum size of decompressed data, 4 GiB."""
 
 # Streams with a larger window are "large window" streams, which `brotli` neither reads nor writes.
-# Magic first bytes, which other streams cannot have.
+# They begin with a mark, which is impossible in other streams.
 _BROTLI_MAX_WINDOW_LOG = 24
 _BROTLI_DEFAULT_WINDOW_LOG = 22
 _BROTLI_LARGE_WINDOW_MARK = b"\x11"
@@ -40,7 +40,7 @@ _ZSTD_MIN_COMPRESSED_BLOCK_SIZE = 4
 # The block type of a repeated byte (run-length encoding), in the header of a Zstd block.
 _ZSTD_RUN_BLOCK = 2
 
-# Blocks are rarely smaller, on average.
+# The mean size of blocks is rarely smaller.
 _ZSTD_TYPICAL_BLOCK_SIZE = 1 << 12
 
 # The maximum decompressed size of an element of a Snappy stream, and its compressed size.
@@ -49,7 +49,7 @@ _SNAPPY_COPY_SIZE = 3
 
 
 class CompressionType(IntEnum):
-    """The byte that names the compression of all buffers of a chunk."""
+    """The compression of all buffers of a chunk, stored as a byte."""
 
     NONE = 0
     BROTLI = ord("b")
@@ -63,8 +63,8 @@ class Compressor:
 
     Attributes:
       compression_type: The algorithm.
-      level: Brotli 0 to 11, Zstd -131072 to 22; ignored for others.
-      window_log: Base-2 logarithm of the window in bytes; None leaves it to the algorithm.
+      level: The compression level: Brotli 0 to 11, Zstd -131072 to 22; otherwise ignored.
+      window_log: The base-2 logarithm of the window in bytes; None for the algorithm's default.
     """
 
     compression_type: CompressionType = CompressionType.BROTLI
@@ -72,7 +72,7 @@ class Compressor:
     window_log: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses unsupported compression options."""
+        """Rejects unsupported compression options."""
         if (
             self.compression_type == CompressionType.BROTLI
             and (self.window_log or 0) > _BROTLI_MAX_WINDOW_LOG
@@ -83,7 +83,7 @@ class Compressor:
             )
 
     def compress(self, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """Returns the pieces of a compressed buffer, its decompressed size in front.
+        """Compresses a buffer; returns pieces, of which the first is the decompressed size.
 
         Raises:
           ResourceExhaustedError: the data exceeds `MAX_DECOMPRESSED_SIZE`.
@@ -102,12 +102,12 @@ class Compressor:
             window_log = self.window_log or _BROTLI_DEFAULT_WINDOW_LOG
             stream = [brotli.compress(data, quality=self.level, lgwin=window_log)]
         elif self.compression_type == CompressionType.ZSTD:
-            stream = [self._zstd_compressor(size).compress(data)]
+            stream = [self._create_zstd_compressor(size).compress(data)]
         else:
             stream = [_compress_snappy(data)]
         return [encode_varints([size]), *stream]
 
-    def _zstd_compressor(self, size: int) -> zstandard.ZstdCompressor:
+    def _create_zstd_compressor(self, size: int) -> zstandard.ZstdCompressor:
         if self.window_log is None:
             return zstandard.ZstdCompressor(level=self.level)
         parameters = zstandard.ZstdCompressionParameters.from_level(
@@ -129,14 +129,14 @@ def decompress(
         an error its content is undefined.
 
     Raises:
-      InvalidArgumentError: the stream is damaged, too long, cut off, or followed by other bytes.
-      ResourceExhaustedError: it is larger than `MAX_DECOMPRESSED_SIZE`.
-      UnimplementedError: an unknown algorithm.
+      InvalidArgumentError: the stream is damaged, too long, truncated, or followed by other bytes.
+      ResourceExhaustedError: the decompressed data exceed `MAX_DECOMPRESSED_SIZE`.
+      UnimplementedError: the algorithm is unknown.
     """
     if compression_type == CompressionType.NONE:
         if len(buffer) > max_size:
             raise InvalidArgumentError(f"{len(buffer)} bytes where at most {max_size} can be")
-        return buffer if into is None or len(buffer) > len(into) else _copied(buffer, into)
+        return buffer if into is None or len(buffer) > len(into) else _copy(buffer, into)
     try:
         size, begin = read_varint(buffer, 0)
     except ValueError as e:
@@ -160,10 +160,10 @@ def decompress(
     data = decompress_stream(stream, size)
     if len(data) != size:
         raise InvalidArgumentError(f"compressed buffer has {len(data)} bytes, but claims {size}")
-    return data if into is None else _copied(data, into)
+    return data if into is None else _copy(data, into)
 
 
-def _copied(data: Buffer, into: memoryview) -> memoryview:
+def _copy(data: Buffer, into: memoryview) -> memoryview:
     into[: len(data)] = data
     return into[: len(data)]
 
@@ -184,7 +184,7 @@ def _decompress_brotli(stream: memoryview, size: int) -> bytes:
 def _decompress_large_window_brotli(stream: memoryview, size: int) -> bytes:
     import cramjam
 
-    # cramjam needs an output buffer. A small one is tried first, as the declared size may be wrong.
+    # cramjam needs an output buffer. The first buffer is small: the declared size may be wrong.
     buffer_size = min(size, max(_BROTLI_FIRST_BUFFER_SIZE, len(stream)))
     while True:
         data = bytearray(buffer_size)
@@ -202,9 +202,11 @@ def _decompress_zstd(stream: memoryview, size: int) -> bytes:
     if size > num_blocks * _ZSTD_MAX_BLOCK_SIZE:
         raise InvalidArgumentError(f"{len(stream)} bytes of zstd cannot become {size} bytes")
     try:
-        declared = zstandard.get_frame_parameters(stream).content_size
-        if declared not in (size, zstandard.CONTENTSIZE_UNKNOWN):
-            raise InvalidArgumentError(f"zstd frame has {declared} bytes, but {size} are claimed")
+        content_size = zstandard.get_frame_parameters(stream).content_size
+        if content_size not in (size, zstandard.CONTENTSIZE_UNKNOWN):
+            raise InvalidArgumentError(
+                f"zstd frame has {content_size} bytes, but {size} are claimed"
+            )
         decompressor = _take_zstd_decompressor()
         data = decompressor.decompress(stream, max_output_size=max(size, 1), allow_extra_data=False)
     except zstandard.ZstdError as e:
@@ -216,7 +218,7 @@ def _decompress_zstd(stream: memoryview, size: int) -> bytes:
 def _decompress_zstd_into(stream: memoryview, into: memoryview) -> bool:
     """Decompresses a frame that fills `into`; returns False for other or damaged frames."""
     try:
-        if _zstd_frame_size(stream, content_size=len(into)) != len(stream):
+        if _measure_zstd_frame(stream, content_size=len(into)) != len(stream):
             return False
         decompressor = _take_zstd_decompressor()
         size = decompressor.stream_reader(stream).readinto(into)
@@ -226,8 +228,8 @@ def _decompress_zstd_into(stream: memoryview, into: memoryview) -> bool:
     return size == len(into)
 
 
-def _zstd_frame_size(stream: memoryview, content_size: int) -> int | None:
-    """Returns the size of a Zstandard frame; None if slow to find, or of other content size."""
+def _measure_zstd_frame(stream: memoryview, content_size: int) -> int | None:
+    """Returns the size of a Zstandard frame; None if unknown, or if its content size differs."""
     frame = zstandard.get_frame_parameters(stream)
     if frame.content_size != content_size:
         return None
@@ -240,7 +242,7 @@ def _zstd_frame_size(stream: memoryview, content_size: int) -> int | None:
     return None
 
 
-# Idle decompressors: making one takes as long as decompressing 100 kB. Threads cannot share one.
+# Idle decompressors: the creation takes as long as decompressing 100 kB. Threads cannot share them.
 _free_zstd_decompressors: list[zstandard.ZstdDecompressor] = []
 
 
@@ -263,10 +265,10 @@ def _decompress_snappy(stream: memoryview, size: int) -> bytes:
     if size > (len(stream) // _SNAPPY_COPY_SIZE + 1) * _SNAPPY_MAX_COPY_SIZE:
         raise InvalidArgumentError(f"{len(stream)} bytes of snappy cannot become {size} bytes")
     try:
-        declared = cramjam.snappy.decompress_raw_len(stream)
-        if declared != size:
+        content_size = cramjam.snappy.decompress_raw_len(stream)
+        if content_size != size:
             raise InvalidArgumentError(
-                f"snappy stream has {declared} bytes, but {size} are claimed"
+                f"snappy stream has {content_size} bytes, but {size} are claimed"
             )
         return bytes(cramjam.snappy.decompress_raw(stream))
     except cramjam.DecompressionError as e:

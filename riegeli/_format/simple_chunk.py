@@ -1,9 +1,9 @@
 """Simple chunks: record lengths in one buffer, record bytes in another.
 
 1 byte   compression type
-varint   size of the lengths buffer, as stored
+varint   size of the stored lengths buffer
 buffer   the record lengths, as varints
-buffer   the records, one after the other
+buffer   the records, concatenated
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from riegeli.base.riegeli_error import InvalidArgumentError
 
 
 class JoinedRecords(NamedTuple):
-    """Records joined in one buffer, with their ends.
+    """Records joined in one buffer, with their sizes.
 
     >>> JoinedRecords([3, 0, 2], b"antbe").cut()
     [b'ant', b'', b'be']
 
     Attributes:
       sizes: The number of bytes of each record.
-      values: Their bytes.
+      values: The bytes of all records.
     """
 
     sizes: list[int]
     values: bytes | memoryview
 
     def cut(self) -> list[bytes]:
-        """The records, each with a copy of its bytes."""
+        """Splits the buffer; returns a copy of each record."""
         return split_records(encode_varints(self.sizes), len(self.sizes), self.values)
 
 
 def encode_simple_chunk(records: Sequence[bytes], compressor: Compressor) -> Chunk:
-    """A simple chunk that holds `records`."""
+    """Encodes records as a simple chunk."""
     sizes = list(map(len, records))
     stored_sizes = compressor.compress([encode_varints(sizes)])
     data = join(
@@ -51,13 +51,13 @@ def encode_simple_chunk(records: Sequence[bytes], compressor: Compressor) -> Chu
 
 
 def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
-    """The records of a simple chunk.
+    """Decodes the records of a simple chunk.
 
     Raises:
       InvalidArgumentError: the data is damaged.
-      UnimplementedError: an unknown algorithm.
+      UnimplementedError: the compression algorithm is unknown.
     """
-    sizes, values = _decompressed(chunk)
+    sizes, values = _decompress_buffers(chunk)
     try:
         return split_records(sizes, chunk.num_records, values)
     except ValueError as e:
@@ -67,17 +67,17 @@ def decode_simple_chunk(chunk: Chunk) -> list[bytes]:
 def decode_joined(
     chunk: Chunk, into: memoryview | None = None, record_size: int = 0
 ) -> JoinedRecords:
-    """Returns the joined records of a simple chunk.
+    """Decodes a simple chunk to joined records.
 
     Args:
       chunk: The chunk.
-      into: The buffer for them, if it is large enough and all are of `record_size`.
-      record_size: This size.
+      into: The output buffer, used if it is large enough and all records have `record_size` bytes.
+      record_size: The expected size of each record.
 
     Raises:
-      InvalidArgumentError, UnimplementedError: as `decode_simple_chunk` does.
+      InvalidArgumentError, UnimplementedError: see `decode_simple_chunk`.
     """
-    encoded_sizes, values = _decompressed(chunk, into, record_size)
+    encoded_sizes, values = _decompress_buffers(chunk, into, record_size)
     try:
         if chunk.num_records > len(encoded_sizes):
             raise ValueError(
@@ -95,11 +95,11 @@ def decode_joined(
     return JoinedRecords(sizes, values)
 
 
-def _decompressed(
+def _decompress_buffers(
     chunk: Chunk, into: memoryview | None = None, record_size: int = 0
 ) -> tuple[Buffer, Buffer]:
-    """The record lengths as varints, and the records."""
-    data = memoryview(chunk.data)  # Slices of a view copy nothing.
+    """Returns the record lengths as varints, and the concatenated records."""
+    data = memoryview(chunk.data)  # Slices of a view are not copied.
     if not data:
         raise InvalidArgumentError("simple chunk without data")
     compression_type = data[0]
@@ -121,7 +121,7 @@ def _decompressed(
         values = decompress(compression_type, data[end:], chunk.decoded_data_size, into)
         if len(values) != chunk.decoded_data_size:
             raise InvalidArgumentError(
-                f"records take {len(values)} bytes, but {chunk.decoded_data_size} are announced"
+                f"records take {len(values)} bytes, but {chunk.decoded_data_size} are declared"
             )
         return sizes, values
     except ValueError as e:

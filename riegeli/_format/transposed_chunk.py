@@ -1,31 +1,30 @@
 """Decoder of transposed Riegeli chunks: a buffer for each field, and a state machine.
 
     1 byte   compression type
-    varint   size of the header, as stored
+    varint   size of the stored header
     buffer   header
     buffers  the buckets, back to back
     buffer   transitions
 
-The header is made of varints, apart from the subtypes, which take a byte each:
+The header consists of varints, except for the subtypes, which are bytes:
 
     num_buckets, num_buffers
-    for each bucket its size, as stored
-    for each buffer its size
+    the stored size of each bucket
+    the size of each buffer
     num_states
-    for each state its tag
-    for each state the base of the states that can follow; num_states more if the state is implicit
-    for each state of a varint field its subtype
-    for each state that has a buffer the index of the buffer
+    the tag of each state
+    the base of each state: its first possible next state; plus num_states if the state is implicit
+    the subtype of each state of a varint field
+    the index of the buffer of each state with a buffer
     the first state
 
-A buffer has the values of one field, the last one of the chunk first; a bucket has whole buffers.
-The machine puts the records together backwards. A state stands for an element: a field, the
-beginning or the end of a submessage, the beginning of a record. It writes the element in front of
-the elements written so far. The upper six bits of a transition say which state follows, counted
-from the base; the lower two say how many more times the base of the state reached follows, without
-a transition.
-After an implicit state its base always follows, without a transition. The end is where an explicit
-state finds no more transitions.
+A buffer holds the values of one field in reverse order; a bucket holds complete buffers. The
+machine writes the records backwards. A state represents an element: a field, the begin or the end
+of a submessage, or the begin of a record. It writes the element in front of the earlier elements.
+The upper six bits of a transition are the offset of the next state from the base; the lower two
+bits are a repeat count: so many times, the machine moves to the base of its state without a
+transition. After an implicit state, the machine always moves to the base without a transition. It
+ends when an explicit state needs a transition and all of them are used.
 """
 
 from typing import NamedTuple
@@ -37,7 +36,7 @@ from riegeli._pure.machine import MAX_INLINE_VARINT, Scope, has_buffer, has_subt
 from riegeli.base.riegeli_error import InvalidArgumentError, ResourceExhaustedError
 
 MAX_HEADER_SIZE = 1 << 27
-"""The maximum size of the header of a transposed chunk, decompressed."""
+"""The maximum decompressed size of the header of a transposed chunk."""
 
 MAX_STATES = 1 << 22
 """The maximum number of states of a transposed chunk."""
@@ -46,10 +45,10 @@ MAX_BUFFERS = 1 << 20
 """The maximum number of buffers, and of buckets, of a transposed chunk."""
 
 MAX_TRANSITIONS = 1 << 29
-"""The maximum number of transitions of a transposed chunk, a byte each."""
+"""The maximum number of transitions of a transposed chunk; each is a byte."""
 
-# The maximum number of transitions between elements (a transition reaches 64 states). An element
-# is a byte or more, or the beginning of a record.
+# The maximum number of transitions between elements (a transition can reach 64 states). An element
+# is at least a byte, or the begin of a record.
 _MAX_TRANSITIONS_PER_ELEMENT = 8
 _MIN_TRANSITION_LIMIT = 1 << 12
 
@@ -63,9 +62,9 @@ class TransposedHeader(NamedTuple):
     """The fields of the header of a transposed chunk.
 
     Attributes:
-      bucket_sizes: The size of each bucket, as stored.
+      bucket_sizes: The stored size of each bucket.
       buffer_sizes: The size of each buffer.
-      states: The states of the machine, as `run_machine` takes them.
+      states: The states of the machine, for `run_machine`.
       first: The initial state.
     """
 
@@ -80,14 +79,14 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
 
     Args:
       chunk: The chunk.
-      num_records: The number of its records; 1 for a metadata chunk, whose header declares 0.
+      num_records: The number of records; 1 for a metadata chunk, whose header declares 0.
       scope: The fields to read, see `riegeli._pure.machine`.
 
     Raises:
       InvalidArgumentError: the data is damaged.
-      ResourceExhaustedError: there is more than `MAX_HEADER_SIZE`, `MAX_STATES`, `MAX_BUFFERS` or
-        `MAX_TRANSITIONS`; or the buffers decompress to more than `MAX_DECOMPRESSED_SIZE` together.
-      UnimplementedError: an unknown algorithm.
+      ResourceExhaustedError: the chunk exceeds `MAX_HEADER_SIZE`, `MAX_STATES`, `MAX_BUFFERS` or
+        `MAX_TRANSITIONS`; or its decompressed buffers exceed `MAX_DECOMPRESSED_SIZE`.
+      UnimplementedError: the compression algorithm is unknown.
     """
     data = chunk.data
     if not data:
@@ -103,15 +102,15 @@ def decode_transposed_chunk(chunk: Chunk, num_records: int, scope: Scope = True)
             f"the header takes {header_size} bytes, but {len(data) - begin} are there"
         )
     stored_header = data[begin:buckets_begin]
-    _check_limit(_size(compression_type, stored_header), MAX_HEADER_SIZE, "bytes of header")
+    _check_limit(_read_size(compression_type, stored_header), MAX_HEADER_SIZE, "bytes of header")
     header = decode_header(decompress(compression_type, stored_header, MAX_HEADER_SIZE))
     transitions_begin = buckets_begin + sum(header.bucket_sizes)
     if transitions_begin > len(data):
         raise InvalidArgumentError("the buckets take more bytes than are there")
     buckets = _split(data, buckets_begin, header.bucket_sizes)
-    buffers = _buffers(compression_type, buckets, header.buffer_sizes)
+    buffers = _split_buckets(compression_type, buckets, header.buffer_sizes)
     stored_transitions = data[transitions_begin:]
-    num_transitions = _size(compression_type, stored_transitions)
+    num_transitions = _read_size(compression_type, stored_transitions)
     if num_transitions > _MIN_TRANSITION_LIMIT + _MAX_TRANSITIONS_PER_ELEMENT * (
         chunk.decoded_data_size + num_records
     ):
@@ -135,8 +134,8 @@ def _check_limit(count: int, limit: int, unit: str) -> None:
         )
 
 
-def _size(compression_type: int, buffer: Buffer) -> int:
-    """Returns the decompressed size of a buffer, as its prefix declares."""
+def _read_size(compression_type: int, buffer: Buffer) -> int:
+    """Returns the decompressed size that the prefix of a buffer declares."""
     if compression_type == CompressionType.NONE:
         return len(buffer)
     try:
@@ -153,11 +152,14 @@ def _split(data: Buffer, begin: int, sizes: list[int]) -> list[Buffer]:
     return pieces
 
 
-def _buffers(compression_type: int, buckets: list[Buffer], sizes: list[int]) -> list[memoryview]:
-    """Cuts the buffers from the buckets; no buffer spans two buckets."""
+def _split_buckets(
+    compression_type: int, buckets: list[Buffer], sizes: list[int]
+) -> list[memoryview]:
+    """Splits the buckets into buffers; no buffer spans two buckets."""
     if sizes and not buckets:
         raise InvalidArgumentError(f"there are {len(sizes)} buffers, but no buckets")
-    total, bucket_total = (sum(sizes), sum(_size(compression_type, bucket) for bucket in buckets))
+    total = sum(sizes)
+    bucket_total = sum(_read_size(compression_type, bucket) for bucket in buckets)
     if bucket_total != total:
         raise InvalidArgumentError(f"the buckets have {bucket_total} bytes, the buffers {total}")
     _check_limit(total, max(MAX_DECOMPRESSED_SIZE, sum(map(len, buckets))), "bytes of buffers")
@@ -188,13 +190,13 @@ class _HeaderReader:
     def remaining(self) -> int:
         return len(self._data) - self._offset
 
-    def number(self, maximum: int, unit: str) -> int:
+    def read_integer(self, maximum: int, unit: str) -> int:
         value, self._offset = read_varint(self._data, self._offset)
         if value > maximum:
             raise InvalidArgumentError(f"{unit} is {value}, which is too large")
         return value
 
-    def numbers(self, count: int, maximum: int, unit: str) -> list[int]:
+    def read_integers(self, count: int, maximum: int, unit: str) -> list[int]:
         self.check_remaining(count, unit)
         values, self._offset = read_varints(self._data, self._offset, count)
         if values and max(values) > maximum:
@@ -212,20 +214,20 @@ class _HeaderReader:
 
 
 def decode_header(data: Buffer) -> TransposedHeader:
-    """Reads the decompressed header of a transposed chunk.
+    """Decodes the decompressed header of a transposed chunk.
 
     Raises:
-      InvalidArgumentError: it is damaged.
-      ResourceExhaustedError: there is more than `MAX_STATES` or `MAX_BUFFERS`.
+      InvalidArgumentError: the header is damaged.
+      ResourceExhaustedError: the header exceeds `MAX_STATES` or `MAX_BUFFERS`.
     """
     reader = _HeaderReader(data)
     try:
-        num_buckets = reader.number(_U32, "the number of buckets")
-        num_buffers = reader.number(_U32, "the number of buffers")
+        num_buckets = reader.read_integer(_U32, "the number of buckets")
+        num_buffers = reader.read_integer(_U32, "the number of buffers")
         reader.check_remaining(max(num_buckets, num_buffers), "the size of a buffer or bucket")
         _check_limit(max(num_buckets, num_buffers), MAX_BUFFERS, "buffers or buckets")
-        bucket_sizes = reader.numbers(num_buckets, _U64, "the size of a bucket")
-        buffer_sizes = reader.numbers(num_buffers, _U64, "the size of a buffer")
+        bucket_sizes = reader.read_integers(num_buckets, _U64, "the size of a bucket")
+        buffer_sizes = reader.read_integers(num_buffers, _U64, "the size of a buffer")
         states, first = _decode_machine(reader, num_buffers)
     except ValueError as e:
         raise InvalidArgumentError(f"header of a transposed chunk is damaged: {e}") from e
@@ -235,24 +237,26 @@ def decode_header(data: Buffer) -> TransposedHeader:
 
 
 def _decode_machine(reader: _HeaderReader, num_buffers: int) -> tuple[tuple[list[int], ...], int]:
-    num_states = reader.number(_U32, "the number of states")
+    num_states = reader.read_integer(_U32, "the number of states")
     if num_states == 0:
         raise InvalidArgumentError("the machine has no states")
     reader.check_remaining(num_states, "the tag of a state")
     _check_limit(num_states, MAX_STATES, "states")
-    tags = reader.numbers(num_states, _U32, "the tag of a state")
+    tags = reader.read_integers(num_states, _U32, "the tag of a state")
     for tag in tags:
         if not is_tag_of_state(tag):
             raise InvalidArgumentError(f"tag {tag} of a state means nothing")
-    bases = reader.numbers(num_states, 2 * num_states - 1, "the base of a state")
+    bases = reader.read_integers(num_states, 2 * num_states - 1, "the base of a state")
     stored_subtypes = iter(reader.read_bytes(sum(map(has_subtype, tags)), "the subtype of a state"))
     subtypes = [next(stored_subtypes) if has_subtype(tag) else 0 for tag in tags]
     if max(subtypes) > MAX_INLINE_VARINT:
         raise InvalidArgumentError(f"subtype {max(subtypes)} of a state means nothing")
     buffers = [
-        reader.number(num_buffers - 1, "the buffer of a state") if has_buffer(tag, subtype) else -1
+        reader.read_integer(num_buffers - 1, "the buffer of a state")
+        if has_buffer(tag, subtype)
+        else -1
         for tag, subtype in zip(tags, subtypes, strict=True)
     ]
     implicit: list[int] = [base >= num_states for base in bases]
     states = tags, [base % num_states for base in bases], implicit, subtypes, buffers
-    return states, reader.number(num_states - 1, "the first state")
+    return states, reader.read_integer(num_states - 1, "the first state")

@@ -3,8 +3,8 @@
 The state machine has the layout of Google's encoder, so that the bytes of a file are the same.
 
 Elements of the same kind share a state. A kind that often, or only, follows another kind has a
-state in the private list of that kind; all others are in the public list. A transition reaches 64
-states from its base: longer lists are cut into blocks, which no-op states lead to.
+state in the private list of that kind; all other states are in the public list. A transition can
+reach 64 states from its base: longer lists are split into blocks, which no-op states lead to.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from riegeli._pure.machine import FIXED32, FIXED64, LENGTH, NO_OP, VARINT, has_b
 from riegeli.base.riegeli_error import ResourceExhaustedError
 
 MAX_WHOLE_RECORD_SIZE = (1 << 32) - 1
-"""The maximum size of a record that is stored whole: the limit of readers."""
+"""The maximum size of a record that is stored whole, which is the limit of readers."""
 
 _MIN_COUNT_FOR_PRIVATE_STATE = 10
 _STATES_PER_BLOCK = 64
@@ -38,11 +38,11 @@ _STATES_PER_BLOCK = 64
 
 @dataclass(slots=True)
 class _StateList:
-    """A list of states, laid out from `begin` on.
+    """A list of consecutive states.
 
     Attributes:
       begin: The first state.
-      positions: The position of the state of each kind.
+      positions: The states by kind.
     """
 
     begin: int
@@ -56,10 +56,10 @@ class _Layout:
     """The layout of the states for a sequence of element kinds.
 
     Attributes:
-      states: For each state its kind; None for no-op states.
+      states: The kind of each state; None for no-op states.
       base_of_state: The bases of the no-op states.
-      base_of_kind: The bases of the others; None for kinds that nothing follows.
-      entry_state: For states in a block of their own, the no-op state that leads to the block.
+      base_of_kind: The bases of the states of kinds; None for kinds without a follower.
+      entry_state: The no-op states that lead to the blocks of states, by state.
     """
 
     def __init__(self, followers: Sequence[dict[int, int]], last_kind: int) -> None:
@@ -75,34 +75,38 @@ class _Layout:
             incoming.update(counts)
         if not incoming[last_kind]:
             incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
-        chosen = self._choose_private(incoming)
-        self.private = [self._lay_out(weights) if weights else None for weights in chosen]
-        rest = {kind: count for kind, count in incoming.items() if count > 0}
-        self.public = self._lay_out(rest) if rest else _StateList(len(self.states))
+        private_weights = self._choose_private(incoming)
+        self.private = [self._lay_out(weights) if weights else None for weights in private_weights]
+        public_weights = {kind: count for kind, count in incoming.items() if count > 0}
+        self.public = (
+            self._lay_out(public_weights) if public_weights else _StateList(len(self.states))
+        )
         for kind, private in enumerate(self.private):
             unlisted = [f for f in followers[kind] if private is None or f not in private.positions]
             if private is not None:
                 self.base_of_kind[kind] = private.begin
                 if unlisted:
-                    self.base_of_state[private.positions[_TO_PUBLIC]] = self._public_base(unlisted)
+                    self.base_of_state[private.positions[_TO_PUBLIC]] = self._find_public_base(
+                        unlisted
+                    )
             elif unlisted:
-                self.base_of_kind[kind] = self._public_base(unlisted)
+                self.base_of_kind[kind] = self._find_public_base(unlisted)
 
-    def transition(self, kind: int, follower: int) -> bytes:
-        """Returns the transition from a kind to a follower, for `encode_transitions`."""
+    def find_path(self, kind: int, follower: int) -> bytes:
+        """Returns the path from a kind to a follower, for `encode_transitions`."""
         base, private = self.base_of_kind[kind], self.private[kind]
-        assert base is not None  # Something follows.
+        assert base is not None  # The kind has followers.
         if private is not None and follower in private.positions:
-            return self._transition(base, private.positions[follower])
+            return self._find_path(base, private.positions[follower])
         if private is None:
-            return self._transition(base, self.public.positions[follower])
+            return self._find_path(base, self.public.positions[follower])
         no_op_state = private.positions[_TO_PUBLIC]
-        return self._transition(base, no_op_state) + self._transition(
+        return self._find_path(base, no_op_state) + self._find_path(
             self.base_of_state[no_op_state], self.public.positions[follower]
         )
 
-    def _transition(self, base: int, position: int) -> bytes:
-        """Returns the transition from a base to a state, through the no-op states before it."""
+    def _find_path(self, base: int, position: int) -> bytes:
+        """Returns the path from a base to a state, through no-op states."""
         states = [position]
         while not base <= states[-1] < base + _STATES_PER_BLOCK:
             states.append(self.entry_state[states[-1]])
@@ -125,23 +129,23 @@ class _Layout:
                 if follower not in weights and incoming[follower] == count:
                     weights[follower] = count
                     incoming[follower] = 0
-            rest = {f: n for f, n in followers.items() if f not in weights}
-            if weights and len(rest) == 1:
-                weights.update(rest)
-                incoming.subtract(rest)
-            elif weights and rest:
-                weights[_TO_PUBLIC] = sum(rest.values())
+            public = {f: n for f, n in followers.items() if f not in weights}
+            if weights and len(public) == 1:
+                weights.update(public)
+                incoming.subtract(public)
+            elif weights and public:
+                weights[_TO_PUBLIC] = sum(public.values())
         return private
 
     def _lay_out(self, weights: dict[int, int]) -> _StateList:
-        """Appends a list of states, the heaviest first; lists over 64 states in blocks."""
+        """Appends a list of states by decreasing weight; splits long lists into blocks."""
         begin = len(self.states)
         num_states = len(weights)
         if num_states > _STATES_PER_BLOCK:
             num_states += (num_states - 2) // (_STATES_PER_BLOCK - 1)
         self.states.extend([None] * num_states)
         result = _StateList(begin)
-        # The lightest first, and of equally heavy ones the last.
+        # Sorted by weight, and for equal weights by decreasing kind.
         heap = [(weight, -kind) for kind, weight in weights.items()]
         heapq.heapify(heap)
         block_size = (num_states - 1) % _STATES_PER_BLOCK + 1
@@ -173,7 +177,7 @@ class _Layout:
         for inside in range(block_begin, self._block_ends[block_begin]):
             self.entry_state[inside] = state
 
-    def _public_base(self, followers: Sequence[int]) -> int:
+    def _find_public_base(self, followers: Sequence[int]) -> int:
         """Returns the smallest used state of the innermost block that leads to all followers."""
         low = len(self.states)
         block = None
@@ -181,17 +185,17 @@ class _Layout:
             position = self.public.positions[follower]
             while block is None or not block <= position < block + _STATES_PER_BLOCK:
                 if block is None:
-                    block = self._block_of(position)
+                    block = self._find_block(position)
                 elif position < block:
                     entry_state = self.entry_state[block]
                     low = min(low, entry_state)
-                    block = self._block_of(entry_state)
+                    block = self._find_block(entry_state)
                 else:
                     position = self.entry_state[position]
             low = min(low, position)
         return low
 
-    def _block_of(self, position: int) -> int:
+    def _find_block(self, position: int) -> int:
         if position in self.entry_state:
             return self.base_of_state[self.entry_state[position]]
         return self.public.begin
@@ -208,12 +212,12 @@ def encode_transposed_chunk(
     Args:
       records: The records.
       compressor: The compression.
-      bucket_size: The approximate size of buffers compressed together; None for all of a kind.
-      chunk_type: The type of the chunk; a metadata chunk says that it has no records.
+      bucket_size: The approximate size of buffers compressed together; None for no limit.
+      chunk_type: The type of the chunk; a metadata chunk declares 0 records.
 
     Raises:
-      ResourceExhaustedError: readers would refuse the chunk: a record that is not taken apart is
-        longer than `MAX_WHOLE_RECORD_SIZE`, or there are too many kinds of elements.
+      ResourceExhaustedError: the chunk exceeds the limits of readers: a record that is stored whole
+        is longer than `MAX_WHOLE_RECORD_SIZE`, or there are too many kinds of elements.
     """
     elements = take_apart(records)
     largest = max(elements.whole_sizes, default=0)
@@ -222,9 +226,9 @@ def encode_transposed_chunk(
             f"a record of {largest} bytes that is no proto message cannot be written with the "
             f"option transpose, only up to {MAX_WHOLE_RECORD_SIZE}; leave out that option"
         )
-    groups, buffer_index = _buffers(elements)
+    groups, buffer_index = _group_buffers(elements)
     buffers = [buffer for group in groups for buffer in group]
-    buckets = [bucket for group in groups for bucket in _buckets(group, bucket_size)]
+    buckets = [bucket for group in groups for bucket in _split_buckets(group, bucket_size)]
     stored_buckets = [compressor.compress(bucket) for bucket in buckets]
     bucket_sizes = [sum(map(len, bucket)) for bucket in stored_buckets]
     states, transitions = _encode_machine(elements, buffer_index)
@@ -250,8 +254,8 @@ def encode_transposed_chunk(
     return Chunk(chunk_type, data, num_records, sum(map(len, records)))
 
 
-def _buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
-    """Returns the buffers in groups, which share no bucket, and the buffer index of each node."""
+def _group_buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
+    """Returns the buffers in groups, which share no bucket, and the buffer indices by node."""
     groups: dict[int, list[tuple[int, int, int, int, bytes]]] = {
         wire_type: [] for wire_type in (VARINT, FIXED32, FIXED64, LENGTH, _WHOLE_RECORD_GROUP)
     }
@@ -259,21 +263,20 @@ def _buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int]]:
         if node.buffer:
             wire_type = node.tag & 7 if node.tag else _WHOLE_RECORD_GROUP
             groups[wire_type].append((len(node.buffer), node.parent, node.tag, index, node.buffer))
-    ordered = [sorted(group) for group in groups.values() if group]
-    index_of = {
-        entry[3]: index for index, entry in enumerate(entry for group in ordered for entry in group)
-    }
-    buffers = [[entry[4] for entry in group] for group in ordered]
+    sorted_groups = [sorted(group) for group in groups.values() if group]
+    entries = chain.from_iterable(sorted_groups)
+    buffer_index = {entry[3]: index for index, entry in enumerate(entries)}
+    buffers = [[entry[4] for entry in group] for group in sorted_groups]
     if elements.whole_sizes:
         buffers.append([encode_varints(reversed(elements.whole_sizes))])
-    return buffers, index_of
+    return buffers, buffer_index
 
 
 _WHOLE_RECORD_GROUP = -1
 
 
-def _buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
-    """Cuts a list of buffers, in the order of their sizes, into buckets of about the same size."""
+def _split_buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
+    """Splits buffers, which are sorted by size, into buckets of about the same size."""
     if size is None:
         return [buffers]
     buckets: list[list[bytes]] = [[]]
@@ -294,17 +297,17 @@ def _buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
 
 
 def _encode_machine(elements: Elements, buffer_index: dict[int, int]) -> tuple[bytes, bytes]:
-    """Returns the states as encoded in the header, and the encoded transitions."""
+    """Returns the encoded states of the header, and the encoded transitions."""
     if not elements.sequence:
         return encode_varints((1, NO_OP, 0, 0)), b""
     followers = count_followers(elements.sequence, len(elements.kinds))
-    encoded_states, transitions = _encode_states(
+    encoded_states, paths = _encode_states(
         tuple((tag, subtype, buffer_index.get(node, -1)) for node, tag, subtype in elements.kinds),
         tuple(tuple(counts.items()) for counts in followers),
         elements.sequence[0],
         elements.sequence[-1],
     )
-    return encoded_states, encode_transitions(elements.sequence, transitions)
+    return encoded_states, encode_transitions(elements.sequence, paths)
 
 
 @lru_cache(maxsize=16)
@@ -314,14 +317,14 @@ def _encode_states(
     first_kind: int,
     last_kind: int,
 ) -> tuple[bytes, list[dict[int, bytes]]]:
-    """Returns the states for the header, and the transitions between elements.
+    """Encodes the states of the header; returns also the paths between elements.
 
-    Chunks with few records are often alike in all that matters here, which saves most of the time
-    that their encoding would keep other Python threads from running.
+    The cache saves most of the time for which this function holds the GIL, because chunks with few
+    records often have equal arguments.
 
     Args:
-      kinds: For each kind of elements its tag, its subtype, and the index of its buffer.
-      counted_followers: For each kind the kinds that follow it, and how often.
+      kinds: For each kind of elements, its tag, its subtype, and the index of its buffer.
+      counted_followers: For each kind, the kinds that follow it, and their counts.
       first_kind: The kind of the first element.
       last_kind: The kind of the last element.
     """
@@ -352,11 +355,11 @@ def _encode_states(
             encode_varints([*buffers, first_state]),
         )
     )
-    transitions = [
+    paths = [
         {
-            follower: b"" if implicit[kind] else layout.transition(kind, follower)
+            follower: b"" if implicit[kind] else layout.find_path(kind, follower)
             for follower in counts
         }
         for kind, counts in enumerate(followers)
     ]
-    return encoded_states, transitions
+    return encoded_states, paths

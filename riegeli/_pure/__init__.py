@@ -1,7 +1,7 @@
 """The hot functions of the format in plain Python: complete, readable, and slow.
 
-`riegeli._compiled` replaces them one for one, under the same names. This package is what the
-compiled one is tested against, and what runs where no extension was built.
+`riegeli._compiled` has the same functions, compiled. This package is the reference for their tests,
+and runs if no extension was built.
 """
 
 from riegeli._pure.blocks import interleave_block_headers, take_out_block_headers

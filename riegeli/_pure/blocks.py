@@ -1,4 +1,4 @@
-"""Block headers: laid between the bytes of a chunk for the file, and taken out again."""
+"""Block headers: inserted between the bytes of a chunk in the file, and removed by readers."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -12,7 +12,7 @@ _BLOCK_HEADER = Struct("<QQQ")  # hash, distance to the chunk's begin, distance 
 
 
 def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
-    """The 24 bytes of a block header."""
+    """Returns the 24 bytes of a block header."""
     body = _BLOCK_HEADER.pack(0, to_chunk_begin, to_chunk_end)[8:]
     return highway_hash64(body).to_bytes(8, "little") + body
 
@@ -20,7 +20,7 @@ def encode_block_header(to_chunk_begin: int, to_chunk_end: int) -> bytes:
 def interleave_block_headers(
     pieces: Sequence[bytes | memoryview], begin: int, end: int, /
 ) -> bytes:
-    """Lays a chunk out for the file: with block headers, and zeros up to its end.
+    """Returns the bytes of a chunk in the file, with block headers and padding.
 
     Args:
       pieces: The header and the data of the chunk, in pieces.
@@ -28,52 +28,52 @@ def interleave_block_headers(
       end: The end of the chunk.
 
     Raises:
-      ValueError: the pieces do not fit.
+      ValueError: the pieces do not fit between `begin` and `end`.
     """
     chunk = b"".join(pieces)
-    laid_out = bytearray()
-    pos, taken = begin, 0
+    out = bytearray()
+    pos, num_used = begin, 0
     while pos < end:
         if pos % BLOCK_SIZE == 0:
-            laid_out += encode_block_header(pos - begin, end - pos)
+            out += encode_block_header(pos - begin, end - pos)
             pos += BLOCK_HEADER_SIZE
         size = max(0, min(end - pos, -pos % BLOCK_SIZE or BLOCK_SIZE))
-        laid_out += chunk[taken : taken + size].ljust(size, b"\0")
-        pos, taken = pos + size, taken + size
-    if taken < len(chunk) or pos > end:
+        out += chunk[num_used : num_used + size].ljust(size, b"\0")
+        pos, num_used = pos + size, num_used + size
+    if num_used < len(chunk) or pos > end:
         raise ValueError(f"{len(chunk)} bytes do not fit between bytes {begin} and {end}")
-    return bytes(laid_out)
+    return bytes(out)
 
 
 def take_out_block_headers(
     stored: bytes | bytearray | memoryview, pos: int, begin: int, end: int, /
 ) -> bytes | memoryview | None:
-    """Takes the block headers out of file bytes that lie in one chunk.
+    """Removes the block headers from file bytes of a chunk.
 
     Args:
-      stored: The bytes; a block header that they end in is left out too.
-      pos: Their begin in the file.
+      stored: The bytes; a partial block header at their end is removed, too.
+      pos: The position of the bytes in the file.
       begin: The begin of the chunk.
       end: The end of the chunk.
 
     Returns:
-      The bytes of the chunk; None if a block header is damaged, or is that of another chunk.
+      The bytes of the chunk; None if a block header is damaged or declares another chunk.
     """
     view = memoryview(stored)
     pieces = []
-    at = 0
-    while at < len(view):
-        if (pos + at) % BLOCK_SIZE == 0:
-            block_header = view[at : at + BLOCK_HEADER_SIZE]
+    offset = 0
+    while offset < len(view):
+        if (pos + offset) % BLOCK_SIZE == 0:
+            block_header = view[offset : offset + BLOCK_HEADER_SIZE]
             if len(block_header) < BLOCK_HEADER_SIZE:
                 break
             stored_hash, to_begin, to_end = _BLOCK_HEADER.unpack(block_header)
-            if (to_begin, to_end) != (pos + at - begin, end - pos - at):
+            if (to_begin, to_end) != (pos + offset - begin, end - pos - offset):
                 return None
             if stored_hash != highway_hash64(block_header[8:]):
                 return None
-            at += BLOCK_HEADER_SIZE
-        stop = min(len(view), at + (-(pos + at) % BLOCK_SIZE or BLOCK_SIZE))
-        pieces.append(view[at:stop])
-        at = stop
+            offset += BLOCK_HEADER_SIZE
+        piece_end = min(len(view), offset + (-(pos + offset) % BLOCK_SIZE or BLOCK_SIZE))
+        pieces.append(view[offset:piece_end])
+        offset = piece_end
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,4 +1,4 @@
-"""Splits records of a transposed Riegeli chunk into elements, and a buffer for each field."""
+"""Splits records into elements and the buffers of fields, for a transposed Riegeli chunk."""
 
 from array import array
 from collections.abc import Sequence
@@ -21,8 +21,7 @@ from riegeli._pure.machine import (
 MAX_DEPTH = 100
 _MAX_INLINED_VALUE = 3
 
-# Numbers of messages. Records are fields of ROOT; the messages of fields are counted from
-# FIRST_MESSAGE.
+# IDs of messages. Records are fields of ROOT; messages in fields have IDs from FIRST_MESSAGE on.
 _WHOLE_RECORDS = 1
 _RECORDS = 3
 _ROOT = 4
@@ -34,15 +33,15 @@ class Node:
     """A field of a message, or the root node of records.
 
     Attributes:
-      parent: The number of the message that has the field.
-      tag: Its tag; 0 for records.
-      number: The number of the message that the field holds, if it holds any.
-      buffer: The values of the field, the last one of the chunk first.
+      parent: The ID of the message that has the field.
+      tag: The tag of the field; 0 for records.
+      message_id: The ID of the messages in the field, if any.
+      buffer: The values of the field, in reverse order.
     """
 
     parent: int
     tag: int
-    number: int
+    message_id: int
     buffer: bytes
 
 
@@ -52,10 +51,10 @@ class Elements:
 
     Attributes:
       nodes: The fields.
-      kinds: The kinds of elements in the order in which they were first seen: the index of the
-        node, the tag of the state, and its subtype.
-      sequence: The kind of each element, as an array of unsigned integers.
-      whole_sizes: The sizes of the records stored whole.
+      kinds: The kinds of elements in the order of their first occurrence: the index of the node,
+        the tag of the state, and its subtype.
+      sequence: The index of the kind of each element, as an array of unsigned integers.
+      whole_sizes: The sizes of the records that are stored whole.
     """
 
     nodes: list[Node]
@@ -65,7 +64,7 @@ class Elements:
 
 
 def take_apart(records: Sequence[bytes]) -> Elements:
-    """Splits records that are proto messages into fields; keeps other records whole."""
+    """Splits records that are proto messages into fields; stores other records whole."""
     elements = _ElementList()
     for record in records:
         elements.add_record(record)
@@ -78,48 +77,48 @@ def take_apart(records: Sequence[bytes]) -> Elements:
     return Elements(nodes, list(elements.kinds), elements.sequence, elements.whole_sizes)
 
 
-# A field of a message: its tag, and the begin of its value, of its content (after the length of a
-# LENGTH field), and its end.
+# A field of a message: its tag, the begin of its value, the begin of its content (after the length
+# in a LENGTH field), and its end.
 _Field = tuple[int, int, int, int]
 
 
 def parse_message(data: bytes, begin: int, end: int) -> list[_Field] | None:
-    """Returns the fields of bytes that are a minimally encoded proto message; otherwise None."""
+    """Parses the fields of a minimally encoded proto message; returns None for other bytes."""
     fields = []
     groups = []
-    at = begin
-    while at < end:
-        tag, value_begin = _read_minimal_varint(data, at, end)
+    offset = begin
+    while offset < end:
+        tag, value_begin = _read_minimal_varint(data, offset, end)
         if value_begin < 0 or tag >> 32 or tag < 8:
             return None
         wire_type = tag & 7
         content_begin = value_begin
         if wire_type == VARINT:
-            _, at = _read_minimal_varint(data, value_begin, end)
+            _, offset = _read_minimal_varint(data, value_begin, end)
         elif wire_type == LENGTH:
             length, content_begin = _read_minimal_varint(data, value_begin, end)
-            at = content_begin + length if content_begin >= 0 and not length >> 32 else -1
+            offset = content_begin + length if content_begin >= 0 and not length >> 32 else -1
         elif wire_type == FIXED32:
-            at = value_begin + 4
+            offset = value_begin + 4
         elif wire_type == FIXED64:
-            at = value_begin + 8
+            offset = value_begin + 8
         elif wire_type == GROUP_BEGIN:
             groups.append(tag >> 3)
-            at = value_begin
+            offset = value_begin
         elif wire_type == GROUP_END:
             if not groups or groups.pop() != tag >> 3:
                 return None
-            at = value_begin
+            offset = value_begin
         else:
             return None
-        if at < 0 or at > end:
+        if offset < 0 or offset > end:
             return None
-        fields.append((tag, value_begin, content_begin, at))
+        fields.append((tag, value_begin, content_begin, offset))
     return None if groups else fields
 
 
 def _read_minimal_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
-    """The value and the offset after it; -1 if it is cut off, too long, or not minimal."""
+    """Returns a value and the offset after it; -1 if it is cut off, too long, or not minimal."""
     value = 0
     for count, byte in enumerate(data[begin : min(end, begin + 10)]):
         value |= (byte & 0x7F) << (7 * count)
@@ -135,10 +134,10 @@ class _ElementList:
 
     Attributes:
       nodes: The parent and the tag of each field, with its index.
-      values: The values of each field, the first one first.
+      values: The values of each field, in order.
       kinds: The kinds of elements, with their indices.
-      sequence: The kind of each element.
-      whole_sizes: The sizes of the records stored whole.
+      sequence: The index of the kind of each element.
+      whole_sizes: The sizes of the records that are stored whole.
     """
 
     def __init__(self) -> None:
@@ -151,12 +150,12 @@ class _ElementList:
     def add_record(self, record: bytes) -> None:
         fields = parse_message(record, 0, len(record))
         if fields is None:
-            node = self._node(_WHOLE_RECORDS, 0)
+            node = self._get_node(_WHOLE_RECORDS, 0)
             self._add(node, WHOLE_RECORD)
             self.values[node].append(record)
             self.whole_sizes.append(len(record))
         else:
-            self._add(self._node(_RECORDS, 0), RECORD_BEGIN)
+            self._add(self._get_node(_RECORDS, 0), RECORD_BEGIN)
             self._add_fields(record, fields, _ROOT, 0)
 
     def _add_fields(self, data: bytes, fields: list[_Field], parent: int, depth: int) -> None:
@@ -164,10 +163,10 @@ class _ElementList:
         for tag, begin, content_begin, end in fields:
             wire_type = tag & 7
             if wire_type == GROUP_END:
-                self._add(self._node(parent, tag), tag)
+                self._add(self._get_node(parent, tag), tag)
                 parent = groups.pop()
                 continue
-            node = self._node(parent, tag)
+            node = self._get_node(parent, tag)
             if wire_type == VARINT:
                 self._add_varint(node, tag, data[begin:end])
             elif wire_type == GROUP_BEGIN:
@@ -199,21 +198,21 @@ class _ElementList:
             self._add(node, tag)
             self.values[node].append(data[begin:end])
             return
-        # The kind of the end is numbered right after that of the begin, though it comes later.
+        # The kind of the end comes right after the kind of the begin, although it occurs later.
         self._add(node, SUBMESSAGE_BEGIN)
         end_tag = tag - LENGTH + SUBMESSAGE_END
-        self._kind(node, end_tag, 0)
+        self._get_kind(node, end_tag, 0)
         self._add_fields(data, fields, _FIRST_MESSAGE + node, depth + 1)
         self._add(node, end_tag)
 
-    def _node(self, parent: int, tag: int) -> int:
+    def _get_node(self, parent: int, tag: int) -> int:
         index = self.nodes.setdefault((parent, tag), len(self.nodes))
         if index == len(self.values):
             self.values.append([])
         return index
 
-    def _kind(self, node: int, tag: int, subtype: int) -> int:
+    def _get_kind(self, node: int, tag: int, subtype: int) -> int:
         return self.kinds.setdefault((node, tag, subtype), len(self.kinds))
 
     def _add(self, node: int, tag: int, subtype: int = 0) -> None:
-        self.sequence.append(self._kind(node, tag, subtype))
+        self.sequence.append(self._get_kind(node, tag, subtype))

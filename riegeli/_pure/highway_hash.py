@@ -82,7 +82,7 @@ class _HighwayState:
 def highway_hash64(
     data: bytes | bytearray | memoryview, key: tuple[int, int, int, int] = RIEGELI_KEY
 ) -> int:
-    """HighwayHash-64 of `data`, by default under the key of Riegeli/records files."""
+    """Returns HighwayHash-64 of `data`, by default with the key of Riegeli/records files."""
     state = _HighwayState(key)
     view = memoryview(data).cast("B")
     num_aligned = len(view) & ~31

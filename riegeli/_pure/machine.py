@@ -21,8 +21,8 @@ FIXED32 = 5
 # Not a wire type of protobuf: marks the end of the submessage of a LENGTH field.
 SUBMESSAGE_END = 6
 
-# Subtypes of varint fields: below this number the size in bytes minus 1; from here on the value
-# itself, from 0 to 127.
+# Subtypes of varint fields: a lower subtype is the size in bytes minus 1; from here on the subtype
+# is the value, from 0 to 127.
 INLINE_VARINT = 10
 
 MAX_INLINE_VARINT = INLINE_VARINT + 127
@@ -31,31 +31,31 @@ _MAX_TAG = (1 << 32) - 1
 _MAX_LENGTH = (1 << 32) - 1
 
 # The limit of steps of the machine: a constant, and more for each state, and for each byte or
-# record of output. In sound chunks, few states come between two that write something.
+# record of output. In intact chunks, few successive states write nothing.
 _MIN_STEP_LIMIT = 1 << 20
 _STEPS_PER_OUTPUT = 16
 
 MAX_NESTING = 1 << 16
-"""The maximum nesting of submessages, and of groups that a scope is looked up for."""
+"""The maximum nesting of submessages, and of groups within a field projection."""
 
-# The fields to read of a message: True for all, or fields by number, each with the scope of its own
-# message; None for a field of which only the existence is read.
+# The fields of a message to read: True for all, or a dict with the scope of the message in each
+# field, by field number; None for a field that is read without its value.
 Scope = bool | dict[int, "Scope | None"]
 
 
 def is_tag_of_state(tag: int) -> bool:
-    """Whether a tag is valid in a state."""
+    """Returns whether a tag is valid in a state."""
     is_field = 8 <= tag <= _MAX_TAG and tag & 7 <= SUBMESSAGE_END
     return NO_OP <= tag <= RECORD_BEGIN or is_field
 
 
 def has_subtype(tag: int) -> bool:
-    """Whether a state with this tag has a subtype."""
+    """Returns whether a state with this tag has a subtype."""
     return tag > RECORD_BEGIN and tag & 7 == VARINT
 
 
 def has_buffer(tag: int, subtype: int) -> bool:
-    """Whether a state with this tag and subtype has a buffer."""
+    """Returns whether a state with this tag and subtype has a buffer."""
     if tag <= RECORD_BEGIN:
         return tag == WHOLE_RECORD
     if tag & 7 == VARINT:
@@ -72,24 +72,24 @@ def run_machine(
     size: int,
     scope: Scope = True,
 ) -> list[bytes]:
-    """Restores the records of a transposed chunk, from the end of the last one backwards.
+    """Restores the records of a transposed chunk backwards, from the end of the last record.
 
     Args:
       states: Five sequences with an item for each state: the tags; the bases; whether the state is
-        implicit; the subtypes; the indices of the buffers, ignored for states without.
+        implicit; the subtypes; the indices of the buffers, ignored for states without a buffer.
       first: The initial state.
-      buffers: The values. The last one also has the sizes of the records that are stored whole.
+      buffers: The values. The last buffer has the sizes of the records that are stored whole.
       transitions: The encoded transitions between states.
       num_records: The number of records.
-      size: The size of all records in bytes; an upper bound if `scope` leaves out fields.
+      size: The size of all records in bytes; an upper bound if `scope` skips fields.
       scope: The fields of the records to read.
 
     Returns:
       The records.
 
     Raises:
-      ValueError: a state is invalid; a buffer is too short; or the records do not have the
-        declared number and size.
+      ValueError: a state is invalid; a buffer is too short; or the number or the size of the
+        records differs from the declared value.
     """
     if num_records < 0 or size < 0:
         raise ValueError(f"there cannot be {num_records} records of {size} bytes")
@@ -97,11 +97,11 @@ def run_machine(
     run = _MachineRun(buffers, num_records, size, scope)
     tags, bases, implicit, subtypes, buffer_of = states
     actions = [
-        run.action(tag, subtype, buffer)
+        run.create_action(tag, subtype, buffer)
         for tag, subtype, buffer in zip(tags, subtypes, buffer_of, strict=True)
     ]
     state, repeats, index, steps = first, 0, 0, 0
-    while steps <= _MIN_STEP_LIMIT + _STEPS_PER_OUTPUT * (len(actions) + run.progress()):
+    while steps <= _MIN_STEP_LIMIT + _STEPS_PER_OUTPUT * (len(actions) + run.count_output()):
         actions[state]()
         steps += 1
         if implicit[state]:
@@ -121,7 +121,7 @@ def run_machine(
 
 
 def check_states(states: Sequence[Sequence[int]], first: int, num_buffers: int) -> None:
-    """Checks that states are valid, and that the states and buffers they refer to exist.
+    """Checks that states are valid, including their references to states and buffers.
 
     Raises:
       ValueError: a state is invalid.
@@ -179,13 +179,13 @@ class _MachineRun:
         self._num_written = 0
         self._num_skipped = 0  # A lower bound of the bytes outside the scope.
         self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
-        # The messages that are open, outermost first: their scope, and for submessages their end.
+        # The open messages, outermost first: their scope, and for submessages their end.
         self._record_scope = self._scope = scope
         self._submessages: list[tuple[Scope, int, bytes | None]] = []
         self._groups: list[tuple[Scope, bool]] = []
 
-    def action(self, tag: int, subtype: int, buffer: int) -> Callable[[], None]:
-        """Returns the function that a state executes, by its tag."""
+    def create_action(self, tag: int, subtype: int, buffer: int) -> Callable[[], None]:
+        """Creates the function that a state executes, by its tag."""
         if tag == NO_OP:
             return lambda: None
         if tag == WHOLE_RECORD:
@@ -217,8 +217,8 @@ class _MachineRun:
             field_number, field, lambda: self._take(buffer, width), bytes(width)
         )
 
-    def progress(self) -> int:
-        """A counter of progress: bytes written and skipped, and records."""
+    def count_output(self) -> int:
+        """Returns the number of written and skipped bytes plus the number of records."""
         return self._num_written + self._num_skipped + len(self._record_begins)
 
     def records(self) -> list[bytes]:
@@ -273,7 +273,7 @@ class _MachineRun:
         length, stored_length = self._take_length(buffer)
         return stored_length + self._take(buffer, length)
 
-    def _scope_of(self, field_number: int) -> tuple[bool, Scope | None]:
+    def _find_scope(self, field_number: int) -> tuple[bool, Scope | None]:
         """Returns whether a field is read, and its scope; None if only its existence is needed."""
         if isinstance(self._scope, dict):
             return field_number in self._scope, self._scope.get(field_number, {})
@@ -282,7 +282,7 @@ class _MachineRun:
     def _write_field(
         self, field_number: int, field: bytes, take: Callable[[], bytes], default: bytes
     ) -> None:
-        is_included, scope = self._scope_of(field_number)
+        is_included, scope = self._find_scope(field_number)
         if is_included:
             self._write(default if scope is None else take())
             self._write(field)
@@ -290,7 +290,7 @@ class _MachineRun:
             self._skip(field)
 
     def _end_submessage(self, field_number: int, field: bytes) -> None:
-        is_included, scope = self._scope_of(field_number)
+        is_included, scope = self._find_scope(field_number)
         _check_nesting(self._submessages)
         if not is_included:
             self._skip(field)
@@ -309,7 +309,7 @@ class _MachineRun:
             self._write(field)
 
     def _end_group(self, field_number: int, field: bytes) -> None:
-        is_included, scope = self._scope_of(field_number)
+        is_included, scope = self._find_scope(field_number)
         if self._record_scope is not True:
             _check_nesting(self._groups)
             self._groups.append((self._scope, is_included))
@@ -320,7 +320,7 @@ class _MachineRun:
             self._skip(field)
 
     def _begin_group(self, field_number: int, field: bytes) -> None:
-        is_included = self._scope_of(field_number)[0]
+        is_included = self._find_scope(field_number)[0]
         if self._groups:
             self._scope, is_included = self._groups.pop()
         if is_included:

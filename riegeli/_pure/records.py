@@ -1,4 +1,4 @@
-"""Cutting the values of a simple chunk into records, and putting pieces together."""
+"""Splits the values of a simple chunk into records, and joins pieces of bytes."""
 
 from collections.abc import Sequence
 
@@ -13,24 +13,24 @@ def join(pieces: Sequence[bytes | memoryview], /) -> bytes | memoryview:
 def split_records(
     sizes: bytes | memoryview, num_records: int, values: bytes | memoryview
 ) -> list[bytes]:
-    """Cuts `values` into records, their lengths being the varints in `sizes`.
+    """Splits `values` into records, whose lengths are the varints in `sizes`.
 
     Raises:
-      ValueError: `sizes` is not exactly `num_records` varints, or they do not sum to `len(values)`.
+      ValueError: the number of varints is not `num_records`, or their sum is not `len(values)`.
     """
     if num_records > len(sizes):
         raise ValueError(f"{num_records} record sizes cannot fit in {len(sizes)} bytes")
     records = []
-    at = begin = 0
+    offset = begin = 0
     for index in range(num_records):
-        size, at = read_varint(sizes, at)
+        size, offset = read_varint(sizes, offset)
         end = begin + size
         if end > len(values):
             raise ValueError(f"record {index} ends at byte {end} of {len(values)} bytes of values")
         records.append(bytes(values[begin:end]))
         begin = end
-    if at != len(sizes):
-        raise ValueError(f"{len(sizes) - at} bytes follow the {num_records} record sizes")
+    if offset != len(sizes):
+        raise ValueError(f"{len(sizes) - offset} bytes follow the {num_records} record sizes")
     if begin != len(values):
         raise ValueError(f"records take {begin} of {len(values)} bytes of values")
     return records

@@ -1,7 +1,7 @@
-"""The state machine of a transposed chunk: its states and the transitions between elements.
+"""Counts and encodes the transitions between the elements of a transposed chunk.
 
-The machine goes through the sequence of elements from its end to its begin: so "follows" here
-means: stands right before.
+The state machine reads the elements from the last to the first: the follower of an element is the
+previous element of the sequence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ def count_followers(sequence: Sequence[int], num_kinds: int) -> list[dict[int, i
     """Counts the followers of each kind of elements, in order of first occurrence.
 
     Raises:
-      IndexError: `sequence` has a kind that is not below `num_kinds`.
+      IndexError: a kind in `sequence` is not below `num_kinds`.
     """
     followers: list[dict[int, int]] = [{} for _ in range(num_kinds)]
     for i in range(len(sequence) - 1, 0, -1):
@@ -23,24 +23,24 @@ def count_followers(sequence: Sequence[int], num_kinds: int) -> list[dict[int, i
     return followers
 
 
-def encode_transitions(sequence: Sequence[int], ways: Sequence[Mapping[int, bytes]]) -> bytes:
-    """The transitions through a sequence of elements.
+def encode_transitions(sequence: Sequence[int], paths: Sequence[Mapping[int, bytes]]) -> bytes:
+    """Encodes the transitions of a sequence of elements.
 
     Args:
-      sequence: The kind of each element.
-      ways: For each kind the ways to those that follow it: how far the states on it, the last one
-        included, are from the bases of the states before; empty if none of this is to be said.
+      sequence: The index of the kind of each element.
+      paths: For each kind, the path to each follower: the offset of each state on the path from the
+        base of the previous state; empty for implicit transitions.
 
     Raises:
-      LookupError: there is no way between elements that follow each other.
+      LookupError: there is no path from an element to its follower.
       ValueError: a state is too far from a base.
     """
-    for way in (way for of_kind in ways for way in of_kind.values()):
-        if way and max(way) > _MAX_OFFSET:
-            raise ValueError(f"a state is {max(way)} states from a base, at most 63 can be")
+    for offsets in (offsets for followers in paths for offsets in followers.values()):
+        if offsets and max(offsets) > _MAX_OFFSET:
+            raise ValueError(f"a state is {max(offsets)} states from a base, at most 63 can be")
     out = bytearray()
     for i in range(len(sequence) - 1, 0, -1):
-        for offset in ways[sequence[i]][sequence[i - 1]]:
+        for offset in paths[sequence[i]][sequence[i - 1]]:
             if offset == 0 and out and out[-1] & 3 < _MAX_REPEATS:
                 out[-1] += 1
             else:

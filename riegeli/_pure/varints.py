@@ -1,4 +1,4 @@
-"""Varints: unsigned numbers, seven bits a byte, the lowest first; the last byte is below 0x80."""
+"""Varints: unsigned integers as bytes of seven bits, low bits first; the last is below 0x80."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ def read_varint(data: bytes | bytearray | memoryview, begin: int) -> tuple[int, 
     """Reads one unsigned base-128 varint of at most 64 bits.
 
     Returns:
-      The value and the offset after it. The spelling need not be minimal.
+      The value and the offset after it. The encoding need not be minimal.
 
     Raises:
       ValueError: the varint is cut off, or does not fit 64 bits.
@@ -30,7 +30,7 @@ def read_varint(data: bytes | bytearray | memoryview, begin: int) -> tuple[int, 
 
 
 def read_varints(data: bytes | memoryview, begin: int, count: int) -> tuple[list[int], int]:
-    """Reads `count` varints, one after the other.
+    """Reads `count` successive varints.
 
     Returns:
       The values and the offset after them.
@@ -46,7 +46,7 @@ def read_varints(data: bytes | memoryview, begin: int, count: int) -> tuple[list
 
 
 def encode_varints(values: Iterable[int]) -> bytes:
-    """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
+    """Encodes `values` (0 <= value < 2**64) as minimal base-128 varints."""
     out = bytearray()
     for value in values:
         while value > 0x7F:

@@ -3,28 +3,28 @@
     RiegeliError
     |-- CancelledError            1   not raised here
     |-- UnknownError              2
-    |-- InvalidArgumentError      3   damaged: the bytes are not what the format allows; bad options
+    |-- InvalidArgumentError      3   damaged: the bytes violate the format; invalid options
     |-- DeadlineExceededError     4   not raised here
     |-- NotFoundError             5
     |-- AlreadyExistsError        6
     |-- PermissionDeniedError     7
     |-- ResourceExhaustedError    8
-    |-- FailedPreconditionError   9   misuse: the object is closed, or not in the state asked for
+    |-- FailedPreconditionError   9   misuse: the object is closed, or not in the required state
     |-- AbortedError             10
     |-- OutOfRangeError          11
-    |-- UnimplementedError       12   not supported: valid, but beyond this package or this source
+    |-- UnimplementedError       12   not supported by this package or this file object
     |-- InternalError            13   the file object broke its contract
     |-- UnavailableError         14
     |-- DataLossError            15
     `-- UnauthenticatedError     16
 
-Names and `code` are those of Google's `riegeli.base.riegeli_error` (the canonical status codes).
-Errors raised by the file object itself, `OSError` among them, pass through unchanged.
+Names and `code` are the same as in Google's `riegeli.base.riegeli_error` (canonical status codes).
+Errors of the file object, such as `OSError`, pass through unchanged.
 """
 
 
 class RiegeliError(Exception):
-    """The base of all errors that this package raises about files and their use."""
+    """The base class of the errors of this package."""
 
     code: int
 
@@ -42,7 +42,7 @@ class UnknownError(RiegeliError):
 
 
 class InvalidArgumentError(RiegeliError):
-    """The file is damaged or not a Riegeli/records file, or an option is wrong."""
+    """The file is damaged or not a Riegeli/records file, or an option is invalid."""
 
     code = 3
 
@@ -54,13 +54,13 @@ class DeadlineExceededError(RiegeliError):
 
 
 class NotFoundError(RiegeliError):
-    """Something was not found."""
+    """An item does not exist."""
 
     code = 5
 
 
 class AlreadyExistsError(RiegeliError):
-    """Something exists already."""
+    """An item exists already."""
 
     code = 6
 
@@ -78,7 +78,7 @@ class ResourceExhaustedError(RiegeliError):
 
 
 class FailedPreconditionError(RiegeliError):
-    """The object is closed, or not in the state that the call needs."""
+    """The object is closed, or not in the state that the call requires."""
 
     code = 9
 

@@ -1,4 +1,4 @@
-"""Reads chunks of a Riegeli/records file: checks hashes, finds chunks, skips damage."""
+"""Reads chunks of a Riegeli/records file: checks hashes, locates chunks, skips damage."""
 
 import enum
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from riegeli.records.skipped_region import SkippedRegion
 _FIRST_CHUNK_HINT = "; is it a Riegeli/records file?"
 _MAX_POS = (1 << 64) - 1
 
-# The bytes of a read, in whole blocks: a block header that contradicts the declared size of a chunk
-# is found before all of the chunk is read.
+# The number of bytes of a read, a multiple of blocks: a block header that contradicts the declared
+# size of a chunk is detected before the complete chunk is read.
 _READ_STEP = 64 * BLOCK_SIZE
 
 
 class Find(enum.Enum):
     """The chunk to search for, relative to a position in the file."""
 
-    CONTAINING = enum.auto()  # The chunk with the record at that numeric position, or the next.
+    CONTAINING = enum.auto()  # The chunk of the record at the numeric position, or the next chunk.
     BEFORE = enum.auto()  # The last chunk that begins at or before the position.
 
 
@@ -33,7 +33,7 @@ class _Damage:
     """A damaged region, and the position to resume at.
 
     Attributes:
-      begin: The position of its first byte.
+      begin: The position of the first damaged byte.
       resume: The probable begin of the next chunk, or the begin of the search for it.
       is_chunk: Whether `resume` is a chunk.
     """
@@ -48,8 +48,8 @@ class ChunkReader:
 
     Attributes:
       pos: The begin of the next chunk.
-      truncated: The incomplete chunk at the end of the file, when it was last read; else None. The
-        region is the part of the chunk that is there.
+      truncated: The bytes of an incomplete chunk at the end of the file; None if the last read
+        chunk was complete.
     """
 
     def __init__(self, source: ByteSource, pos: int) -> None:
@@ -57,13 +57,13 @@ class ChunkReader:
         self.truncated: SkippedRegion | None = None
         self._source = source
         self._damage: _Damage | None = None
-        self._is_beyond_end = False  # A skipped region ended beyond the end of the file.
-        with self.annotated(pos):
+        self._is_beyond_end = False  # Whether a skipped region ended beyond the end of the file.
+        with self.annotate_errors(pos):
             if not blocks.is_possible_chunk_boundary(pos):
                 raise InvalidArgumentError("no chunk can begin here")
 
     @contextmanager
-    def annotated(self, pos: int) -> Iterator[None]:
+    def annotate_errors(self, pos: int) -> Iterator[None]:
         """Adds the name of the file and the position of the chunk to errors of this package."""
         try:
             yield
@@ -73,24 +73,24 @@ class ChunkReader:
             raise type(e)(message) from e
 
     def read_header(self) -> ChunkHeader | None:
-        """The header of the next chunk, which stays the next one; None at the end of the file.
+        """Returns the header of the next chunk without moving; None at the end of the file.
 
         Raises:
-          InvalidArgumentError: it is damaged.
+          InvalidArgumentError: the header is damaged.
         """
         self.truncated = self._damage = None
-        with self.annotated(self.pos):
+        with self.annotate_errors(self.pos):
             return self._read_header(self.pos)
 
     def read_chunk(self) -> Chunk | None:
-        """Reads the next chunk; None at the end of the file, and where a chunk is cut off by it.
+        """Reads the next chunk; returns None at the end of the file and for a truncated chunk.
 
         Raises:
           InvalidArgumentError: the chunk is damaged.
         """
         self.truncated = self._damage = None
         begin = self.pos
-        with self.annotated(begin):
+        with self.annotate_errors(begin):
             header = self._read_header(begin)
             chunk = None if header is None else self._read_data(begin, header)
         if header is not None and chunk is not None:
@@ -99,7 +99,7 @@ class ChunkReader:
         return chunk
 
     def mark_damaged(self, begin: int) -> None:
-        """Marks the last chunk as damaged from a numeric record position on."""
+        """Marks the last chunk as damaged, from a numeric record position on."""
         self._damage = _Damage(begin, self.pos, is_chunk=True)
 
     def seek(self, pos: int) -> None:
@@ -112,25 +112,25 @@ class ChunkReader:
         self._check_within_file(pos)
         self._is_beyond_end = False
         self.pos = pos
-        with self.annotated(pos):
+        with self.annotate_errors(pos):
             if not blocks.is_possible_chunk_boundary(pos):
-                raise self._damaged("no chunk can begin here", pos)
+                raise self._create_error("no chunk can begin here", pos)
 
     def seek_to_chunk(self, pos: int, find: Find) -> list[int]:
         """Moves to the chunk that `find` selects for `pos`.
 
-        If the file ends in the middle of a chunk, that chunk is the last one.
+        A truncated chunk at the end of the file counts as a chunk.
 
         Returns:
-          The begins of chunks right before it, as far as they were read.
+          The begins of the previous chunks of the same block.
 
         Raises:
-          InvalidArgumentError: `pos` is beyond the end of the file, or it is damaged there.
+          InvalidArgumentError: `pos` is beyond the end of the file, or the file is damaged there.
         """
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
-        size = self._source.size()  # Called once, as it may drop the buffer of the source.
+        size = self._source.size()  # Called once: the call may drop the buffer of the source.
         chunk_begins: list[int] = []
         while self.pos < pos:
             header = self.read_header()
@@ -145,13 +145,13 @@ class ChunkReader:
         return chunk_begins
 
     def skip_damage(self, message: str) -> SkippedRegion | None:
-        """Skips the damage that made the last call fail.
+        """Skips the damage that caused the error of the last call.
 
         Args:
           message: The error message.
 
         Returns:
-          The skipped region; None if the failure was no damage of the file.
+          The skipped region; None if the error was not caused by damage.
         """
         if self._damage is None:
             return None
@@ -191,7 +191,9 @@ class ChunkReader:
         self._is_beyond_end = reached < pos
         return reached
 
-    def _damaged(self, message: str, resume: int, is_chunk: bool = False) -> InvalidArgumentError:
+    def _create_error(
+        self, message: str, resume: int, is_chunk: bool = False
+    ) -> InvalidArgumentError:
         self._damage = _Damage(self.pos, resume, is_chunk)
         return InvalidArgumentError(message)
 
@@ -203,22 +205,22 @@ class ChunkReader:
             )
 
     def _chunk_from_block_header(self, pos: int) -> int:
-        """Returns the begin of a chunk: the one to find for `pos`, or one before it."""
+        """Returns the begin of the chunk for `pos`, or of an earlier chunk."""
         block = pos - pos % BLOCK_SIZE
         self.seek(block)
-        with self.annotated(block):
+        with self.annotate_errors(block):
             data = self._source.read_at(block, BLOCK_HEADER_SIZE)
             if len(data) < BLOCK_HEADER_SIZE:
-                return block  # The file ends here, at or right before `pos`.
+                return block  # The file ends at or right before `pos`.
             to_begin, to_end = self._decode_block_header(data, block)
             if to_begin == 0:
                 return block
-            # The chunk in which the header is, unless it ends before `pos`.
+            # The chunk that contains the block header, or the next chunk if it begins before `pos`.
             chunk = block + to_end if block + to_end <= pos else block - to_begin
             if chunk < 0 or not blocks.is_possible_chunk_boundary(chunk):
-                raise self._damaged(
+                raise self._create_error(
                     f"block header at byte {block} says that a chunk begins at byte {chunk}, where "
-                    "none can begin",
+                    "no chunk can begin",
                     block + BLOCK_HEADER_SIZE,
                 )
         return chunk
@@ -227,7 +229,7 @@ class ChunkReader:
         try:
             return blocks.decode_block_header(data, pos)
         except InvalidArgumentError as e:
-            raise self._damaged(str(e), pos + BLOCK_HEADER_SIZE) from e
+            raise self._create_error(str(e), pos + BLOCK_HEADER_SIZE) from e
 
     def _read_header(self, begin: int) -> ChunkHeader | None:
         if self._is_beyond_end and self._source.reach(begin) < begin:
@@ -236,19 +238,19 @@ class ChunkReader:
         header_end = blocks.advance(begin, CHUNK_HEADER_SIZE)
         stored = self._source.read_at(begin, header_end - begin)
         crosses_block = begin % BLOCK_SIZE == 0 or len(stored) > CHUNK_HEADER_SIZE
-        content = b"".join(self._without_block_headers(stored, begin)) if crosses_block else stored
+        content = b"".join(self._remove_block_headers(stored, begin)) if crosses_block else stored
         if len(stored) < header_end - begin:
             if stored:
-                self._note_truncated(begin + len(stored), "its header is cut off")
+                self._set_truncated(begin + len(stored), "its header is cut off")
             return None
         try:
             header = ChunkHeader.decode(content, begin)
         except InvalidArgumentError as e:
-            raise self._damaged(str(e), header_end) from e
-        if crosses_block:  # The end of the chunk is known now.
-            self._without_block_headers(stored, begin, header.end(begin))
+            raise self._create_error(str(e), header_end) from e
+        if crosses_block:  # Now the end of the chunk can be checked, too.
+            self._remove_block_headers(stored, begin, header.end(begin))
         if begin == 0 and not header.is_signature():
-            raise self._damaged("the first chunk of a file must be its signature", header_end)
+            raise self._create_error("the first chunk of a file must be its signature", header_end)
         return header
 
     def _read_data(self, begin: int, header: ChunkHeader) -> Chunk | None:
@@ -260,45 +262,45 @@ class ChunkReader:
             step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
             stored = self._source.read_at(pos, step_end - pos)
             content = take_out_block_headers(stored, pos, begin, end)
-            if content is None:  # Raises the error of the damage.
-                pieces += self._without_block_headers(stored, pos, end)
+            if content is None:  # The next call raises the error of the damage.
+                pieces += self._remove_block_headers(stored, pos, end)
             else:
                 pieces.append(content)
             pos += len(stored)
             if pos < step_end:
                 break
         else:
-            pos = self._source.reach(end) if data_end < end else end  # Past zeros after the data.
+            pos = self._source.reach(end) if data_end < end else end  # After the padding.
         if pos < end:
-            self._note_truncated(pos, f"it should have {end - begin}")
+            self._set_truncated(pos, f"it should have {end - begin}")
             return None
-        data = memoryview(join(pieces))  # So that cutting it copies nothing.
+        data = memoryview(join(pieces))  # A view, because its slices copy nothing.
         computed = highway_hash64(data)
         if computed != header.data_hash:
             message = (
                 f"data is damaged: its hash is {computed:016x}, "
                 f"but {header.data_hash:016x} is stored"
             )
-            raise self._damaged(message, end, is_chunk=True)
+            raise self._create_error(message, end, is_chunk=True)
         return Chunk(header.chunk_type, data, header.num_records, header.decoded_data_size)
 
-    def _note_truncated(self, end: int, fault: str) -> None:
+    def _set_truncated(self, end: int, problem: str) -> None:
         self.truncated = SkippedRegion(
             self.pos,
             end,
             f"{self._source.name} ends in the middle of a chunk, which has {end - self.pos} bytes "
-            f"from byte {self.pos} on; {fault}. The records before it were read; the file is still "
-            "being written, or its writer was interrupted",
+            f"from byte {self.pos} on; {problem}. The records before it were read; the file is "
+            "still being written, or its writer was interrupted",
         )
 
-    def _without_block_headers(
+    def _remove_block_headers(
         self, stored: Buffer, begin: int, chunk_end: int | None = None
     ) -> list[memoryview]:
-        """Removes the block headers from file bytes of the next chunk.
+        """Removes and checks the block headers in file bytes of the next chunk.
 
         Args:
           stored: The bytes; a partial block header at their end is removed, too.
-          begin: The position of their first byte.
+          begin: The position of the first byte.
           chunk_end: The end of the chunk that the block headers must declare; None if unknown.
 
         Raises:
@@ -311,8 +313,8 @@ class ChunkReader:
             if pos % BLOCK_SIZE == 0:
                 if stop - pos < BLOCK_HEADER_SIZE:
                     break
-                at = pos - begin
-                self._check_block_header(view[at : at + BLOCK_HEADER_SIZE], pos, chunk_end)
+                offset = pos - begin
+                self._check_block_header(view[offset : offset + BLOCK_HEADER_SIZE], pos, chunk_end)
                 pos += BLOCK_HEADER_SIZE
             piece_end = min(stop, pos + blocks.remaining_in_block(pos))
             pieces.append(view[pos - begin : piece_end - begin])
@@ -323,16 +325,16 @@ class ChunkReader:
         to_begin, to_end = self._decode_block_header(data, pos)
         after_header = pos + BLOCK_HEADER_SIZE
         if pos - to_begin != self.pos:
-            # The header is trusted about the next chunk unless that is suspiciously far.
+            # The header is trusted about the next chunk if this chunk is near.
             is_near = to_end <= BLOCK_SIZE
-            raise self._damaged(
+            raise self._create_error(
                 f"block header at byte {pos} says that the chunk begins at byte "
                 f"{pos - to_begin}, not at byte {self.pos}",
                 pos + to_end if is_near else after_header,
                 is_chunk=is_near,
             )
         if chunk_end is not None and pos + to_end != chunk_end:
-            raise self._damaged(
+            raise self._create_error(
                 f"block header at byte {pos} says that the chunk ends at byte {pos + to_end}, "
                 f"not at byte {chunk_end}",
                 after_header,

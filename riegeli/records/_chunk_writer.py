@@ -14,9 +14,9 @@ Encode = Callable[[list[bytes]], Chunk]
 
 
 class _Job:
-    """The encoding of a chunk; the future has the header only, the job the chunk.
+    """The encoding of a chunk; the job keeps the chunk, the future only its header.
 
-    Record positions, which users may keep, refer to the future.
+    Record positions refer to the future, so that they need little memory.
     """
 
     def __init__(self, encode: Encode, records: list[bytes]) -> None:
@@ -26,12 +26,12 @@ class _Job:
 
     def run(self) -> ChunkHeader:
         self.chunk = self._encode(self._records)
-        self._records = []  # They are freed before the chunk is written.
+        self._records = []  # The memory is released before the chunk is written.
         return self.chunk.header()
 
 
 class PendingBegin:
-    """A callable that returns the begin of a chunk, after all chunks before it are encoded."""
+    """A function that waits for the encoding of all earlier chunks, and returns a chunk's begin."""
 
     __slots__ = ("_previous_begin", "_previous_header")
 
@@ -52,7 +52,7 @@ class PendingBegin:
             try:
                 begin = pending_begin._previous_header.result().end(begin)
             except CancelledError:
-                message = "the record was not written, so that it has no position"
+                message = "the record was not written, so it has no position"
                 raise FailedPreconditionError(message) from None
         return begin
 
@@ -60,13 +60,14 @@ class PendingBegin:
 class ChunkWriter:
     """Writes chunks to a file object.
 
-    Threads encode; the calling thread writes. After an error only `stop` may be called.
+    Background threads encode, and the calling thread writes. After an error, only `stop` may be
+    called.
 
     Args:
       dest: The file object.
       pos: The current position in the file.
-      encode: Encodes records as a chunk.
-      parallelism: The maximum number of pending chunks; 0 to encode and write at once.
+      encode: A function that encodes records as a chunk.
+      parallelism: The maximum number of pending chunks; 0 to encode in the calling thread.
 
     Attributes:
       pos: The end of the written data.
@@ -83,19 +84,19 @@ class ChunkWriter:
         self._threads: ThreadPoolExecutor | None = None
 
     def write_bytes(self, data: bytes) -> None:
-        """Writes raw bytes; no chunk may be pending."""
+        """Writes raw bytes; call it without pending chunks."""
         _files.write_all(self._dest, data)
         self.next_begin = self.pos = self.pos + len(data)
 
     def write(self, chunk: Chunk) -> None:
-        """Writes a chunk when all before it are written."""
+        """Writes all pending chunks, and then a chunk."""
         self._write_pending(0)
         self.write_bytes(chunk.encode(self.pos))
 
     def add(self, records: list[bytes]) -> None:
         """Encodes and writes records, in the background if enabled.
 
-        Waits only if too much is pending.
+        It waits only if too many chunks are pending.
         """
         if self._parallelism == 0:
             self.write(self._encode(records))
@@ -110,7 +111,7 @@ class ChunkWriter:
         self.next_begin = PendingBegin(self.next_begin, future)
 
     def finish(self, records: list[bytes]) -> None:
-        """Encodes and writes records, which may be none, and all that is pending."""
+        """Encodes and writes records, if any, and all pending chunks."""
         # This thread is idle, so it encodes as well.
         if records:
             self.write(self._encode(records))

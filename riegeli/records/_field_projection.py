@@ -1,4 +1,4 @@
-"""Field projections: the fields of proto messages that a Riegeli reader reads."""
+"""Field projections: the fields of proto messages for a Riegeli reader to read."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,7 +7,7 @@ from riegeli._pure.machine import Scope
 from riegeli.base.riegeli_error import InvalidArgumentError
 
 EXISTENCE_ONLY: Final = 0
-"""At the end of a path: whether and how often the field is there matters, its value does not."""
+"""The end of a path whose field is read without its value: only its presence and count matter."""
 
 FieldProjection = Iterable[Iterable[int]]
 """Paths of field numbers from the record down."""
@@ -15,22 +15,22 @@ FieldProjection = Iterable[Iterable[int]]
 _MAX_FIELD_NUMBER = (1 << 29) - 1
 
 
-def scope_of(projection: FieldProjection | None) -> Scope:
-    """Converts a field projection to the scope that the transposed decoder takes.
+def to_scope(projection: FieldProjection | None) -> Scope:
+    """Converts a field projection to a scope for the transposed decoder.
 
-    >>> scope_of([[1], [2, 3], [2, 4, EXISTENCE_ONLY]])
+    >>> to_scope([[1], [2, 3], [2, 4, EXISTENCE_ONLY]])
     {1: True, 2: {3: True, 4: None}}
-    >>> scope_of(None)
+    >>> to_scope(None)
     True
 
     Raises:
-      TypeError: a field number is no integer.
+      TypeError: a field number is not an integer.
       OverflowError: a field number is out of range.
-      InvalidArgumentError: `EXISTENCE_ONLY` stands before the end of a path.
+      InvalidArgumentError: `EXISTENCE_ONLY` is not at the end of a path.
     """
     if projection is None:
         return True
-    paths = [_checked(path) for path in projection]
+    paths = [_check(path) for path in projection]
     if [] in paths:
         return True
     scope: dict[int, Scope | None] = {}
@@ -39,34 +39,34 @@ def scope_of(projection: FieldProjection | None) -> Scope:
     return scope
 
 
-def _checked(path: Iterable[int]) -> list[int]:
-    numbers = list(path)
-    for number in numbers:
-        if not isinstance(number, int):
-            raise TypeError(f"a field number is an int, got {number!r} in the path {numbers}")
-        if not 0 <= number <= _MAX_FIELD_NUMBER:
+def _check(path: Iterable[int]) -> list[int]:
+    fields = list(path)
+    for field in fields:
+        if not isinstance(field, int):
+            raise TypeError(f"a field number is an int, got {field!r} in the path {fields}")
+        if not 0 <= field <= _MAX_FIELD_NUMBER:
             raise OverflowError(
-                f"field number {number} in the path {numbers} is not from 0 to {_MAX_FIELD_NUMBER}"
+                f"field number {field} in the path {fields} is not from 0 to {_MAX_FIELD_NUMBER}"
             )
-    if EXISTENCE_ONLY in numbers[:-1]:
+    if EXISTENCE_ONLY in fields[:-1]:
         raise InvalidArgumentError(
-            f"EXISTENCE_ONLY can only be the last item of a path, not as in {numbers}"
+            f"EXISTENCE_ONLY can only be the last item of a path, not as in {fields}"
         )
-    return numbers
+    return fields
 
 
 def _add(scope: dict[int, Scope | None], path: list[int]) -> None:
-    """Adds a path to a scope. A whole field includes its members; a member, the existence."""
+    """Adds a path to a scope; a complete field includes all of its members."""
     if path == [EXISTENCE_ONLY]:
         return
     existence_only = path[-1] == EXISTENCE_ONLY
     *parents, last = path[:-1] if existence_only else path
-    for number in parents:
-        child = scope.get(number)
+    for parent in parents:
+        child = scope.get(parent)
         if child is True:
             return
         if not isinstance(child, dict):
-            child = scope[number] = {}
+            child = scope[parent] = {}
         scope = child
     if existence_only:
         scope.setdefault(last, None)

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-# The comparison of a record with the target: less than 0, 0 or more than 0. None if no record of
-# the chunk can be compared.
+# The comparison of a record with the target: less than 0, 0 or more than 0; None if the record does
+# not count, or no record of the chunk does.
 Comparison = int | None
 
 
 class SearchResult(NamedTuple):
-    """The position at which a search ended, and the comparison of the record there."""
+    """The position of the record that a search ended at, and the comparison of this record."""
 
     answer: Comparison
     chunk_begin: int
@@ -17,21 +17,21 @@ class SearchResult(NamedTuple):
 
 
 class Searchable(Protocol):
-    """A file of chunks."""
+    """A file of chunks that can be searched."""
 
     def chunk_between(self, low: int, high: int) -> int:
         """Returns the begin of a chunk near the middle of two positions."""
 
     def read_chunk(self, begin: int) -> tuple[int, int] | None:
-        """Returns the end of a chunk and its number of records; None if it is truncated."""
+        """Returns the end and the number of records of a chunk; None if it is truncated."""
 
     def compare(self, chunk_begin: int, record_index: int) -> Comparison:
         """Compares a record with the target of the search."""
 
 
 def search(file: Searchable, size: int) -> SearchResult:
-    """Searches a file of `size` bytes; compares no record twice."""
-    candidates: tuple[int, range] | None = None  # The records of a chunk after a smaller one.
+    """Searches a file of `size` bytes; compares each record at most once."""
+    candidates: tuple[int, range] | None = None  # The records of a chunk after a smaller record.
     best = SearchResult(None, size, 0)
 
     def compare_chunk(begin: int) -> tuple[Comparison, int]:
@@ -73,21 +73,21 @@ def _bisect(
     low: int,
     high: int,
     middle: Callable[[int, int], int],
-    compare_at: Callable[[int], tuple[Comparison, int]],
+    compare: Callable[[int], tuple[Comparison, int]],
 ) -> None:
     """Bisects the positions between `low` and `high`.
 
     Args:
       low: The first position.
-      high: The position after the last one.
-      middle: Returns the next position to compare.
-      compare_at: The answer for a position, and the next position.
+      high: The position after the last position.
+      middle: A function that returns the next position to compare.
+      compare: A function that returns the comparison at a position, and the next position.
     """
     while low < high:
         first = middle(low, high)
-        answer, next_index = compare_at(first)
+        answer, next_index = compare(first)
         while answer is None and next_index < high:
-            answer, next_index = compare_at(next_index)
+            answer, next_index = compare(next_index)
         if answer == 0:
             return
         if answer is not None and answer < 0:

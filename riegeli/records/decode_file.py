@@ -15,7 +15,7 @@ _BEGIN = SIGNATURE.encode(0)
 
 
 def decode_file(content: bytes) -> list[bytes]:
-    """The records of a file, in their order; the fastest way to read many small files.
+    """Decodes the records of a file, in order; the fastest function for many small files.
 
     >>> import io, riegeli
     >>> file = io.BytesIO()
@@ -28,9 +28,9 @@ def decode_file(content: bytes) -> list[bytes]:
       content: All bytes of the file.
 
     Raises:
-      InvalidArgumentError: it is damaged, or ends in the middle of a chunk.
-      ResourceExhaustedError: a chunk is larger than the limits allow.
-      UnimplementedError: it is written in a way that cannot be read yet.
+      InvalidArgumentError: the file is damaged, or ends in the middle of a chunk.
+      ResourceExhaustedError: a chunk exceeds the size limits.
+      UnimplementedError: the file uses an unsupported feature.
     """
     records = _decode_small_file(content)
     if records is None:

@@ -1,4 +1,4 @@
-"""The position of a record in a file: the begin of its chunk, and its index there."""
+"""The position of a record in a file: the begin of its chunk, and its index in the chunk."""
 
 from collections.abc import Callable
 from functools import total_ordering
@@ -13,7 +13,7 @@ _OLD_BINARY_SIZE = 16
 
 @total_ordering
 class RecordPosition:
-    """The position of a record: where its chunk begins, and which record of the chunk it is.
+    """The position of a record: the begin of its chunk, and its index in the chunk.
 
     Positions are immutable, ordered like the records in the file, hashable, and can be stored as
     text or bytes.
@@ -24,16 +24,16 @@ class RecordPosition:
     >>> RecordPosition.from_str("64/5") == position
     True
 
-    A position that a writer with `parallelism` gives may not know yet where its chunk begins: then
-    looking at it waits until the chunks before are encoded.
+    The position from a writer with `parallelism` may be pending: then access to the begin of the
+    chunk waits until all earlier chunks are encoded.
 
     Attributes:
-      chunk_begin: Byte offset where the chunk begins.
+      chunk_begin: Byte offset of the chunk.
       record_index: Index of the record in the chunk.
 
     Raises:
-      TypeError: a part is not an integer.
-      OverflowError: a part, or their sum, is negative or does not fit 64 bits.
+      TypeError: an argument is not an integer.
+      OverflowError: an argument or their sum is negative or does not fit 64 bits.
     """
 
     __slots__ = ("_chunk_begin", "_record_index")
@@ -46,8 +46,8 @@ class RecordPosition:
         self._record_index = record
 
     @classmethod
-    def _of(cls, chunk_begin: int | Callable[[], int], record_index: int) -> Self:
-        """Makes a valid position; the begin of its chunk may be determined on access."""
+    def _create(cls, chunk_begin: int | Callable[[], int], record_index: int) -> Self:
+        """Creates a valid position; a function as `chunk_begin` is called on access."""
         position = cls.__new__(cls)
         position._chunk_begin = chunk_begin
         position._record_index = record_index
@@ -55,7 +55,7 @@ class RecordPosition:
 
     @property
     def chunk_begin(self) -> int:
-        """Byte offset where the chunk begins."""
+        """Byte offset of the chunk."""
         begin = self._chunk_begin
         if not isinstance(begin, int):
             begin = self._chunk_begin = begin()
@@ -97,8 +97,8 @@ class RecordPosition:
         """Parses the result of `str`.
 
         Raises:
-          TypeError: it is neither text nor bytes.
-          ValueError: it is something else.
+          TypeError: `serialized` is neither text nor bytes.
+          ValueError: `serialized` is not a record position.
         """
         if not isinstance(serialized, str | bytes):
             raise TypeError(f"expected str or bytes, got {serialized!r}")
@@ -112,32 +112,32 @@ class RecordPosition:
             raise ValueError(f"{serialized!r} is no record position like '64/5': {e}") from e
 
     def to_bytes(self) -> bytes:
-        """A form whose order as bytes is the order of the positions."""
+        """Serializes the position; bytes have the same order as positions."""
         return _encode_ordered_varint(self.chunk_begin) + _encode_ordered_varint(self.record_index)
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """Parses the result of `to_bytes`, or the older form of two big-endian 64-bit numbers.
+        """Parses the result of `to_bytes`, or the older form of two big-endian 64-bit integers.
 
         Raises:
-          ValueError: it is something else.
+          ValueError: `serialized` is not a record position.
         """
         try:
             if len(serialized) == _OLD_BINARY_SIZE:
                 return cls(
                     int.from_bytes(serialized[:8], "big"), int.from_bytes(serialized[8:], "big")
                 )
-            begin, at = _decode_ordered_varint(serialized, 0)
-            record, at = _decode_ordered_varint(serialized, at)
-            if at != len(serialized):
-                raise ValueError(f"{len(serialized) - at} bytes too many")
+            begin, offset = _decode_ordered_varint(serialized, 0)
+            record, offset = _decode_ordered_varint(serialized, offset)
+            if offset != len(serialized):
+                raise ValueError(f"{len(serialized) - offset} bytes too many")
             return cls(begin, record)
         except (ValueError, OverflowError) as e:
             raise ValueError(f"{serialized!r} is no record position: {e}") from e
 
 
 def _encode_ordered_varint(value: int) -> bytes:
-    """The length in unary, as leading one bits of the first byte, then the value, big-endian."""
+    """Encodes the length in unary, as leading one bits, and then the value, big-endian."""
     size = max(1, -(-value.bit_length() // 7))
     if size > 8:
         return b"\xff" + value.to_bytes(8, "big")
@@ -145,17 +145,17 @@ def _encode_ordered_varint(value: int) -> bytes:
     return (value | length_bits << (8 * (size - 1))).to_bytes(size, "big")
 
 
-def _decode_ordered_varint(data: bytes, at: int) -> tuple[int, int]:
-    if at >= len(data):
+def _decode_ordered_varint(data: bytes, offset: int) -> tuple[int, int]:
+    if offset >= len(data):
         raise ValueError("cut off")
-    first = data[at]
+    first = data[offset]
     if first == 0xFF:
-        size, value = 9, int.from_bytes(data[at + 1 : at + 9], "big")
+        size, value = 9, int.from_bytes(data[offset + 1 : offset + 9], "big")
     else:
         size = 9 - (first ^ 0xFF).bit_length()
-        value = int.from_bytes(data[at : at + size], "big") & ((1 << (7 * size)) - 1)
-    if len(data) < at + size:
+        value = int.from_bytes(data[offset : offset + size], "big") & ((1 << (7 * size)) - 1)
+    if len(data) < offset + size:
         raise ValueError("cut off")
-    if _encode_ordered_varint(value) != data[at : at + size]:
+    if _encode_ordered_varint(value) != data[offset : offset + size]:
         raise ValueError("not the shortest form")
-    return value, at + size
+    return value, offset + size

@@ -22,7 +22,7 @@ from riegeli.base.riegeli_error import (
     UnimplementedError,
 )
 from riegeli.records._chunk_reader import ChunkReader, Find
-from riegeli.records._field_projection import EXISTENCE_ONLY, FieldProjection, scope_of
+from riegeli.records._field_projection import EXISTENCE_ONLY, FieldProjection, to_scope
 from riegeli.records._search import search
 from riegeli.records.record_position import RecordPosition
 from riegeli.records.records_metadata_pb2 import RecordsMetadata
@@ -33,11 +33,11 @@ __all__ = ["EXISTENCE_ONLY", "JoinedRecords", "RecordReader", "get_record_type"]
 
 M = TypeVar("M", bound=Message)
 
-_KNOWN_TYPES = frozenset(ChunkType)
+_CHUNK_TYPES = frozenset(ChunkType)
 
 
 def get_record_type(metadata: RecordsMetadata) -> type[Message] | None:
-    """The message class that `set_record_type` stored in `metadata`; None if there is none."""
+    """Returns the message class that `set_record_type` stored in `metadata`, or None."""
     if not metadata.record_type_name or not metadata.file_descriptor:
         return None
     pool = descriptor_pool.DescriptorPool()
@@ -60,31 +60,31 @@ class RecordReader(_files.ClosedOnExit):
     True
     [b'first', b'second']
 
-    If a file ends in the middle of a chunk, all chunks before it can be read. `close` then raises,
-    so that a cut-off file does not pass for a whole one. After another error, each call raises the
-    same error until a `seek` or `search` method moves the reader.
+    If a file ends in the middle of a chunk, all earlier chunks can be read, and then `close` raises
+    an error. After any other error, each call raises the same error until a `seek` or `search`
+    method moves the reader.
 
-    With a recovery function, the reader leaves out damaged regions instead. The function gets each
-    region with the reason, and reading continues after it. The function may raise `StopIteration`
-    to end the call as at the end of the file. Other exceptions come out of the call. In both cases
-    the next call continues after the region.
+    With a recovery function, the reader skips damaged regions instead. It calls the function with
+    each region and continues after it. If the function raises `StopIteration`, the call ends as at
+    the end of the file. Other exceptions are passed to the caller. In both cases the next call
+    continues after the region.
 
     Args:
       src: A path, or a URL (`gs://`, `s3://`); or a readable binary file object.
       owns_src: Whether `close` closes `src`.
-      assumed_pos: Takes this for the current position of `src`, which is then only read forwards.
-      min_buffer_size: Accepted for compatibility; each chunk is read at once.
-      max_buffer_size: Likewise.
-      buffer_size: Likewise.
+      assumed_pos: The assumed current position of `src`; if set, `src` is only read forwards.
+      min_buffer_size: Ignored; accepted for compatibility.
+      max_buffer_size: Ignored; accepted for compatibility.
+      buffer_size: Ignored; accepted for compatibility.
       field_projection: The fields of proto messages to read, as paths of field numbers; None for
-        all. Other fields in transposed chunks are left out; records of other chunks are returned
-        whole. With `EXISTENCE_ONLY` at the end of a path, the field is there, without its value.
-      recovery: Called with each damaged region that is left out.
+        all. Other fields in transposed chunks are skipped; records of simple chunks are complete.
+        If a path ends with `EXISTENCE_ONLY`, the field is present, but lacks its value.
+      recovery: A function that is called with each skipped region.
 
     Raises:
-      TypeError, OverflowError: `field_projection` is wrong.
-      InvalidArgumentError: `field_projection` is wrong, or the file object stands where no chunk
-        can begin.
+      TypeError, OverflowError: `field_projection` is invalid.
+      InvalidArgumentError: `field_projection` is invalid, or no chunk can begin at the position of
+        the file object.
       OSError: the file cannot be opened or read.
     """
 
@@ -101,61 +101,61 @@ class RecordReader(_files.ClosedOnExit):
         recovery: Callable[[SkippedRegion], object] | None = None,
     ) -> None:
         _files.check_sizes(assumed_pos, min_buffer_size, max_buffer_size, buffer_size)
-        self._scope = scope_of(field_projection)
+        self._scope = to_scope(field_projection)
         self._recovery = recovery
-        # The last chunk. Its records are dropped when the reader fails or is closed, so that
-        # `read_record` has to check nothing else.
+        # The last chunk. Its records are dropped after an error and on `close`, so that
+        # `read_record` needs no other check.
         self._records: list[bytes] = []
-        self._joined: JoinedRecords | None = None  # Until they are split into `_records`.
-        self._joined_end = (0, 0)  # Its records and bytes up to the last record read.
-        self._is_in_caller_buffer = False  # They are in a buffer that the caller may change.
+        self._joined: JoinedRecords | None = None  # The records before the split to `_records`.
+        self._joined_end = (0, 0)  # The numbers of records and bytes up to the last read record.
+        self._is_in_caller_buffer = False  # Whether the caller may change `_joined`.
         self._num_records = 0
         self._records_begin = 0
-        self._transposed: Chunk | None = None  # Kept for a new field projection.
+        self._transposed: Chunk | None = None  # For a later field projection.
         self._index = 0
-        self._seek_index = 0  # The index at which reading in this chunk began.
+        self._seek_index = 0  # The index of the first record to read in this chunk.
         self._error: Exception | None = None
         self._closed = False
         self._src, opened = _files.as_file(src, "rb")
         self._owns_src = owns_src or opened
         try:
-            self._source, pos = self._make_source(assumed_pos)
+            self._source, pos = self._create_source(assumed_pos)
             self._chunks = ChunkReader(self._source, pos)
         except BaseException:
             if self._owns_src:
                 self._src.close()
             raise
 
-    def _make_source(self, assumed_pos: int | None) -> tuple[_files.ByteSource, int]:
+    def _create_source(self, assumed_pos: int | None) -> tuple[_files.ByteSource, int]:
         if assumed_pos is None and _files.is_seekable(self._src):
             return _files.SeekableSource(self._src), self._src.tell()
         pos = assumed_pos or 0
         return _files.SequentialSource(self._src, pos), pos
 
     def check_file_format(self) -> bool:
-        """Whether this is a Riegeli/records file, judging by the next chunk header.
+        """Checks by the next chunk header that this is a Riegeli/records file.
 
         The recovery function is not called.
 
         Returns:
-          True, or False if the file is too short to decide.
+          True; False if the file is too short to decide.
 
         Raises:
-          InvalidArgumentError: this is another file.
+          InvalidArgumentError: this is not a Riegeli/records file.
         """
         self._check_open()
         return self._num_records > 0 or self._chunks.read_header() is not None
 
     def read_metadata(self) -> RecordsMetadata | None:
-        """Reads the metadata of the file. Call it before you read any record.
+        """Reads the metadata of the file; call it before all other read methods.
 
         Returns:
           The metadata, empty if the file has none; None if the file is too short to decide.
 
         Raises:
-          FailedPreconditionError: it is too late.
+          FailedPreconditionError: another read method was called earlier.
           InvalidArgumentError: the file is damaged.
-          google.protobuf.message.DecodeError: the metadata are no `RecordsMetadata`.
+          google.protobuf.message.DecodeError: the metadata are not `RecordsMetadata`.
         """
         data = self.read_serialized_metadata()
         if data is None:
@@ -167,7 +167,7 @@ class RecordReader(_files.ClosedOnExit):
             return RecordsMetadata() if self._report(region, e) else None
 
     def read_serialized_metadata(self) -> bytes | None:
-        """Like `read_metadata`, without parsing."""
+        """Reads the metadata like `read_metadata`, without parsing."""
         self._check_open()
         if self._chunks.pos != 0:
             raise FailedPreconditionError(
@@ -191,17 +191,17 @@ class RecordReader(_files.ClosedOnExit):
         if chunk is None:
             return None
         self._records_begin = begin
-        with self._decoding():
+        with self._mark_if_damaged():
             _check_chunk(chunk)
             return decode_transposed_chunk(chunk, num_records=1)[0]
 
     def read_record(self) -> bytes | None:
-        """The next record; None at the end of the file.
+        """Returns the next record; None at the end of the file.
 
         Raises:
           InvalidArgumentError: the file is damaged.
-          ResourceExhaustedError: a chunk would decompress to too much.
-          UnimplementedError: a chunk is of an unknown kind.
+          ResourceExhaustedError: the decompressed size of a chunk exceeds the limit.
+          UnimplementedError: a chunk is of an unknown type.
         """
         if self._index >= len(self._records) and not self._read_next_chunk():
             return None
@@ -210,12 +210,12 @@ class RecordReader(_files.ClosedOnExit):
         return record
 
     def read_message(self, message_type: type[M]) -> M | None:
-        """The next record parsed as a proto message; None at the end of the file.
+        """Returns the next record parsed as a proto message; None at the end of the file.
 
-        With a recovery function, records that cannot be parsed are left out.
+        With a recovery function, records that cannot be parsed are skipped.
 
         Raises:
-          google.protobuf.message.DecodeError: the record cannot be parsed; you can read the next.
+          google.protobuf.message.DecodeError: the record cannot be parsed; reading can go on.
         """
         while (record := self.read_record()) is not None:
             try:
@@ -226,7 +226,7 @@ class RecordReader(_files.ClosedOnExit):
         return None
 
     def read_records(self) -> Iterator[bytes]:
-        """The remaining records."""
+        """Yields the remaining records."""
         while True:
             while self._index < len(self._records):
                 record = self._records[self._index]
@@ -236,9 +236,9 @@ class RecordReader(_files.ClosedOnExit):
                 return
 
     def read_batch(self, max_records: int = sys.maxsize) -> list[bytes]:
-        """The next records, as many as there are in the chunk; none at the end of the file.
+        """Returns the next records of a chunk, up to a limit; an empty list at the end of the file.
 
-        Google's readers have no such method. It is the fastest way to read.
+        Google's readers lack this method, which is the fastest method to read.
 
         Args:
           max_records: The maximum number of records to return; positive.
@@ -246,8 +246,8 @@ class RecordReader(_files.ClosedOnExit):
         Raises:
           ValueError: `max_records` is not positive.
           InvalidArgumentError: the file is damaged.
-          ResourceExhaustedError: a chunk would decompress to too much.
-          UnimplementedError: a chunk is of an unknown kind.
+          ResourceExhaustedError: the decompressed size of a chunk exceeds the limit.
+          UnimplementedError: a chunk is of an unknown type.
         """
         if max_records < 1:
             raise ValueError(f"max_records must be positive, got {max_records}")
@@ -264,21 +264,21 @@ class RecordReader(_files.ClosedOnExit):
         into: memoryview | None = None,
         record_size: int = 0,
     ) -> JoinedRecords:
-        r"""The next records in one buffer, as many as there are in the chunk; or none at the end.
+        r"""Returns the next records of a chunk in one buffer; no records at the end of the file.
 
-        Google's readers have no such method. It does without the copy that cutting records out of
-        a decompressed chunk takes, unless some of the chunk's records were read in another way.
+        Google's readers lack this method. It copies no record out of the decompressed chunk, unless
+        another method has read records of the same chunk.
 
         Args:
           max_records: The maximum number of records to return; positive.
-          into: Writable bytes to put records into, where these are all that a chunk has, are all of
-            `record_size`, and fit; `values` is the beginning of it then. Where there is an error,
-            anything may be in it.
-          record_size: This size.
+          into: A writable buffer for all records of a chunk, used if they fit and all of them have
+            `record_size` bytes; then `values` is the beginning of `into`. After an error, its
+            content is undefined.
+          record_size: The expected size of each record.
 
         Raises:
-          ValueError, InvalidArgumentError, ResourceExhaustedError, UnimplementedError: as
-            `read_batch` does.
+          ValueError, InvalidArgumentError, ResourceExhaustedError, UnimplementedError: see
+            `read_batch`.
 
         >>> import io
         >>> from riegeli import RecordWriter
@@ -314,25 +314,25 @@ class RecordReader(_files.ClosedOnExit):
             self._is_in_caller_buffer = True
         return JoinedRecords(sizes, memoryview(values)[begin_byte:end_byte])
 
-    def read_chunk(self, at: int) -> StoredChunk | None:
-        """The chunk that has the record of a numeric position, as it is stored.
+    def read_chunk(self, pos: int) -> StoredChunk | None:
+        """Returns the stored chunk of a record.
 
-        Google's readers have no such method. The hash of its data is checked, its records are not
-        decoded. The record that is read next is the first one after it.
+        Google's readers lack this method. The hash of the data is checked, but the records are not
+        decoded. The next record to read is the first record after the chunk.
 
         Args:
-          at: The numeric position of a record.
+          pos: The numeric position of the record.
 
         Returns:
-          The chunk, or the next one with records if that record is not there; None if there is
-          none.
+          The chunk, or the next chunk with records if there is no such record; None at the end of
+          the file.
 
         Raises:
           InvalidArgumentError: the file is damaged.
         """
         self._check_movable()
         self._clear_records()
-        self._chunks.seek_to_chunk(at, Find.CONTAINING)
+        self._chunks.seek_to_chunk(pos, Find.CONTAINING)
         while True:
             begin = self._chunks.pos
             chunk = self._chunks.read_chunk()
@@ -342,29 +342,29 @@ class RecordReader(_files.ClosedOnExit):
                 return StoredChunk(begin, chunk.num_records, chunk)
 
     def read_messages(self, message_type: type[M]) -> Iterator[M]:
-        """The remaining records, parsed as proto messages."""
+        """Yields the remaining records, parsed as proto messages."""
         while (message := self.read_message(message_type)) is not None:
             yield message
 
     def set_field_projection(self, field_projection: FieldProjection | None) -> None:
-        """Changes which fields to read, from the next record on; None for all.
+        """Changes the fields to read, from the next record on; None for all fields.
 
         Raises:
-          TypeError: a field number is no integer.
+          TypeError: a field number is not an integer.
           OverflowError: a field number is out of range.
-          InvalidArgumentError: `EXISTENCE_ONLY` stands before the end of a path.
+          InvalidArgumentError: `EXISTENCE_ONLY` is not at the end of a path.
         """
         self._check_open()
-        self._scope = scope_of(field_projection)
+        self._scope = to_scope(field_projection)
         if self._transposed is not None:
             try:
-                with self._decoding():
+                with self._mark_if_damaged():
                     self._records = self._decode(self._transposed)
             except Exception as e:
                 self._skip(e)
 
     def seek(self, pos: RecordPosition) -> None:
-        """Makes the record at `pos` the next one.
+        """Moves to the record at `pos`.
 
         Raises:
           TypeError: `pos` is not a `RecordPosition`.
@@ -377,7 +377,7 @@ class RecordReader(_files.ClosedOnExit):
         self._seek_or_skip(pos.chunk_begin, pos.record_index)
 
     def seek_numeric(self, pos: int) -> None:
-        """Makes the record with the numeric position `pos` the next one, or else the next chunk.
+        """Moves to the record with the numeric position `pos`, or else to the next chunk.
 
         Raises:
           InvalidArgumentError: `pos` is beyond the end of the file, or the file is damaged there.
@@ -399,13 +399,13 @@ class RecordReader(_files.ClosedOnExit):
             self._skip(e)
 
     def seek_back(self) -> bool:
-        """Goes back by one record.
+        """Moves back by one record.
 
         Returns:
           False at the beginning of the file.
 
         Raises:
-          InvalidArgumentError: the file is damaged before this place.
+          InvalidArgumentError: the file is damaged before this position.
           UnimplementedError: the file object does not support random access.
         """
         self._check_movable()
@@ -413,7 +413,7 @@ class RecordReader(_files.ClosedOnExit):
             self._move_to_index(self._index - 1)
             return True
         begin = self._records_begin if self._num_records else self._chunks.pos
-        earlier_begins: list[int] = []  # The known begins of the chunks before it.
+        earlier_begins: list[int] = []  # The begins of earlier chunks that were read.
         while begin > 0:
             try:
                 self._clear_records()
@@ -424,7 +424,7 @@ class RecordReader(_files.ClosedOnExit):
                 begin = self._chunks.pos
                 self._read_chunk()
             except Exception as e:
-                # The records after the damage are those before which the search began.
+                # The records after the damage are where the search began.
                 earlier_begins = []
                 begin = min(begin, self._chunks.pos)
                 if not self._skip(e):
@@ -437,7 +437,7 @@ class RecordReader(_files.ClosedOnExit):
         return False
 
     def size(self) -> int:
-        """The size of the file in bytes.
+        """Returns the size of the file in bytes.
 
         Raises:
           UnimplementedError: the file object does not support random access.
@@ -446,7 +446,7 @@ class RecordReader(_files.ClosedOnExit):
         return self._source.size()
 
     def search(self, test: Callable[["RecordReader"], int | None]) -> int | None:
-        """Searches records that are sorted, and makes the one that is sought the next one.
+        """Searches sorted records by bisection, and moves to the result.
 
         >>> import io
         >>> from riegeli import RecordWriter
@@ -460,17 +460,17 @@ class RecordReader(_files.ClosedOnExit):
         b'bee'
 
         Args:
-          test: Is given the reader, standing before a record that it may read, and says how that
-            record compares to what is sought: less than 0 for before, 0 for equal, more than 0 for
-            after; or None for a record that does not count. May raise `StopIteration` to give up.
+          test: A function that is called with the reader at a record, and may read this record. It
+            returns how the record compares to the target: less than 0 for before, 0 for equal,
+            more than 0 for after; None to ignore the record. It raises `StopIteration` to give up.
 
         Returns:
-          0 if a record is equal, which then is the next one. 1 if none is, and the first one after
-          what is sought is the next one. -1 if all are before; the reader then stands at the end.
-          None if no record counts, and if `test` gave up.
+          0 if the reader is at an equal record; 1 if it is at the first record after the target,
+          and no record is equal; -1 if all records are before the target, and the reader is at the
+          end; None if all records are ignored, or `test` gave up.
 
         Raises:
-          InvalidArgumentError: the file is damaged where the search leads to.
+          InvalidArgumentError: the search meets damage.
           UnimplementedError: the file object does not support random access.
         """
         self._check_movable()
@@ -483,18 +483,18 @@ class RecordReader(_files.ClosedOnExit):
         return result.answer
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> int | None:
-        """Like `search`, with a `test` that is given the record."""
+        """Searches like `search`, with a `test` of the record."""
         return self.search(lambda reader: test(reader._read_for_test()))
 
     def search_for_message(
         self, message_type: type[M], test: Callable[[M], int | None]
     ) -> int | None:
-        """Like `search`, with a `test` that is given the record parsed as a proto message.
+        """Searches like `search`, with a `test` of the record parsed as a proto message.
 
-        With a recovery function, records that are none do not count.
+        With a recovery function, records that cannot be parsed are ignored.
 
         Raises:
-          google.protobuf.message.DecodeError: a record is none.
+          google.protobuf.message.DecodeError: a record cannot be parsed.
         """
         recovery = self._recovery
 
@@ -514,12 +514,12 @@ class RecordReader(_files.ClosedOnExit):
     def close(self) -> None:
         """Ends reading and, if the reader owns the file, closes it; further calls do nothing.
 
-        A file object that is not owned is left after the last chunk that was read.
+        The position of a file object that is not owned is the end of the last read chunk.
 
         Raises:
           InvalidArgumentError: the file ended in the middle of a chunk, and there is no recovery
             function.
-          RiegeliError: the error that made the reader fail, if there was one.
+          RiegeliError: the error of an earlier call.
         """
         if self._closed:
             return
@@ -539,31 +539,30 @@ class RecordReader(_files.ClosedOnExit):
 
     @property
     def pos(self) -> RecordPosition:
-        """The position of the next record, or a smaller one that leads to it."""
+        """The position of the next record, or an earlier position without a record."""
         if self._index < self._num_records:
-            return RecordPosition._of(self._records_begin, self._index)
-        return RecordPosition._of(self._chunks.pos, 0)
+            return RecordPosition._create(self._records_begin, self._index)
+        return RecordPosition._create(self._chunks.pos, 0)
 
     @property
     def last_pos(self) -> RecordPosition:
-        """The position of the record that was read last.
+        """The position of the last record that was read.
 
         Raises:
-          FailedPreconditionError: there is none: nothing was read, or only the end of the file,
-            since the file was opened or another place sought.
+          FailedPreconditionError: no record was read since opening or moving the reader.
         """
         if self._index == self._seek_index or self._closed:
             raise FailedPreconditionError(f"no record of {self._source.name} was just read")
-        return RecordPosition._of(self._records_begin, self._index - 1)
+        return RecordPosition._create(self._records_begin, self._index - 1)
 
     @property
     def supports_random_access(self) -> bool:
-        """Whether the `seek` and `search` methods and `size` work."""
+        """Whether the `seek` and `search` methods and `size` are supported."""
         return self._source.supports_random_access
 
     @property
     def src(self) -> BinaryIO:
-        """The file object that is read from."""
+        """The file object of the reader."""
         return self._src
 
     def _check_not_closed(self) -> None:
@@ -615,7 +614,7 @@ class RecordReader(_files.ClosedOnExit):
             self._skip(e)
 
     def _read_next_chunk(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
-        """Reads chunks up to the next one that has records; False at the end of the file."""
+        """Reads the next chunk that has records; returns False at the end of the file."""
         self._check_open()
         if self._joined is not None and self._index < self._num_records:
             self._records = self._joined.cut()
@@ -633,10 +632,11 @@ class RecordReader(_files.ClosedOnExit):
                 return True
 
     def _read_chunk(self, join: Callable[[Chunk], JoinedRecords] | None = None) -> bool:
-        """Reads the records of the next chunk, if it has any; False at the end of the file.
+        """Reads the next chunk with its records, if any; returns False at the end of the file.
 
         Args:
-          join: Decodes a simple chunk to joined records; by default records are split.
+          join: A function that decodes a simple chunk to joined records; by default, records are
+            split.
         """
         begin = self._chunks.pos
         chunk = self._chunks.read_chunk()
@@ -644,7 +644,7 @@ class RecordReader(_files.ClosedOnExit):
             return False
         self._clear_records()
         self._records_begin = begin
-        with self._decoding():
+        with self._mark_if_damaged():
             if chunk.chunk_type == ChunkType.SIMPLE and join is not None:
                 _check_chunk(chunk)
                 self._joined = join(chunk)
@@ -666,10 +666,10 @@ class RecordReader(_files.ClosedOnExit):
         return []
 
     @contextmanager
-    def _decoding(self) -> Iterator[None]:
-        """Marks the rest of the chunk as damaged if decoding fails."""
+    def _mark_if_damaged(self) -> Iterator[None]:
+        """Marks the remaining records of the chunk as damaged if decoding fails."""
         try:
-            with self._chunks.annotated(self._records_begin):
+            with self._chunks.annotate_errors(self._records_begin):
                 yield
         except RiegeliError:
             self._chunks.mark_damaged(self._records_begin + self._index)
@@ -682,7 +682,7 @@ class RecordReader(_files.ClosedOnExit):
           True to go on.
 
         Raises:
-          Exception: `error`, if nothing can be skipped; the reader has failed then.
+          Exception: `error`, if it cannot be skipped; it becomes the error of the reader.
         """
         self._clear_records()
         if self._recovery is not None and isinstance(error, RiegeliError):
@@ -693,7 +693,7 @@ class RecordReader(_files.ClosedOnExit):
         raise error
 
     def _report(self, region: SkippedRegion, error: Exception) -> bool:
-        """Calls the recovery function, or raises `error`; returns True to go on."""
+        """Calls the recovery function, or raises `error` without one; returns True to go on."""
         if self._recovery is None:
             raise error
         try:
@@ -730,7 +730,7 @@ class _Search:
         except Exception as e:
             self._skip(e)
         pos = reader._chunks.pos
-        # Damage may reach from the middle to the end.
+        # Damage may extend from the middle to the end.
         return pos if pos < high else low
 
     def read_chunk(self, begin: int) -> tuple[int, int] | None:
@@ -749,7 +749,7 @@ class _Search:
         """See `Searchable`."""
         reader = self._reader
         reader._seek(chunk_begin, record_index)
-        # The test handles damage that it meets.
+        # The test handles damage of its record.
         recovery, reader._recovery = reader._recovery, None
         try:
             answer = self._test(reader)
@@ -765,14 +765,14 @@ class _Search:
 
 
 def _check_chunk(chunk: Chunk) -> None:
-    """Checks that a chunk is valid for its type."""
+    """Raises an error if a chunk is invalid for its type."""
     if chunk.chunk_type == ChunkType.SIGNATURE and not chunk.header().is_signature():
         raise InvalidArgumentError("a file signature must be empty")
     if chunk.chunk_type == ChunkType.PADDING and (chunk.num_records or chunk.decoded_data_size):
         raise InvalidArgumentError("a padding chunk cannot hold records")
     if chunk.chunk_type == ChunkType.METADATA and chunk.num_records:
         raise InvalidArgumentError("a metadata chunk cannot hold records")
-    if chunk.chunk_type not in _KNOWN_TYPES and chunk.num_records:
+    if chunk.chunk_type not in _CHUNK_TYPES and chunk.num_records:
         raise UnimplementedError(
             f"chunks of the unknown type 0x{chunk.chunk_type:02x} hold {chunk.num_records} records"
         )

@@ -23,7 +23,7 @@ from riegeli.records.stored_chunk import StoredChunk
 
 __all__ = ["FlushType", "RecordWriter", "set_record_type"]
 
-# The cost of a record, besides its bytes, in the size of a chunk.
+# The number of bytes that each record adds to the size of a chunk.
 _RECORD_OVERHEAD = 8
 
 
@@ -31,9 +31,9 @@ class FlushType(enum.Enum):
     """The durability of `RecordWriter.flush`: file object, process or storage medium.
 
     Attributes:
-      FROM_OBJECT: Into the file object, which is flushed only if the writer owns it.
-      FROM_PROCESS: Out of the process: what was flushed survives the death of the process.
-      FROM_MACHINE: Onto the medium (`fsync`): what was flushed survives a power failure.
+      FROM_OBJECT: To the file object, which is flushed only if the writer owns it.
+      FROM_PROCESS: To the operating system: flushed records survive a crash of the process.
+      FROM_MACHINE: To the storage medium (`fsync`): flushed records survive a power failure.
     """
 
     FROM_OBJECT = 0
@@ -45,14 +45,14 @@ def set_record_type(metadata: RecordsMetadata, message_type: type[Message]) -> N
     """Stores the message type of the records, with its file descriptors, in `metadata`.
 
     Args:
-      metadata: Gets the fields `record_type_name` and `file_descriptor`, replacing what was there.
+      metadata: The metadata, whose fields `record_type_name` and `file_descriptor` are replaced.
       message_type: The message class.
     """
     metadata.record_type_name = message_type.DESCRIPTOR.full_name
     del metadata.file_descriptor[:]
     names: set[str] = set()
 
-    def add_with_dependencies(file: Any) -> None:  # A `FileDescriptor`, of whichever runtime.
+    def add_with_dependencies(file: Any) -> None:  # A `FileDescriptor` of any runtime.
         if file.name in names:
             return
         names.add(file.name)
@@ -74,31 +74,30 @@ class RecordWriter(_files.ClosedOnExit):
     ...     print(writer.last_pos)
     64/1
 
-    Records gather in memory until they fill a chunk; the chunk is then compressed and written. What
-    was written before an error stays readable. After an error the writer stays failed: each later
-    call, `close` among them, raises the same error.
+    Records are collected in memory until they fill a chunk; then the chunk is compressed and
+    written. After an error, earlier chunks stay readable, and each later call, including `close`,
+    raises the same error.
 
-    With the option `parallelism:n` threads compress chunks while records are being written; the
-    file is the same, byte for byte. The thread that calls the writer is the only one that writes to
-    the file. A writer must be used by one thread at a time, and only by the process that made it:
-    threads do not survive a fork.
+    With the option `parallelism:n`, background threads compress chunks; the bytes of the file are
+    the same. Only the calling thread writes to the file. Use a writer in one thread at a time, and
+    only in the process that created it: threads do not survive a fork.
 
     Args:
-      dest: A path, or a URL (`gs://`, `s3://`), whose file is made or replaced; or a writable
+      dest: A path, or a URL (`gs://`, `s3://`), whose file is created or replaced; or a writable
         binary file object. If its position is not 0, records are appended.
       owns_dest: Whether `close` closes `dest`.
-      assumed_pos: Takes this for the current position of `dest` instead of asking it.
-      min_buffer_size: Accepted for compatibility; each chunk is written at once.
-      max_buffer_size: Likewise.
-      buffer_size: Likewise.
+      assumed_pos: The assumed current position of `dest`; None to call its `tell`.
+      min_buffer_size: Ignored; accepted for compatibility.
+      max_buffer_size: Ignored; accepted for compatibility.
+      buffer_size: Ignored; accepted for compatibility.
       options: Comma-separated items such as `"brotli:6,chunk_size:1M"`, see `docs/riegeli.md`.
-      metadata: Describes the file. It is written right after the file signature.
-      serialized_metadata: The same, as bytes.
+      metadata: The metadata of the file, which follow the file signature.
+      serialized_metadata: The metadata as bytes.
 
     Raises:
-      InvalidArgumentError: `options` are wrong.
-      UnimplementedError: `options` ask for a compression that can be read only.
-      TypeError: `metadata` and `serialized_metadata` are both given.
+      InvalidArgumentError: `options` are invalid.
+      UnimplementedError: `options` contain a compression that can be read only.
+      TypeError: Both `metadata` and `serialized_metadata` are given.
       OSError: the file cannot be opened or written.
     """
 
@@ -133,7 +132,10 @@ class RecordWriter(_files.ClosedOnExit):
         self._name = _files.name_of(self._dest)
         try:
             self._chunks = ChunkWriter(
-                self._dest, self._initial_pos(assumed_pos), self._encode, self._options.parallelism
+                self._dest,
+                self._get_initial_pos(assumed_pos),
+                self._encode,
+                self._options.parallelism,
             )
             self._begin_file(serialized_metadata, metadata is not None)
         except BaseException:
@@ -143,7 +145,7 @@ class RecordWriter(_files.ClosedOnExit):
         # The maximum size of an open chunk before the next record.
         self._max_open_size = self._options.chunk_size - _RECORD_OVERHEAD
 
-    def _initial_pos(self, assumed_pos: int | None) -> int:
+    def _get_initial_pos(self, assumed_pos: int | None) -> int:
         if assumed_pos is not None:
             return assumed_pos
         return self._dest.tell() if _files.is_seekable(self._dest) else 0
@@ -168,8 +170,8 @@ class RecordWriter(_files.ClosedOnExit):
     def write_record(self, record: bytes | bytearray | memoryview) -> None:
         """Writes one record: any C-contiguous bytes-like object.
 
-        With the option `parallelism` this waits only while that many chunks are pending; errors of
-        encoding and writing them are raised by a later call.
+        With the option `parallelism:n`, this waits only if `n` chunks are pending; a later call
+        raises the errors of encoding and writing them.
 
         Raises:
           TypeError: `record` is not bytes-like.
@@ -194,61 +196,61 @@ class RecordWriter(_files.ClosedOnExit):
             self._close_chunk()
 
     def write_message(self, record: Message) -> None:
-        """Writes a proto message, serialized."""
+        """Serializes and writes a proto message."""
         self.write_record(record.SerializeToString())
 
     def write_records(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Writes records one after the other."""
+        """Writes several records."""
         for record in records:
             self.write_record(record)
 
     def write_chunk(self, chunk: StoredChunk) -> None:
-        """Writes a chunk as it is stored in another file, after what was written before.
+        """Writes a stored chunk of another file, after all pending records.
 
-        Google's writers have no such method. `last_pos` is that of its last record then.
+        Google's writers lack this method. Afterwards, `last_pos` is the position of the last record
+        of the chunk.
         """
         self._check_writable()
         self._close_chunk()
         begin = self._chunks.next_begin
-        with self._keeping_error():
+        with self._keep_error():
             self._chunks.write(chunk.content)
         self._last_chunk = begin, chunk.num_records
 
     def write_messages(self, records: Iterable[Message]) -> None:
-        """Writes proto messages one after the other."""
+        """Serializes and writes several proto messages."""
         for record in records:
             self.write_message(record)
 
     def set_compression(self, choose: Callable[[Sequence[bytes]], str]) -> None:
-        """Has a function choose how each chunk is compressed, from the open one on.
+        """Sets a function that chooses the compression of each chunk, from the open chunk on.
 
-        Every chunk says how it is compressed, so all readers read such a file. This is not part of
-        Google's API.
+        Every chunk declares its compression, so all readers support such a file. Google's writers
+        lack this method.
 
         Args:
-          choose: Called with the records of a chunk, by the thread that encodes it (see
-            `parallelism`); returns an option such as `"brotli:6"`, which replaces that of the
-            writer.
+          choose: A function that is called with the records of a chunk, in the thread that encodes
+            it; returns an option such as `"brotli:6"`, which replaces the option of the writer.
         """
         self._choose_compression = choose
 
     def flush(self, flush_type: FlushType = FlushType.FROM_PROCESS) -> None:
-        """Ends the open chunk and pushes all that was written as far as `flush_type` says."""
+        """Ends the open chunk, and flushes all records to the level of `flush_type`."""
         if not isinstance(flush_type, FlushType):
             raise TypeError(f"expected a FlushType, got {flush_type!r}")
         self._check_writable()
         self._finish_chunks()
-        with self._keeping_error():
+        with self._keep_error():
             if flush_type != FlushType.FROM_OBJECT or self._owns_dest:
                 self._dest.flush()
             if flush_type == FlushType.FROM_MACHINE:
                 _files.sync(self._dest)
 
     def close(self) -> None:
-        """Writes what is pending and closes the file if the writer owns it; then does nothing more.
+        """Writes pending records and closes the file if the writer owns it; then does nothing.
 
         Raises:
-          BaseException: the error that made the writer fail, if there was one.
+          BaseException: the error of an earlier call.
         """
         if self._closed:
             return
@@ -260,38 +262,38 @@ class RecordWriter(_files.ClosedOnExit):
             self._max_open_size = 0
             self._chunks.stop(wait=True)
             if self._owns_dest:
-                # A failed file often fails again on closing; the first error says more.
+                # A broken file often fails again on closing; the first error is more informative.
                 with suppress(OSError) if self._error else nullcontext():
                     self._dest.close()
         if self._error is not None:
             raise self._error
 
     def estimated_size(self) -> int:
-        """The size in bytes of the file as written so far, open and pending chunks left out."""
+        """Returns the size of the file in bytes, without open and pending chunks."""
         return self._chunks.pos
 
     @property
     def pos(self) -> RecordPosition:
-        """The position of the next record, or a smaller one that leads to it."""
-        return RecordPosition._of(self._chunks.next_begin, len(self._records))
+        """The position of the next record, or an earlier position without a record."""
+        return RecordPosition._create(self._chunks.next_begin, len(self._records))
 
     @property
     def last_pos(self) -> RecordPosition:
-        """The position of the last record written; stays valid after `flush` and `close`.
+        """The position of the last written record; stays valid after `flush` and `close`.
 
         Raises:
           FailedPreconditionError: no record was written.
         """
         if self._records:
-            return RecordPosition._of(self._chunks.next_begin, len(self._records) - 1)
+            return RecordPosition._create(self._chunks.next_begin, len(self._records) - 1)
         if self._last_chunk is None:
             raise FailedPreconditionError(f"no record was written to {self._name}")
         begin, num_records = self._last_chunk
-        return RecordPosition._of(begin, num_records - 1)
+        return RecordPosition._create(begin, num_records - 1)
 
     @property
     def dest(self) -> BinaryIO:
-        """The file object that is written to."""
+        """The file object of the writer."""
         return self._dest
 
     def _check_writable(self) -> None:
@@ -301,7 +303,7 @@ class RecordWriter(_files.ClosedOnExit):
             raise FailedPreconditionError(f"the writer of {self._name} is closed")
 
     @contextmanager
-    def _keeping_error(self) -> Iterator[None]:
+    def _keep_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException as e:
@@ -317,7 +319,7 @@ class RecordWriter(_files.ClosedOnExit):
 
     def _finish_chunks(self) -> None:
         self._end_chunk(self._chunks.finish)
-        with self._keeping_error():
+        with self._keep_error():
             self._pad(self._options.final_padding)
 
     def _end_chunk(self, add: Callable[[list[bytes]], None]) -> None:
@@ -325,7 +327,7 @@ class RecordWriter(_files.ClosedOnExit):
         records, self._records = self._records, []
         self._open_size = 0
         begin = self._chunks.next_begin
-        with self._keeping_error():
+        with self._keep_error():
             add(records)
         if records:
             self._last_chunk = begin, len(records)
@@ -334,7 +336,7 @@ class RecordWriter(_files.ClosedOnExit):
         options = self._options
         compressor = options.compressor
         if self._choose_compression is not None:
-            compressor = _compressor(self._choose_compression(records))
+            compressor = _create_compressor(self._choose_compression(records))
         if options.transpose:
             return encode_transposed_chunk(records, compressor, options.bucket_size)
         return encode_simple_chunk(records, compressor)
@@ -349,7 +351,7 @@ class RecordWriter(_files.ClosedOnExit):
 
 
 @lru_cache
-def _compressor(options: str) -> Compressor:
+def _create_compressor(options: str) -> Compressor:
     return parse_options(options).compressor
 
 

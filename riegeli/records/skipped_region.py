@@ -1,4 +1,4 @@
-"""A damaged region of a file that a reader skipped."""
+"""A damaged region that a reader skipped."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ __all__ = ["SkippedRegion"]
 
 @dataclass(frozen=True, slots=True)
 class SkippedRegion:
-    """A part of a file that could not be read.
+    """An unreadable region of a file.
 
     >>> region = SkippedRegion(64, 110, "data is damaged")
     >>> str(region), region.length
     ('[64..110): data is damaged', 46)
 
     Attributes:
-      begin: The first byte of it; or the numeric position of the first record, where the chunk
-        itself is sound.
-      end: The position after it.
+      begin: The position of the first byte; or the numeric position of the first unreadable record
+        of an intact chunk.
+      end: The position after the region.
       message: A description of the damage.
 
     Raises:
@@ -28,7 +28,7 @@ class SkippedRegion:
     message: str
 
     def __post_init__(self) -> None:
-        """Checks the order."""
+        """Checks that the begin is not after the end."""
         if self.begin > self.end:
             raise ValueError(f"a region cannot begin at {self.begin} and end at {self.end}")
 

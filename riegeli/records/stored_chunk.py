@@ -1,4 +1,4 @@
-"""A chunk as it is stored: what is copied from file to file without decoding its records."""
+"""A stored chunk, which is copied from file to file without decoding its records."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ __all__ = ["StoredChunk"]
 
 
 class StoredChunk(NamedTuple):
-    """A chunk of records as it is stored, for `RecordWriter.write_chunk`.
+    """A stored chunk of records, for `RecordWriter.write_chunk`.
 
-    Google's Python API has none; its C++ API has `Chunk`.
+    Google's Python API lacks this class; its C++ API has `Chunk`.
 
     Attributes:
-      begin: Its position in the file.
-      num_records: The number of its records.
-      content: Its content.
+      begin: The position of the chunk in the file.
+      num_records: The number of records.
+      content: The type and the data of the chunk.
     """
 
     begin: int

@@ -238,7 +238,7 @@ def test_an_episode_with_a_hole_does_not_go_on(tmp_path):
             env.step(2)
         broken = False
         for _ in range(2):
-            with pytest.raises(UsageError, match=r"taken but not recorded.*a hole.*call reset\(\)"):
+            with pytest.raises(UsageError, match=r"taken but not recorded.*a gap.*call reset\(\)"):
                 env.step(3)
         assert inner.actions == [1, 2]
         env.discard_episode()
@@ -253,7 +253,7 @@ def test_an_episode_whose_first_step_was_refused_takes_no_more_steps(tmp_path):
         for _ in range(2):
             with pytest.raises(UnsupportedTypeError, match=r"cannot store step\.custom_data: "):
                 env.reset()
-        with pytest.raises(UsageError, match="a hole in the episode"):
+        with pytest.raises(UsageError, match="a gap in the episode"):
             env.step(1)
     with Reader(tmp_path) as reader:
         assert len(reader.steps) == 0

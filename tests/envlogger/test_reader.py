@@ -89,7 +89,7 @@ def test_empty_and_text_specs_come_back(tmp_path):
 
 def test_arguments_for_a_backend_that_is_made_already_are_ignored():
     backend = InMemoryBackendReader(InMemoryBackendWriter())
-    with pytest.warns(UserWarning, match=r"'d', shard ignored, because the backend is made al"):
+    with pytest.warns(UserWarning, match=r"'d', shard ignored, because the backend exists al"):
         assert len(Reader("d", shard=1, backend=backend).steps) == 0
 
 

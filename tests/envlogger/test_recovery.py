@@ -339,8 +339,8 @@ writer.discard_episode()
 record(writer, [10, 11])
 record(writer, [20])
 from envlogger.backends.riegeli_files import layout
-make_array = layout.positions
-layout.positions = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
+make_array = layout.encode_positions
+layout.encode_positions = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
 writer.flush()
 """
     killed(tmp_path, code)

@@ -129,7 +129,7 @@ def test_snappy_is_written_as_by_the_reference():
         ("00 03 010200 616263", "1 bytes follow the 2 record sizes"),
         ("00 02 0103 616263", "record 1 ends at byte 4 of 3"),
         ("00 02 0101 616263", "records take 2 of 3 bytes"),
-        ("00 02 0102 6162", "records take 2 bytes, but 3 are announced"),
+        ("00 02 0102 6162", "records take 2 bytes, but 3 are declared"),
         ("00 02 0102 61626364", "4 bytes where at most 3 can be"),
         ("00 02 0180 616263", "cut off"),
         ("00 0b 01ffffffffffffffffff02 616263", "does not fit 64 bits"),

@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from proto_records import field, flat_fields, with_length
-from riegeli_internals import scope_of
+from riegeli_internals import to_scope
 
 import riegeli
 from riegeli import EXISTENCE_ONLY, RecordReader, RecordWriter
@@ -35,7 +35,7 @@ from riegeli import EXISTENCE_ONLY, RecordReader, RecordWriter
     ],
 )
 def test_paths_become_a_scope(paths, scope):
-    assert scope_of(paths) == scope
+    assert to_scope(paths) == scope
 
 
 @pytest.mark.parametrize(

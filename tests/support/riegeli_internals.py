@@ -34,7 +34,7 @@ encode_transposed_chunk = transposed_encoder.encode_transposed_chunk
 decode_transposed_chunk = transposed_chunk.decode_transposed_chunk
 MAX_NESTING, has_buffer, has_subtype = machine.MAX_NESTING, machine.has_buffer, machine.has_subtype
 highway_hash64, read_varint, read_varints = core.highway_hash64, pure.read_varint, pure.read_varints
-ChunkReader, scope_of = _chunk_reader.ChunkReader, _field_projection.scope_of
+ChunkReader, to_scope = _chunk_reader.ChunkReader, _field_projection.to_scope
 UNCOMPRESSED = Compressor(CompressionType.NONE)
 
 

@@ -140,7 +140,7 @@ class ShardWriter:
     def salvage(self) -> int:
         """Closes the files after a failure, and makes the written episodes visible.
 
-        If the index cannot be written, its earlier part stays valid.
+        If the index cannot be written, its earlier entries stay valid.
 
         Returns:
           The number of accepted steps that are lost.

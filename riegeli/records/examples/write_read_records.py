@@ -24,7 +24,7 @@ def write_records(filename: str) -> None:
 
 
 def read_records(filename: str) -> None:
-    """Prints the seconds of the timestamps; nothing else is put together."""
+    """Prints the seconds of the timestamps; no other field is read."""
     print("Reading", filename)
     projection = [[Timestamp.SECONDS_FIELD_NUMBER]]
     with riegeli.RecordReader(filename, field_projection=projection) as reader:
@@ -32,7 +32,7 @@ def read_records(filename: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the example with a file of that name, or with one that does not stay."""
+    """Runs the example with a given or a temporary file."""
     with tempfile.TemporaryDirectory() as directory:
         filename = arguments[0] if arguments else str(Path(directory, "timestamps"))
         write_records(filename)

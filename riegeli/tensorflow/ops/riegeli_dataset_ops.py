@@ -11,7 +11,7 @@ from riegeli.records.record_reader import RecordReader
 
 __all__ = ("RiegeliDataset",)
 
-# Records go to TensorFlow many at a time: one by one they take a hundred times as long.
+# Records are passed to TensorFlow in blocks: single records take a hundred times as long.
 _BLOCK_BYTES = 1 << 20
 _BLOCK_RECORDS = 1 << 14
 
@@ -19,13 +19,13 @@ _BLOCK_RECORDS = 1 << 14
 class RiegeliDataset(tf.data.Dataset):  # type: ignore[misc]
     """The records of one or more Riegeli/records files, as scalar `tf.string` tensors.
 
-    They come in the order of the files and, within a file, in its order. Files are read in the
-    background, a megabyte or two ahead. As with `tf.data.Dataset.from_generator` it is this process
-    that reads them: the dataset cannot be saved with a graph or sent elsewhere.
+    The order is the order of the files and of the records in each file. Files are read in the
+    background, one or two megabytes ahead. As with `tf.data.Dataset.from_generator`, this process
+    reads the files: the dataset cannot be saved with a graph or sent to another process.
 
-    Behind the last record that can be read, iterating raises `tf.errors.OpError`:
-    `InvalidArgumentError` for files that are damaged or cut off, `UnimplementedError` for an
-    unknown compression, else `UnknownError`, as for no such file.
+    After the last readable record, iteration raises `tf.errors.OpError`: `InvalidArgumentError` for
+    damaged or truncated files, `UnimplementedError` for an unknown compression, and `UnknownError`
+    for other errors such as a missing file.
 
     Example:
       >>> import tempfile
@@ -37,11 +37,11 @@ class RiegeliDataset(tf.data.Dataset):  # type: ignore[misc]
       ['hello', 'bonjour']
 
     Args:
-      filenames: The file names: one, a list, a `tf.string` tensor of any shape, or a dataset of
-        scalars.
-      min_buffer_size: No effect: files are read a chunk at a time.
-      max_buffer_size: No effect.
-      buffer_size: No effect.
+      filenames: The file names: a single name, a list, a `tf.string` tensor of any shape, or a
+        dataset of scalars.
+      min_buffer_size: Ignored; accepted for compatibility.
+      max_buffer_size: Ignored; accepted for compatibility.
+      buffer_size: Ignored; accepted for compatibility.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class RiegeliDataset(tf.data.Dataset):  # type: ignore[misc]
         buffer_size: "int | tf.Tensor | None" = None,
     ) -> None:
         del min_buffer_size, max_buffer_size, buffer_size
-        self._records = _file_dataset(filenames).flat_map(_blocks).prefetch(1).unbatch()
+        self._records = (
+            _create_file_dataset(filenames).flat_map(_create_block_dataset).prefetch(1).unbatch()
+        )
         super().__init__(self._records._variant_tensor)
 
     def _inputs(self) -> list[tf.data.Dataset]:
@@ -64,7 +66,7 @@ class RiegeliDataset(tf.data.Dataset):  # type: ignore[misc]
         return tf.TensorSpec([], tf.string)
 
 
-def _file_dataset(filenames: Any) -> tf.data.Dataset:
+def _create_file_dataset(filenames: Any) -> tf.data.Dataset:
     if isinstance(filenames, tf.data.Dataset):
         spec = filenames.element_spec
         if not tf.TensorSpec([], tf.string).is_compatible_with(spec):
@@ -76,14 +78,14 @@ def _file_dataset(filenames: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(tf.reshape(filenames, [-1]))
 
 
-def _blocks(filename: tf.Tensor) -> tf.data.Dataset:
+def _create_block_dataset(filename: tf.Tensor) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(
         _read_blocks, output_signature=tf.TensorSpec([None], tf.string), args=(filename,)
     )
 
 
 def _read_blocks(filename: bytes) -> Iterator[list[bytes]]:
-    """The records of a file, in lists of about as many bytes."""
+    """Yields the records of a file, in lists of about the same size."""
     block: list[bytes] = []
     size = 0
     failure: Exception | None = None
@@ -95,7 +97,7 @@ def _read_blocks(filename: bytes) -> Iterator[list[bytes]]:
                 if size >= _BLOCK_BYTES or len(block) >= _BLOCK_RECORDS:
                     yield block
                     block, size = [], 0
-    # These are the exceptions that TensorFlow gives codes of their own.
+    # TensorFlow has error codes of its own for these exceptions.
     except InvalidArgumentError as e:
         failure = ValueError(str(e))
     except UnimplementedError as e:

@@ -28,7 +28,7 @@ from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.backends.riegeli_files.assembler import EpisodePositions
 from envlogger.converters.rlds_episode import to_rlds_episode, to_rlds_episodes
 from envlogger.converters.video_fields import KEY as VIDEO_KEY
-from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, value_at, without
+from envlogger.converters.video_fields import PACKET, SINCE_KEY, VideoFields, drop_value, get_value
 from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from rlds.formats.logs.recorded_types import match_declared, widen_spec
@@ -213,7 +213,7 @@ class EnvLoggerSource(Source):
             log.reads_together = not video
             specs = {name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC}
             for path in video.cameras:
-                specs = without(specs, (rlds.OBSERVATION, *path))
+                specs = drop_value(specs, (rlds.OBSERVATION, *path))
             if log is self._all_logs()[0]:
                 self.specs = _step_specs(reader, specs, log.path)
             self._check_specs(specs, log)
@@ -506,9 +506,9 @@ class EnvLoggerSource(Source):
             steps = _step_columns(list(reader.episodes[index]), self.specs)
         else:
             steps = reader.columns(index, rlds=True)
-        packets = {path: value_at(steps[rlds.OBSERVATION], path) for path in self._video.cameras}
+        packets = {path: get_value(steps[rlds.OBSERVATION], path) for path in self._video.cameras}
         for path in packets:
-            steps = without(steps, (rlds.OBSERVATION, *path))
+            steps = drop_value(steps, (rlds.OBSERVATION, *path))
         return self._match_steps(steps, num_steps), packets
 
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
@@ -702,7 +702,7 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
                 else:
                     columns = _step_columns(list(episode), known_specs)
                 for path in _video_in(reader).cameras:
-                    columns = without(columns, (rlds.OBSERVATION, *path))
+                    columns = drop_value(columns, (rlds.OBSERVATION, *path))
             except (EnvLoggerError, TypeError, ValueError) as error:
                 raise SourceError(str(error), file=log, episode=index) from error
             return {**specs_from_columns(columns), **known_specs}

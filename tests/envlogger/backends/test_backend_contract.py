@@ -115,5 +115,5 @@ def failures(writer_type):
 
 def test_the_contract_finds_backends_that_break_it():
     assert failures(InMemoryBackendWriter) == set()
-    assert "test_episodes_are_kept_apart" in failures(FusingWriter)
-    assert failures(AliasingWriter) == {"test_environments_may_reuse_their_arrays"}
+    assert "test_separates_episodes" in failures(FusingWriter)
+    assert failures(AliasingWriter) == {"test_copies_arrays_that_the_environment_reuses"}

@@ -158,7 +158,7 @@ def test_every_bit_of_a_nan_is_kept(dtype, bits):
         decoded = decoder.decode(record).timestep.observation
         assert decoded["array"].tobytes() == decoded["scalar"].tobytes() == array.tobytes()
         assert codec.decode(codec.encode((array[0], array)))[0].tobytes() == array.tobytes()
-    columns = decoder.templates_of_size(len(record))[-1].columns(record * 2).timestep.observation
+    columns = decoder.get_templates(len(record))[-1].columns(record * 2).timestep.observation
     assert columns["scalar"].tobytes() == columns["array"].tobytes() == array.tobytes() * 2
 
 
