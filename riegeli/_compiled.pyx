@@ -1,5 +1,5 @@
 # cython: language_level=3, wraparound=False, cdivision=True
-"""The hot functions of the format, compiled. What they promise is written in `riegeli._pure`."""
+"""The hot functions of the format, compiled; `riegeli._pure` documents them."""
 
 from array import array
 
@@ -21,30 +21,30 @@ from riegeli._pure.elements import Node as NodeOfElements
 
 
 cdef int reserve(void** items, size_t* capacity, size_t count, size_t item_size) except -1 nogil:
-    """Makes room for `count` items, and for as many more as there were."""
-    cdef size_t wanted
-    cdef void* moved
+    """Extends an array to a capacity of at least `count` items; doubles it at least."""
+    cdef size_t new_capacity
+    cdef void* new_items
     if count > capacity[0]:
-        wanted = max(count, 2 * capacity[0], <size_t>64)
-        moved = realloc(items[0], wanted * item_size)
-        if moved == NULL:
-            return no_memory()
-        items[0] = moved
-        capacity[0] = wanted
+        new_capacity = max(count, 2 * capacity[0], <size_t>64)
+        new_items = realloc(items[0], new_capacity * item_size)
+        if new_items == NULL:
+            return raise_memory_error()
+        items[0] = new_items
+        capacity[0] = new_capacity
     return 0
 
 
-cdef int no_memory() except -1 with gil:
+cdef int raise_memory_error() except -1 with gil:
     raise MemoryError
 
 
-cdef int refuse(const char* message, long long a=0, long long b=0) except -1 with gil:
+cdef int raise_value_error(const char* message, long long a=0, long long b=0) except -1 with gil:
     raise ValueError(message.decode().format(a, b))
 
 
 @cython.final
 cdef class _View:
-    """The bytes of a buffer, for as long as this object lives."""
+    """The bytes of a buffer during the lifetime of this object."""
 
     cdef Py_buffer buffer
     cdef const uint8_t* begin
@@ -52,7 +52,7 @@ cdef class _View:
 
     def __cinit__(self, data):
         PyObject_GetBuffer(data, &self.buffer, PyBUF_SIMPLE)
-        # Where there are no bytes, there may be no address.
+        # The address of an empty buffer may be NULL.
         self.begin = <const uint8_t*>self.buffer.buf if self.buffer.len else <const uint8_t*>b""
         self.size = self.buffer.len
 
@@ -74,7 +74,7 @@ cdef extern from *:
     static const uint64_t HH_INIT1[4] = {0x3bd39e10cb0ef593ULL, 0xc0acf169b5f18a8cULL,
                                          0xbe5466cf34e90c6cULL, 0x452821e638d01377ULL};
 
-    /* The four lanes at once, ten times as fast, on processors that have the instructions. */
+    /* All four lanes at once, ten times as fast, on processors with AVX2. */
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <immintrin.h>
 
@@ -117,7 +117,7 @@ cdef extern from *:
                            const uint8_t* packets, size_t count) nogil
 
 cdef enum:
-    # Below this size, hashing takes less time than getting the GIL back may take.
+    # Below this size, hashing is faster than acquiring the GIL again.
     MIN_SIZE_WITHOUT_GIL = 1 << 14
 
 
@@ -129,7 +129,7 @@ cdef struct HighwayState:
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    # Byte by byte, so that it is right on any byte order; compilers make it one load.
+    # Independent of the byte order; compilers optimize this to a single load.
     return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
             | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
             | <uint64_t>p[7] << 56)
@@ -147,22 +147,22 @@ cdef inline uint64_t rotate_halves(uint64_t x, uint32_t count) noexcept nogil:
     return <uint64_t>high << 32 | low
 
 
-cdef inline uint64_t only(uint64_t x, int byte) noexcept nogil:
+cdef inline uint64_t mask_byte(uint64_t x, int byte) noexcept nogil:
     return x & <uint64_t>0xff << 8 * byte
 
 
 cdef inline void zipper_merge(const uint64_t* source, uint64_t* target) noexcept nogil:
-    # The permutation of `riegeli._pure`, with the bytes that move equally far moved together.
+    # The permutation of `riegeli._pure`; bytes with equal shifts are moved together.
     cdef int pair
     cdef uint64_t a, b
     for pair in range(0, 4, 2):
         a = source[pair]
         b = source[pair + 1]
-        target[pair] += (((only(a, 3) | only(b, 4)) >> 24) | ((only(a, 5) | only(b, 6)) >> 16)
-                         | only(a, 2) | only(a, 1) << 32 | only(b, 7) >> 8 | a << 56)
-        target[pair + 1] += (((only(b, 3) | only(a, 4)) >> 24) | only(b, 5) >> 16
-                             | only(b, 2) | only(b, 1) << 24 | only(a, 6) >> 8
-                             | only(b, 0) << 48 | only(a, 7))
+        target[pair] += (((mask_byte(a, 3) | mask_byte(b, 4)) >> 24) | ((mask_byte(a, 5) | mask_byte(b, 6)) >> 16)
+                         | mask_byte(a, 2) | mask_byte(a, 1) << 32 | mask_byte(b, 7) >> 8 | a << 56)
+        target[pair + 1] += (((mask_byte(b, 3) | mask_byte(a, 4)) >> 24) | mask_byte(b, 5) >> 16
+                             | mask_byte(b, 2) | mask_byte(b, 1) << 24 | mask_byte(a, 6) >> 8
+                             | mask_byte(b, 0) << 48 | mask_byte(a, 7))
 
 
 cdef inline void absorb_lanes(HighwayState* s, const uint64_t* lanes) noexcept nogil:
@@ -188,38 +188,38 @@ cdef inline void absorb_remainder(
     HighwayState* s, const uint8_t* tail, uint32_t size
 ) noexcept nogil:
     cdef uint8_t packet[32]
-    cdef uint32_t whole = size & ~<uint32_t>3
-    cdef uint32_t rest = size & 3
+    cdef uint32_t num_aligned = size & ~<uint32_t>3
+    cdef uint32_t num_trailing = size & 3
     cdef int i
     for i in range(4):
         s.v0[i] += (<uint64_t>size << 32) + size
         s.v1[i] = rotate_halves(s.v1[i], size)
     memset(packet, 0, 32)
-    memcpy(packet, tail, whole)
+    memcpy(packet, tail, num_aligned)
     if size >= 16:
         memcpy(packet + 28, tail + size - 4, 4)
-    elif rest:
-        packet[16] = tail[whole]
-        packet[17] = tail[whole + rest // 2]
-        packet[18] = tail[whole + rest - 1]
+    elif num_trailing:
+        packet[16] = tail[num_aligned]
+        packet[17] = tail[num_aligned + num_trailing // 2]
+        packet[18] = tail[num_aligned + num_trailing - 1]
     absorb_packet(s, packet)
 
 
 cdef uint64_t hash_bytes(
     HighwayState s, const uint8_t* data, size_t size, bint use_lanes
 ) noexcept nogil:
-    # The state is passed by value, so that it stays in registers: nothing else can point to it.
+    # The state is passed by value, without other pointers to it, so that it stays in registers.
     cdef uint64_t lanes[4]
-    cdef size_t at = 0
+    cdef size_t offset = 0
     cdef int i
     if use_lanes:
-        at = size - size % 32
-        hh_absorb_packets(s.v0, s.v1, s.mul0, s.mul1, data, at // 32)
-    while size - at >= 32:
-        absorb_packet(&s, data + at)
-        at += 32
-    if at < size:
-        absorb_remainder(&s, data + at, <uint32_t>(size - at))
+        offset = size - size % 32
+        hh_absorb_packets(s.v0, s.v1, s.mul0, s.mul1, data, offset // 32)
+    while size - offset >= 32:
+        absorb_packet(&s, data + offset)
+        offset += 32
+    if offset < size:
+        absorb_remainder(&s, data + offset, <uint32_t>(size - offset))
     for i in range(4):
         lanes[0] = swap_halves(s.v0[2])
         lanes[1] = swap_halves(s.v0[3])
@@ -246,7 +246,7 @@ cdef HighwayState RIEGELI_STATE = initial_state(RIEGELI_KEY)
 
 
 def highway_hash64(data, key=RIEGELI_KEY, *, bint use_lanes=hh_has_lanes()):
-    """HighwayHash-64 of `data`, by default under the key of Riegeli/records files."""
+    """Returns HighwayHash-64 of `data`, by default with the key of Riegeli/records files."""
     cdef _View view = _View(data)
     cdef HighwayState s = RIEGELI_STATE if key is RIEGELI_KEY else initial_state(key)
     cdef uint64_t result
@@ -270,27 +270,27 @@ cdef struct Span:
 
 @cython.final
 cdef class _Pieces:
-    """The addresses and sizes of some buffers, which this object keeps alive."""
+    """The addresses and sizes of buffers, kind_in_field this object keeps alive."""
 
-    cdef list held
+    cdef list owners
     cdef Span* spans
     cdef Py_ssize_t count
-    cdef size_t size  # Of all together.
+    cdef size_t size  # The total size.
 
     def __cinit__(self, pieces):
         cdef _View view
         cdef Span* span
-        self.held = list(pieces)
-        self.spans = <Span*>malloc((len(self.held) + 1) * sizeof(Span))
+        self.owners = list(pieces)
+        self.spans = <Span*>malloc((len(self.owners) + 1) * sizeof(Span))
         if self.spans == NULL:
             raise MemoryError
-        for piece in self.held:
+        for piece in self.owners:
             span = &self.spans[self.count]
             if type(piece) is bytes:
                 span[0] = Span(begin=<uint8_t*>PyBytes_AsString(piece), size=len(<bytes>piece))
             else:
                 view = _View(piece)
-                self.held[self.count] = view
+                self.owners[self.count] = view
                 span[0] = Span(begin=view.begin, size=view.size)
             self.size += span.size
             self.count += 1
@@ -306,18 +306,18 @@ cdef class _Pieces:
 
 
 def join(pieces, /):
-    """All pieces, one after the other; a single one is given back as it is."""
+    """Joins pieces of bytes; a single piece is returned unchanged."""
     if len(pieces) == 1:
         return pieces[0]
-    cdef _Pieces held = _Pieces(pieces)
-    cdef bytes joined = PyBytes_FromStringAndSize(NULL, held.size)
-    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(joined)
-    if held.size < MIN_SIZE_WITHOUT_GIL:
-        held.copy(out)
+    cdef _Pieces sources = _Pieces(pieces)
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, sources.size)
+    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(content)
+    if sources.size < MIN_SIZE_WITHOUT_GIL:
+        sources.copy(out)
     else:
         with nogil:
-            held.copy(out)
-    return joined
+            sources.copy(out)
+    return content
 
 
 cdef enum:
@@ -339,8 +339,8 @@ cdef void store_block_header(uint8_t* p, uint64_t to_begin, uint64_t to_end) noe
     store64(p, hash_bytes(RIEGELI_STATE, p + 8, 16, False))
 
 
-cdef bint lay_out(_Pieces pieces, uint8_t* out, uint64_t begin, uint64_t end) noexcept nogil:
-    """Lays a chunk out; False if it does not fit."""
+cdef bint write_chunk(_Pieces pieces, uint8_t* out, uint64_t begin, uint64_t end) noexcept nogil:
+    """Writes a chunk with block headers and padding; returns False if it does not fit."""
     cdef uint64_t pos = begin, block_end
     cdef size_t count, used = 0
     cdef Py_ssize_t piece = 0
@@ -367,31 +367,31 @@ cdef bint lay_out(_Pieces pieces, uint8_t* out, uint64_t begin, uint64_t end) no
 
 
 def interleave_block_headers(pieces, begin, end, /):
-    """Lays a chunk out for the file: with block headers, and zeros up to its end."""
-    cdef _Pieces held = _Pieces(pieces)
+    """Returns the bytes of a chunk in the file, with block headers and padding."""
+    cdef _Pieces sources = _Pieces(pieces)
     cdef uint64_t chunk_begin = begin, chunk_end = end
-    cdef bytes laid_out = PyBytes_FromStringAndSize(NULL, max(end - begin, 0))
-    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(laid_out)
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, max(end - begin, 0))
+    cdef uint8_t* out = <uint8_t*>PyBytes_AsString(content)
     cdef bint fits
     with nogil:
-        fits = lay_out(held, out, chunk_begin, chunk_end)
+        fits = write_chunk(sources, out, chunk_begin, chunk_end)
     if not fits:
-        raise ValueError(f"{held.size} bytes do not fit between bytes {begin} and {end}")
-    return laid_out
+        raise ValueError(f"{sources.size} bytes do not fit between bytes {begin} and {end}")
+    return content
 
 
 cdef Py_ssize_t count_block_headers(
     const uint8_t* stored, Py_ssize_t size, uint64_t pos, uint64_t begin, uint64_t end
 ) noexcept nogil:
-    """The number of block headers in these bytes; -1 if they are not those of this chunk."""
+    """Returns the number of block headers in file bytes; -1 if they declare another chunk."""
     cdef uint8_t expected[BLOCK_HEADER_SIZE]
-    cdef Py_ssize_t count = 0, at = <Py_ssize_t>((0 - pos) % BLOCK_SIZE)
-    while size - at >= BLOCK_HEADER_SIZE:
-        store_block_header(expected, pos + at - begin, end - (pos + at))
-        if memcmp(stored + at, expected, BLOCK_HEADER_SIZE) != 0:
+    cdef Py_ssize_t count = 0, offset = <Py_ssize_t>((0 - pos) % BLOCK_SIZE)
+    while size - offset >= BLOCK_HEADER_SIZE:
+        store_block_header(expected, pos + offset - begin, end - (pos + offset))
+        if memcmp(stored + offset, expected, BLOCK_HEADER_SIZE) != 0:
             return -1
         count += 1
-        at += BLOCK_SIZE
+        offset += BLOCK_SIZE
     return count
 
 
@@ -408,7 +408,7 @@ cdef void copy_between_block_headers(
 
 
 def take_out_block_headers(stored, pos, begin, end, /):
-    """Takes the block headers out of file bytes that lie in one chunk."""
+    """Removes the block headers from file bytes of a chunk."""
     cdef _View view = _View(stored)
     cdef uint64_t first = pos, chunk_begin = begin, chunk_end = min(end, MAX_POS)
     cdef Py_ssize_t size = view.size, count, to_block = <Py_ssize_t>(-first % BLOCK_SIZE)
@@ -418,7 +418,7 @@ def take_out_block_headers(stored, pos, begin, end, /):
         count = count_block_headers(view.begin, size, first, chunk_begin, chunk_end)
     if count < 0 or (count and end > MAX_POS):
         return None
-    # A block header that the bytes end in is left out too.
+    # A partial block header at the end is removed, too.
     if (size - to_block) % BLOCK_SIZE < BLOCK_HEADER_SIZE:
         size -= (size - to_block) % BLOCK_SIZE
     cdef bytes content = PyBytes_FromStringAndSize(NULL, size - count * BLOCK_HEADER_SIZE)
@@ -448,36 +448,36 @@ cdef inline int write_varint(uint8_t* p, uint64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t find_varint(
-    const uint8_t* begin, Py_ssize_t at, Py_ssize_t end, uint64_t* value
+    const uint8_t* begin, Py_ssize_t offset, Py_ssize_t end, uint64_t* value
 ) except -1 nogil:
-    """Reads the varint at `at`, and returns the offset after it."""
+    """Reads the varint at an offset, and returns the offset after it."""
     cdef int count
     cdef uint64_t result = 0
     cdef uint8_t byte
-    if at < end and begin[at] < 0x80:
-        value[0] = begin[at]
-        return at + 1
+    if offset < end and begin[offset] < 0x80:
+        value[0] = begin[offset]
+        return offset + 1
     for count in range(MAX_VARINT_BYTES):
-        if at + count >= end:
-            return refuse(b"varint at byte {0} is cut off", at)
-        byte = begin[at + count]
+        if offset + count >= end:
+            return raise_value_error(b"varint at byte {0} is cut off", offset)
+        byte = begin[offset + count]
         result |= <uint64_t>(byte & 0x7f) << (7 * count)
         if byte < 0x80:
             if count == MAX_VARINT_BYTES - 1 and byte > 1:
                 break
             value[0] = result
-            return at + count + 1
-    return refuse(b"varint at byte {0} does not fit 64 bits", at)
+            return offset + count + 1
+    return raise_value_error(b"varint at byte {0} does not fit 64 bits", offset)
 
 
 def encode_varints(values):
-    """The minimal base-128 varints of `values` (0 <= value < 2**64), one after the other."""
-    cdef list numbers = list(values)
-    cdef bytes out = PyBytes_FromStringAndSize(NULL, MAX_VARINT_BYTES * len(numbers))
+    """Encodes `values` (0 <= value < 2**64) as minimal base-128 varints."""
+    cdef list items = list(values)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, MAX_VARINT_BYTES * len(items))
     cdef uint8_t* begin = <uint8_t*>PyBytes_AsString(out)
     cdef uint8_t* p = begin
-    for number in numbers:
-        p += write_varint(p, number)
+    for value in items:
+        p += write_varint(p, value)
     return out[:p - begin]
 
 
@@ -505,17 +505,17 @@ def read_varints(data, Py_ssize_t begin, count):
 
 
 def split_records(sizes, num_records, values):
-    """Cuts `values` into records, their lengths being the varints in `sizes`."""
+    """Splits `values` into records, whose lengths are the varints in `sizes`."""
     cdef _View size_view = _View(sizes)
     cdef _View value_view = _View(values)
     if num_records > size_view.size:
         raise ValueError(f"{num_records} record sizes cannot fit in {size_view.size} bytes")
     cdef Py_ssize_t index, count = num_records
-    cdef Py_ssize_t at = 0, begin = 0
+    cdef Py_ssize_t offset = 0, begin = 0
     cdef uint64_t size = 0
     cdef list records = []
     for index in range(count):
-        at = find_varint(size_view.begin, at, size_view.size, &size)
+        offset = find_varint(size_view.begin, offset, size_view.size, &size)
         if size > <uint64_t>(value_view.size - begin):
             raise ValueError(
                 f"record {index} ends at byte {begin + int(size)} of {value_view.size} bytes "
@@ -523,8 +523,8 @@ def split_records(sizes, num_records, values):
         records.append(
             PyBytes_FromStringAndSize(<const char*>value_view.begin + begin, <Py_ssize_t>size))
         begin += <Py_ssize_t>size
-    if at != size_view.size:
-        raise ValueError(f"{size_view.size - at} bytes follow the {num_records} record sizes")
+    if offset != size_view.size:
+        raise ValueError(f"{size_view.size - offset} bytes follow the {num_records} record sizes")
     if begin != value_view.size:
         raise ValueError(f"records take {begin} of {value_view.size} bytes of values")
     return records
@@ -535,7 +535,7 @@ def split_records(sizes, num_records, values):
 # ---------------------------------------------------------------------------
 
 cdef enum:
-    # So many bytes are stored at once; they are always free in front of what is written.
+    # The number of bytes of a store; at least as many are free in front of the output.
     WORD = 8
 
     VARINT = 0
@@ -576,7 +576,7 @@ cdef int64_t MAX_UINT32 = 0xffffffff
 
 
 cdef struct State:
-    uint8_t field[WORD]  # What is written in any case, in the last `field_size` bytes.
+    uint8_t field[WORD]  # The constant output of the state, in the last `field_size` bytes.
     uint8_t field_size
     uint8_t value_size
     uint8_t action
@@ -592,12 +592,12 @@ cdef struct Buffer:
 
 
 cdef struct OpenSubmessage:
-    size_t written  # The bytes that come after it.
+    size_t end  # The number of bytes after its end.
     const State* state
 
 
-cdef bint make_state(State* s, int64_t tag, int64_t subtype) noexcept nogil:
-    """Says what a state does; False if it means nothing."""
+cdef bint init_state(State* s, int64_t tag, int64_t subtype) noexcept nogil:
+    """Sets the action of a state; returns False if the state is invalid."""
     cdef int64_t wire_type = tag & 7
     if 0 <= tag <= BEGIN_RECORD:
         s.action = <uint8_t>tag
@@ -638,10 +638,10 @@ cdef inline bint has_buffer(const State* s) noexcept nogil:
 cdef inline const uint8_t* take(
     Buffer* buffer, uint64_t count, Py_ssize_t index
 ) except NULL nogil:
-    """The next `count` bytes of a buffer."""
+    """Returns the next `count` bytes of a buffer."""
     cdef const uint8_t* value = buffer.begin + buffer.used
     if count > <uint64_t>(buffer.size - buffer.used):
-        refuse(b"buffer {0} ends before its last value", index)
+        raise_value_error(b"buffer {0} ends before its last value", index)
         return NULL
     buffer.used += <Py_ssize_t>count
     return value
@@ -650,21 +650,21 @@ cdef inline const uint8_t* take(
 cdef inline Py_ssize_t find_length(
     const Buffer* buffer, Py_ssize_t index, uint64_t* length
 ) except -1 nogil:
-    """Reads the length that is next in a buffer, and returns the offset after it."""
+    """Reads the next length in a buffer, and returns the offset after it."""
     cdef Py_ssize_t end = find_varint(buffer.begin, buffer.used, buffer.size, length)
     if length[0] > <uint64_t>MAX_UINT32:
-        return refuse_length(index, length[0])
+        return raise_length_error(index, length[0])
     return end
 
 
-cdef int refuse_length(Py_ssize_t index, uint64_t length) except -1 with gil:
+cdef int raise_length_error(Py_ssize_t index, uint64_t length) except -1 with gil:
     raise ValueError(f"buffer {index} has a value of {length} bytes")
 
 
-cdef int refuse_transition(
-    Py_ssize_t at, Py_ssize_t state, Py_ssize_t num_states
+cdef int raise_transition_error(
+    Py_ssize_t offset, Py_ssize_t state, Py_ssize_t num_states
 ) except -1 with gil:
-    raise ValueError(f"transition {at} leads to state {state} of {num_states}")
+    raise ValueError(f"transition {offset} leads to state {state} of {num_states}")
 
 
 @cython.final
@@ -678,11 +678,11 @@ cdef class _Run:
     cdef Py_ssize_t num_buffers
 
     cdef uint8_t* memory
-    cdef uint8_t* floor  # Where writing must stop; in front of it, a word is free.
+    cdef uint8_t* floor  # The limit of writing; in front of it, a word is free.
     cdef uint8_t* front
     cdef uint8_t* end
     cdef size_t size
-    cdef size_t available  # Four times the bytes that there are to make records of.
+    cdef size_t available  # Four times the number of input bytes.
 
     cdef size_t* record_begins  # Counted in bytes from the end of the chunk.
     cdef size_t num_begun
@@ -733,7 +733,7 @@ cdef class _Run:
             subtype, buffer = subtypes[index], buffer_of[index]
             s = &self.states[index]
             if not (
-                make_state(s, tag, subtype)
+                init_state(s, tag, subtype)
                 and (not has_buffer(s) or 0 <= buffer < self.num_buffers)
                 and 0 <= base < self.num_states
             ):
@@ -747,7 +747,7 @@ cdef class _Run:
         return 0
 
     cdef int check_no_implicit_cycle(self) except -1:
-        """Makes sure that following implicit states comes to an end."""
+        """Checks that implicit states form no cycle."""
         cdef Py_ssize_t start, state
         cdef uint32_t* seen_from = <uint32_t*>calloc(self.num_states + 1, sizeof(uint32_t))
         if seen_from == NULL:
@@ -765,21 +765,21 @@ cdef class _Run:
         return 0
 
     cdef uint8_t* make_room(self, uint8_t* front, size_t count) except NULL nogil:
-        """Moves what is written from `front` on, so that `count` bytes fit in front of it.
+        """Moves the output from `front` on, so that `count` bytes fit in front of it.
 
-        Takes no more memory than twice what is written, or four times what there is to make records
-        of: the size that the chunk claims is not to be trusted.
+        The memory is limited to twice the output or four times the input, because the size that the
+        chunk declares may be wrong.
         """
         cdef size_t written = self.end - front
         cdef size_t capacity = 2 * <size_t>(self.end - self.floor)
         cdef uint8_t* memory
         if count > self.size - written:
-            refuse(b"the records have more than {0} bytes", <long long>self.size)
+            raise_value_error(b"the records have more than {0} bytes", <long long>self.size)
             return NULL
         capacity = min(self.size, max(capacity, max(written + count, self.available)))
         memory = <uint8_t*>malloc(WORD + capacity)
         if memory == NULL:
-            no_memory()
+            raise_memory_error()
             return NULL
         if written:
             memcpy(memory + WORD + capacity - written, front, written)
@@ -789,16 +789,16 @@ cdef class _Run:
         self.end = self.floor + capacity
         return self.end - written
 
-    cdef inline uint8_t* with_room(self, uint8_t* front, size_t count) except NULL nogil:
+    cdef inline uint8_t* ensure_room(self, uint8_t* front, size_t count) except NULL nogil:
         if <size_t>(front - self.floor) < count:
             return self.make_room(front, count)
         return front
 
     cdef inline int begin_record(self, const uint8_t* front, size_t depth) except -1 nogil:
         if depth:
-            return refuse(b"a record begins inside a submessage")
+            return raise_value_error(b"a record begins inside a submessage")
         if self.num_begun == self.num_records:
-            return refuse(b"there are more than {0} records", <long long>self.num_records)
+            return raise_value_error(b"there are more than {0} records", <long long>self.num_records)
         reserve(<void**>&self.record_begins, &self.begins_capacity, self.num_begun + 1,
                 sizeof(size_t))
         self.record_begins[self.num_begun] = self.end - front
@@ -808,14 +808,14 @@ cdef class _Run:
     cdef int run(
         self, Py_ssize_t state, const uint8_t* transitions, Py_ssize_t num_transitions
     ) except -1 nogil:
-        """Goes from state to state until the transitions end."""
+        """Runs the machine until the transitions end."""
         cdef uint64_t steps = 0, max_steps = 0
         cdef Buffer* last_buffer = &self.buffers[max(self.num_buffers - 1, <Py_ssize_t>0)]
         cdef Buffer* buffer
         cdef const State* s
         cdef const State* written
         cdef const uint8_t* value
-        cdef Py_ssize_t at = 0, length_end
+        cdef Py_ssize_t offset = 0, length_end
         cdef int repeats = 0, i
         cdef uint64_t length = 0
         cdef size_t count, depth = 0
@@ -826,21 +826,21 @@ cdef class _Run:
                 max_steps = FREE_STEPS + STEPS_FOR_EACH * (
                     <size_t>self.num_states + <size_t>(self.end - front) + self.num_begun)
                 if steps > max_steps:
-                    return refuse(b"the machine runs on without writing anything")
+                    return raise_value_error(b"the machine runs on without writing anything")
             steps += 1
             s = written = &self.states[state]
             buffer = &self.buffers[s.buffer]
             if s.action == WRITE_VARINT:
                 count = s.value_size
                 value = take(buffer, count, s.buffer)
-                front = self.with_room(front, count + s.field_size) - count
+                front = self.ensure_room(front, count + s.field_size) - count
                 for i in range(s.value_size - 1):
                     front[i] = value[i] | 0x80
                 front[count - 1] = value[count - 1]
             elif s.action == WRITE_FIXED:
                 count = s.value_size
                 value = take(buffer, count, s.buffer)
-                front = self.with_room(front, count + s.field_size) - count
+                front = self.ensure_room(front, count + s.field_size) - count
                 if count == 4:
                     memcpy(front, value, 4)
                 else:
@@ -850,35 +850,35 @@ cdef class _Run:
                 value = take(buffer, length_end - buffer.used, s.buffer)
                 take(buffer, length, s.buffer)
                 count = buffer.begin + buffer.used - value
-                front = self.with_room(front, count + s.field_size) - count
+                front = self.ensure_room(front, count + s.field_size) - count
                 memcpy(front, value, count)
             elif s.action == BEGIN_SUBMESSAGE:
                 if depth == 0:
-                    return refuse(b"a submessage has a begin, but no end")
+                    return raise_value_error(b"a submessage has a begin, but no end")
                 depth -= 1
-                length = <size_t>(self.end - front) - self.submessages[depth].written
+                length = <size_t>(self.end - front) - self.submessages[depth].end
                 if length > <uint64_t>MAX_UINT32:
-                    return refuse(b"a submessage has {0} bytes", <long long>length)
+                    return raise_value_error(b"a submessage has {0} bytes", <long long>length)
                 written = self.submessages[depth].state
                 count = write_varint(varint, length)
-                front = self.with_room(front, count + written.field_size) - count
+                front = self.ensure_room(front, count + written.field_size) - count
                 memcpy(front, varint, count)
             elif s.action == END_SUBMESSAGE:
                 if depth == MAX_NESTING:
-                    return refuse(b"there are more than {0} messages inside each other", depth)
+                    return raise_value_error(b"there are more than {0} messages inside each other", depth)
                 reserve(<void**>&self.submessages, &self.submessages_capacity, depth + 1,
                         sizeof(OpenSubmessage))
-                self.submessages[depth] = OpenSubmessage(written=self.end - front, state=s)
+                self.submessages[depth] = OpenSubmessage(end=self.end - front, state=s)
                 depth += 1
             elif s.action == BEGIN_RECORD:
                 self.begin_record(front, depth)
             elif s.action == WRITE_FIELD:
-                front = self.with_room(front, s.field_size)
+                front = self.ensure_room(front, s.field_size)
             elif s.action == WRITE_WHOLE_RECORD:
                 length_end = find_length(last_buffer, self.num_buffers - 1, &length)
                 last_buffer.used = length_end
                 value = take(buffer, length, s.buffer)
-                front = self.with_room(front, <size_t>length) - length
+                front = self.ensure_room(front, <size_t>length) - length
                 memcpy(front, value, <size_t>length)
                 self.begin_record(front, depth)
 
@@ -890,21 +890,21 @@ cdef class _Run:
             elif repeats:
                 repeats -= 1
                 state = s.base
-            elif at == num_transitions:
+            elif offset == num_transitions:
                 break
             else:
-                state = s.base + (transitions[at] >> 2)
-                repeats = transitions[at] & 3
-                at += 1
+                state = s.base + (transitions[offset] >> 2)
+                repeats = transitions[offset] & 3
+                offset += 1
                 if state >= self.num_states:
-                    return refuse_transition(at - 1, state, self.num_states)
+                    return raise_transition_error(offset - 1, state, self.num_states)
         if depth:
-            return refuse(b"a submessage has an end, but no begin")
+            return raise_value_error(b"a submessage has an end, but no begin")
         self.front = front
         return 0
 
     cdef list records(self, num_records, size):
-        """The records, now that the machine has ended."""
+        """Returns the records, after the end of the machine."""
         cdef size_t written = self.end - self.front
         cdef size_t end = 0, begin
         cdef Py_ssize_t index = self.num_begun
@@ -923,14 +923,14 @@ cdef class _Run:
 
 
 def run_machine(states, first, buffers, transitions, num_records, size, scope=True):
-    """Puts the records of a transposed chunk together, from the end of the last record on."""
+    """Restores the records of a transposed chunk backwards, from the end of the last record."""
     if scope is not True:
         return _pure.run_machine(states, first, buffers, transitions, num_records, size, scope)
     cdef _Run run = _Run()
     cdef _View view = _View(transitions)
     if num_records < 0 or size < 0:
         raise ValueError(f"there cannot be {num_records} records of {size} bytes")
-    # More does not fit in memory.
+    # Larger values would not fit in memory.
     run.num_records = min(num_records, MAX_SIZE)
     run.size = min(size, MAX_SIZE)
     run.available = 4 * <size_t>view.size
@@ -943,7 +943,7 @@ def run_machine(states, first, buffers, transitions, num_records, size, scope=Tr
 
 
 # ---------------------------------------------------------------------------
-# Taking records apart
+# Splitting records
 # ---------------------------------------------------------------------------
 
 
@@ -952,33 +952,33 @@ cdef uint64_t HASH_FACTOR = 0x9e3779b97f4a7c15ULL
 
 @cython.final
 cdef class _Pairs:
-    """Pairs of 32-bit numbers, counted in the order in which they came."""
+    """Distinct pairs of 32-bit integers, indexed in the order of their first occurrence."""
 
     cdef uint64_t* pairs
     cdef size_t capacity
     cdef Py_ssize_t count
-    cdef uint32_t* slots  # Open addressing: where a pair is, counted from 1; 0 for none.
+    cdef uint32_t* slots  # Open addressing: the index of a pair plus 1; 0 for an empty slot.
     cdef size_t num_slots  # A power of 2.
 
     def __dealloc__(self):
         free(self.pairs)
         free(self.slots)
 
-    cdef inline size_t slot_of(self, uint64_t pair) noexcept nogil:
-        """The slot that has a pair, or else the one to put it in."""
+    cdef inline size_t find_slot(self, uint64_t pair) noexcept nogil:
+        """Returns the slot of a pair, or the empty slot for a new pair."""
         cdef size_t slot = ((pair ^ pair >> 32) * HASH_FACTOR >> 32) & (self.num_slots - 1)
         while self.slots[slot] and self.pairs[self.slots[slot] - 1] != pair:
             slot = (slot + 1) & (self.num_slots - 1)
         return slot
 
     cdef inline Py_ssize_t find(self, uint32_t first, uint32_t second) noexcept nogil:
-        """The index of a pair; -1 if there is none."""
+        """Returns the index of a pair; -1 if it is new."""
         if self.count == 0:
             return -1
-        return <Py_ssize_t>self.slots[self.slot_of(<uint64_t>first << 32 | second)] - 1
+        return <Py_ssize_t>self.slots[self.find_slot(<uint64_t>first << 32 | second)] - 1
 
     cdef inline Py_ssize_t find_or_add(self, uint32_t first, uint32_t second) except -1 nogil:
-        """The index of a pair, which is the last one if it is new."""
+        """Returns the index of a pair; appends a new pair."""
         cdef Py_ssize_t index = self.find(first, second)
         return index if index >= 0 else self.add(<uint64_t>first << 32 | second)
 
@@ -987,7 +987,7 @@ cdef class _Pairs:
             self.grow()
         reserve(<void**>&self.pairs, &self.capacity, self.count + 1, sizeof(uint64_t))
         self.pairs[self.count] = pair
-        self.slots[self.slot_of(pair)] = <uint32_t>(self.count + 1)
+        self.slots[self.find_slot(pair)] = <uint32_t>(self.count + 1)
         self.count += 1
         return self.count - 1
 
@@ -998,9 +998,9 @@ cdef class _Pairs:
         self.slots = <uint32_t*>calloc(self.num_slots, sizeof(uint32_t))
         if self.slots == NULL:
             self.count = 0
-            return no_memory()
+            return raise_memory_error()
         for index in range(self.count):
-            self.slots[self.slot_of(self.pairs[index])] = <uint32_t>(index + 1)
+            self.slots[self.find_slot(self.pairs[index])] = <uint32_t>(index + 1)
         return 0
 
 
@@ -1008,14 +1008,14 @@ cdef enum:
     MAX_DEPTH = 100
     MAX_INLINED_VALUE = 3
 
-    # Numbers of messages.
+    # IDs of messages.
     WHOLE_RECORDS = 1
     RECORDS = 3
     ROOT = 4
     FIRST_MESSAGE = 5
 
-    # The kinds that a field can have: the subtypes of varints that are written; or these.
-    KINDS_OF_FIELD = 14
+    # The kinds of elements of a field: subtypes of varints, or the kinds below.
+    MAX_FIELD_KINDS = 14
     ONLY_KIND = 0
     BEGIN_KIND = 1
     END_KIND = 2
@@ -1023,8 +1023,8 @@ cdef enum:
 
 cdef struct Node:
     uint32_t tag
-    int32_t kinds[KINDS_OF_FIELD]  # Counted from 1; 0 for those not met yet.
-    size_t size  # Of its buffer.
+    int32_t kinds[MAX_FIELD_KINDS]  # The index of a kind plus 1; 0 before its first element.
+    size_t size  # Of the buffer.
     uint8_t* front
 
 
@@ -1043,7 +1043,7 @@ cdef struct Value:
 cdef inline const uint8_t* skip_minimal_varint(
     const uint8_t* p, const uint8_t* end, uint64_t* value
 ) noexcept nogil:
-    """Reads a varint, and returns where it ends; NULL if it is damaged or not minimal."""
+    """Reads a varint, and returns its end; NULL if it is damaged or not minimal."""
     cdef uint64_t result = 0
     cdef int count
     if p < end and p[0] < 0x80:
@@ -1062,8 +1062,8 @@ cdef inline const uint8_t* skip_minimal_varint(
 
 
 @cython.final
-cdef class _Walk:
-    """The nodes, elements and values of the records that were read so far."""
+cdef class _Splitter:
+    """The nodes, elements and values of the records up to now."""
 
     cdef _Pairs pairs  # The parents and tags of nodes.
     cdef Node* nodes
@@ -1078,8 +1078,10 @@ cdef class _Walk:
     cdef Value* values
     cdef size_t num_values, values_capacity
 
-    cdef uint32_t* groups  # Stacks: while a message is looked at, the numbers of its open groups;
-    cdef size_t num_groups, groups_capacity  # below, what the groups that are walked lie in.
+    # A stack: the parents of the open groups, and on top of them, while `has_fields` checks a
+    # message, the field numbers of its open groups.
+    cdef uint32_t* groups
+    cdef size_t num_groups, groups_capacity
 
     def __cinit__(self):
         self.pairs = _Pairs()
@@ -1103,7 +1105,7 @@ cdef class _Walk:
         return 0
 
     cdef bint is_message(self, const uint8_t* p, const uint8_t* end) except -1 nogil:
-        """Whether these bytes are a proto message that is spelt in the shortest way."""
+        """Returns whether bytes are a minimally encoded proto message."""
         cdef size_t outer_groups = self.num_groups
         cdef bint is_message = self.has_fields(p, end)
         is_message = is_message and self.num_groups == outer_groups
@@ -1148,7 +1150,7 @@ cdef class _Walk:
     cdef int add_fields(
         self, const uint8_t* p, const uint8_t* end, uint32_t parent, uint32_t depth
     ) except -1 nogil:
-        """Takes a message apart; calls itself for at most `MAX_DEPTH` messages inside it."""
+        """Splits a message into fields, recursively up to a depth of `MAX_DEPTH`."""
         cdef uint64_t tag = 0, value = 0
         cdef uint32_t wire_type
         cdef size_t node
@@ -1169,7 +1171,7 @@ cdef class _Walk:
                 p = skip_minimal_varint(p, end, &value)
                 p += value
                 if value and depth < MAX_DEPTH and self.is_message(p - value, p):
-                    # The end is numbered right after the beginning, though it comes later.
+                    # The kind of the end comes right after the kind of the begin.
                     self.add_element(node, BEGIN_KIND, BEGIN_SUBMESSAGE, 0)
                     self.kind(node, END_KIND, <uint32_t>tag + SUBMESSAGE_END - LENGTH, 0)
                     self.add_fields(p - value, p, FIRST_MESSAGE + <uint32_t>node, depth + 1)
@@ -1193,9 +1195,9 @@ cdef class _Walk:
             self.add_value(node, begin, p - begin)
         return 0
 
-    cdef inline int push_group(self, uint64_t number) except -1 nogil:
+    cdef inline int push_group(self, uint64_t group) except -1 nogil:
         reserve(<void**>&self.groups, &self.groups_capacity, self.num_groups + 1, sizeof(uint32_t))
-        self.groups[self.num_groups] = <uint32_t>number
+        self.groups[self.num_groups] = <uint32_t>group
         self.num_groups += 1
         return 0
 
@@ -1213,21 +1215,21 @@ cdef class _Walk:
         return index
 
     cdef inline int32_t kind(
-        self, size_t node, uint32_t which, uint32_t tag, uint32_t subtype
+        self, size_t node, uint32_t kind_in_field, uint32_t tag, uint32_t subtype
     ) except -1 nogil:
-        cdef int32_t index = self.nodes[node].kinds[which]
+        cdef int32_t index = self.nodes[node].kinds[kind_in_field]
         if index == 0:
             reserve(<void**>&self.kinds, &self.kinds_capacity, self.num_kinds + 1, sizeof(Kind))
             self.kinds[self.num_kinds] = Kind(node=<uint32_t>node, tag=tag, subtype=subtype)
             self.num_kinds += 1
             index = <int32_t>self.num_kinds
-            self.nodes[node].kinds[which] = index
+            self.nodes[node].kinds[kind_in_field] = index
         return index - 1
 
     cdef inline int add_element(
-        self, size_t node, uint32_t which, uint32_t tag, uint32_t subtype
+        self, size_t node, uint32_t kind_in_field, uint32_t tag, uint32_t subtype
     ) except -1 nogil:
-        cdef uint32_t kind = <uint32_t>self.kind(node, which, tag, subtype)
+        cdef uint32_t kind = <uint32_t>self.kind(node, kind_in_field, tag, subtype)
         reserve(<void**>&self.sequence, &self.sequence_capacity, self.num_elements + 1,
                 sizeof(uint32_t))
         self.sequence[self.num_elements] = kind
@@ -1242,7 +1244,7 @@ cdef class _Walk:
         return 0
 
     cdef void fill_buffers(self) noexcept nogil:
-        """Puts the values into the buffers of their fields, from the ends of those on."""
+        """Writes the values to the buffers of their fields, backwards from the ends."""
         cdef Value* value
         cdef Node* node
         cdef size_t index, i
@@ -1259,7 +1261,7 @@ cdef class _Walk:
                 memcpy(node.front, value.begin, value.size)
 
     cdef object elements(self):
-        """All that was met; what is not in a buffer yet goes there."""
+        """Returns the elements of all records, and fills the buffers of fields."""
         cdef Py_ssize_t index
         cdef size_t i
         cdef bytes buffer
@@ -1285,24 +1287,24 @@ cdef class _Walk:
 
 
 def take_apart(records):
-    """Takes records apart: those that are proto messages into fields, the others not at all."""
-    cdef tuple held = tuple(records)
-    cdef Py_ssize_t index, count = len(held)
+    """Splits records that are proto messages into fields; stores other records whole."""
+    cdef tuple owners = tuple(records)
+    cdef Py_ssize_t index, count = len(owners)
     cdef bytes record
-    cdef _Walk walk = _Walk()
+    cdef _Splitter splitter = _Splitter()
     cdef Span* spans = <Span*>malloc((count + 1) * sizeof(Span))
     if spans == NULL:
         raise MemoryError
     try:
         for index in range(count):
-            record = held[index]
+            record = owners[index]
             spans[index] = Span(begin=<uint8_t*>PyBytes_AsString(record), size=len(record))
         with nogil:
             for index in range(count):
-                walk.add_record(spans[index])
+                splitter.add_record(spans[index])
     finally:
         free(spans)
-    return walk.elements()
+    return splitter.elements()
 
 
 # ---------------------------------------------------------------------------
@@ -1317,7 +1319,7 @@ cdef object as_array(sequence):
 
 
 def count_followers(sequence, Py_ssize_t num_kinds):
-    """For each kind of elements the kinds that follow it, and how often; the first met first."""
+    """Counts the followers of each kind of elements, in order of first occurrence."""
     cdef _View view = _View(as_array(sequence))
     cdef const uint32_t* kinds = <const uint32_t*>view.begin
     cdef _Pairs pairs = _Pairs()
@@ -1346,36 +1348,37 @@ cdef enum:
     MAX_REPEATS = 3
 
 
-def encode_transitions(sequence, ways):
-    """The transitions through a sequence of elements."""
+def encode_transitions(sequence, paths):
+    """Encodes the transitions of a sequence of elements."""
     cdef _View view = _View(as_array(sequence))
     cdef const uint32_t* kinds = <const uint32_t*>view.begin
     cdef Py_ssize_t num_elements = view.size // <Py_ssize_t>sizeof(uint32_t)
     cdef _Pairs pairs = _Pairs()
-    cdef list held = []
-    cdef bytes way
+    cdef list owners = []
+    cdef bytes path
     cdef Py_ssize_t i, pair = 0
     cdef Span* spans = NULL
     cdef uint8_t* out = NULL
-    cdef size_t spans_capacity = 0, out_capacity = 0, out_size = 0, at
+    cdef size_t spans_capacity = 0, out_capacity = 0, out_size = 0, position
     cdef uint8_t offset
     cdef uint32_t kind
     try:
-        for kind, of_kind in enumerate(ways):
-            for follower, way in of_kind.items():
-                if way and max(way) > MAX_OFFSET:
-                    raise ValueError(f"a state is {max(way)} states from a base, at most 63 can be")
-                held.append(way)
+        for kind, followers in enumerate(paths):
+            for follower, path in followers.items():
+                if path and max(path) > MAX_OFFSET:
+                    raise ValueError(
+                        f"a state is {max(path)} states from a base, at most 63 can be")
+                owners.append(path)
                 pair = pairs.find_or_add(kind, follower)
                 reserve(<void**>&spans, &spans_capacity, pair + 1, sizeof(Span))
-                spans[pair] = Span(begin=<uint8_t*>PyBytes_AsString(way), size=len(way))
+                spans[pair] = Span(begin=<uint8_t*>PyBytes_AsString(path), size=len(path))
         with nogil:
             for i in range(num_elements - 1, 0, -1):
                 pair = pairs.find(kinds[i], kinds[i - 1])
                 if pair < 0:
                     break
-                for at in range(spans[pair].size):
-                    offset = spans[pair].begin[at]
+                for position in range(spans[pair].size):
+                    offset = spans[pair].begin[position]
                     if offset == 0 and out_size and out[out_size - 1] & 3 < MAX_REPEATS:
                         out[out_size - 1] += 1
                         continue
@@ -1383,7 +1386,7 @@ def encode_transitions(sequence, ways):
                     out[out_size] = <uint8_t>(offset << 2)
                     out_size += 1
         if pair < 0:
-            raise LookupError("there is no way between elements that follow each other")
+            raise LookupError("there is no path from an element to its follower")
         return PyBytes_FromStringAndSize(<char*>out, out_size)
     finally:
         free(spans)
