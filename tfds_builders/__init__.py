@@ -1,7 +1,7 @@
 """Builders that turn recorded or downloaded data into RLDS datasets, written by TFDS.
 
 Importing this package registers its builders with TensorFlow Datasets, for `tfds.load`.
-TensorFlow is loaded when something is converted, not before.
+The first conversion loads TensorFlow.
 """
 
 from rlds_ecosystem import missing_tensorflow as _missing_tensorflow

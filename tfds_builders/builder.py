@@ -74,22 +74,22 @@ def convert(
       source: The source to convert.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
       version: Its version, as `major.minor.patch`.
-      data_dir: The directory that TFDS keeps datasets in; its default directory if None.
+      data_dir: The directory of TFDS datasets; the default directory of TFDS if None.
       description: The description of the dataset; None for that of the source.
       file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
       shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does, or in the order of the source.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning; they are
-        listed in `info.metadata["conversion"]`. Otherwise the first of them is an error.
+        listed in `info.metadata["conversion"]`. Otherwise the first of them raises an error.
       verify: Whether to read the dataset back, and compare it with what was written.
       progress: Whether to show a progress bar; if None, on a terminal.
-      jobs: The number of processes that read a large source; if None, as many as there are
-        processors and memory for. The result is the same, to the last byte.
+      jobs: The number of processes that read a large source; if None, as many as
+        processors and memory allow. The result is the same, to the last byte.
       float64: The storage of the float64 of steps: "bytes", which is the default, keeps every bit;
         "float32" rounds it to plain numbers, as the loaders of dlimp, Octo and OpenVLA need it.
-      tensor_encoding: The storage of the arrays of steps, in place of the features of the source:
-        "none" as plain numbers, which these loaders need too, or "zlib".
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+      tensor_encoding: The storage of the arrays of steps, instead of the features of the source:
+        "none" for plain numbers, which these loaders also need, or "zlib".
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.
       download_config: The number or size of shards. With `beam_runner` or `beam_options`, Apache
         Beam does the work.
@@ -98,8 +98,8 @@ def convert(
       The builder that `tfds.builder_from_directory` makes. Its `data_path` is the new directory.
 
     Raises:
-      FileExistsError: The dataset exists in this version; it is left as it is.
-      SourceError: The raw data is damaged; says where. No dataset is left at its place.
+      FileExistsError: The dataset exists in this version; it stays unchanged.
+      SourceError: The raw data is damaged; says where. No dataset is left.
       StorageError: The dataset cannot be written, or another process is writing it.
       ValueError: An argument is wrong.
     """
@@ -125,11 +125,11 @@ def convert(
 def prepared(
     builder: SourceBuilder, download_config: tfds.download.DownloadConfig | None
 ) -> tfds.core.DatasetBuilder:
-    """Makes a dataset that does not exist, and returns a builder that reads it.
+    """Creates a new dataset, and returns a builder that reads it.
 
     Raises:
-      FileExistsError: It exists. (If a process died when it had just been made by the same call,
-        this is the end of that call.)
+      FileExistsError: It exists. (If a process died in the same call after creating the dataset,
+        this completes that call.)
     """
     builder.make(download_config)
     return tfds.builder_from_directory(builder.data_path)
@@ -138,25 +138,25 @@ def prepared(
 class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True):  # type: ignore[misc,call-arg]
     """A TFDS builder for raw data in one format.
 
-    Derived classes name the source in `source_class`, or make it in `make_source` if that takes
-    more. They are registered with TFDS under their names. An example of the dataset is an episode:
+    Derived classes name the source in `source_class`, or override `make_source`. They are
+    registered with TFDS under their names. An example of the dataset is an episode:
 
     * `steps`;
     * `episode_id`, the key of the episode in the source;
     * `final_observation_known`, `truncated` and `complete`, see
       `rlds.sources.source.SourceEpisode`;
-    * `source`, the place of its raw data;
+    * `source`, the location of its raw data;
     * the fields of the episode that the source declares.
 
-    `info.metadata` has the metadata of the source, and under "conversion" the numbers of the
-    conversion, for each of the "splits".
+    `info.metadata` has the metadata of the source, and under "conversion" the counts of
+    the conversion, for each of the "splits".
 
-    Without a `path`, a builder looks for `raw_name` in the `manual_dir` of TFDS. If that is not
-    there, it downloads the raw data, if there is a URL.
+    Without a `path`, a builder looks for `raw_name` in the `manual_dir` of TFDS. If it is
+    missing, it downloads the raw data from the URL, if there is one.
 
     As with any TFDS builder, `download_and_prepare` does nothing if the dataset exists. While it
-    works, finished parts are kept in a directory next to the dataset (`.<version>.parts`), so that
-    a later call can continue.
+    works, finished files are kept next to the dataset (in `.<version>.parts`), so that a later call
+    can continue.
 
     Args:
       path: The path of the raw data.
@@ -176,7 +176,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
       **options: Arguments of `source_class`, by name.
 
     Attributes:
-      source_class: Makes a source from a path. Its other arguments are the options of the builder.
+      source_class: Creates a source from a path. Its other arguments are options of the builder.
         A config may have fields of the same names.
       SHUFFLE: The default for `shuffle`.
       EXTRACT: Whether raw data that is an archive is extracted, to the `extract_dir` of TFDS.
@@ -189,8 +189,8 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     EXTRACT: ClassVar[bool] = False
     # Files are downloaded without checksums if none are published.
     url_infos = None
-    _given_source: AnySource | None = None
-    _given_description: str | None = None
+    _fixed_source: AnySource | None = None
+    _fixed_description: str | None = None
 
     def __init__(
         self,
@@ -218,12 +218,12 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             self.name = name
         self._options = options
         self._storage = TensorStorage(float64, tensor_encoding, png_level=png_level)
-        self._given_path = None if path is None else stores.as_path(path).expanduser()
+        self._raw_path = None if path is None else stores.as_path(path).expanduser()
         self._shuffle = self.SHUFFLE if shuffle is None else shuffle
         self._skip_damaged, self._verify = skip_damaged, verify
         self._progress, self._jobs = progress, jobs
-        self._source = self._given_source
-        self._known_info: tfds.core.DatasetInfo | None = None
+        self._source = self._fixed_source
+        self._cached_info: tfds.core.DatasetInfo | None = None
         if data_dir is not None:
             data_dir = os.path.expanduser(data_dir)
             with storage_errors(data_dir):
@@ -247,7 +247,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """Returns the options of `source_class` that the builder does not have anyway, by name."""
+        """Returns the options of `source_class` that the builder lacks, by name."""
         if not hasattr(cls, "source_class"):
             return {}
         return options_of(cls.source_class, leave_out=inspect.signature(SourceBuilder).parameters)
@@ -258,16 +258,16 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         Options of the builder override those of its config.
 
         Args:
-          path: The file or the directory that the raw data is in.
+          path: The file or the directory of the raw data.
 
         Raises:
-          SourceError: It is not what the builder reads.
+          SourceError: It does not have the format of the builder.
         """
         config = vars(self.builder_config) if self.builder_config else {}
-        chosen = {name: config[name] for name in self.options() if name in config}
+        config_options = {name: config[name] for name in self.options() if name in config}
         return with_video(
             with_sidecar(
-                reading.open_source(self.source_class, path, **{**chosen, **self._options})
+                reading.open_source(self.source_class, path, **{**config_options, **self._options})
             )
         )
 
@@ -281,15 +281,15 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
 
     @property
     def info(self) -> tfds.core.DatasetInfo:
-        """The `DatasetInfo`; its features are those of the raw data, once its path is known."""
-        if self._known_info is None:
-            self._known_info = self._info()
-        return self._known_info
+        """The `DatasetInfo`; its features are None until the raw data has a path."""
+        if self._cached_info is None:
+            self._cached_info = self._info()
+        return self._cached_info
 
     def _info(self) -> tfds.core.DatasetInfo:
-        given = self._given_path
-        if self._source is None and given is not None and not self._is_archive(given):
-            self._source = self.make_source(given)
+        path = self._raw_path
+        if self._source is None and path is not None and not self._is_archive(path):
+            self._source = self.make_source(path)
         return tfds.core.DatasetInfo(
             builder=self,
             features=self._features(),
@@ -306,8 +306,8 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     def _info_fields(self, source: AnySource | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
-        text = self._given_description
-        # What is counted, and where the episodes come from, is of the files.
+        text = self._fixed_description
+        # Counts and lineage belong to the files.
         facts = {**source.about.metadata, **field_metadata(source)}
         metadata = {name: it for name, it in facts.items() if name not in (CONVERSION, lineage.KEY)}
         return {
@@ -330,10 +330,10 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
 
         Raises:
           FileNotFoundError: There is no raw data.
-          SourceError: The raw data is damaged; says where. No dataset is left at its place.
+          SourceError: The raw data is damaged; says where. No dataset is left.
           StorageError: The dataset cannot be written, or another process is writing it.
         """
-        config = _checked(download_config)
+        config = _check_config(download_config)
         self._check_same_arguments(config)
         if self.is_made() and not config.download_mode.overwrite_dataset:
             remove_finished(self._target)
@@ -350,17 +350,17 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         *,
         download_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Converts the raw data, in any case.
+        """Converts the raw data; an existing dataset is an error.
 
         Args:
           download_config: See `download_and_prepare`.
-          download_dir: See there.
+          download_dir: See `download_and_prepare`.
 
         Raises:
-          FileExistsError: The dataset exists; it is left as it is.
-          SourceError: See `download_and_prepare`, as for others.
+          FileExistsError: The dataset exists; it stays unchanged.
+          SourceError: See `download_and_prepare`, also for the other errors.
         """
-        config = _checked(download_config)
+        config = _check_config(download_config)
         self.assert_is_not_blocked()
         try:
             if self._source is None:
@@ -368,19 +368,19 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
                     download_dir=download_dir, download_config=config
                 )
                 self._source = self.make_source(self._find_raw_data(manager, config))
-                file_format, self._known_info = self.info.file_format, None
+                file_format, self._cached_info = self.info.file_format, None
                 self.info.set_file_format(file_format)
             self._convert(self._source, config)
         finally:
             if download_dir is None:
                 self._remove_empty_downloads()
-        self._known_info = tfds.core.DatasetInfo(
+        self._cached_info = tfds.core.DatasetInfo(
             builder=self, features=tfds.features.FeaturesDict.from_config(self.data_path)
         )
         self.info.read_from_directory(self.data_path)
 
     def _convert(self, source: AnySource, config: tfds.download.DownloadConfig) -> None:
-        for split in source.splits:  # Before hours are spent on the other splits.
+        for split in source.splits:  # Checked before hours are spent on the other splits.
             if reading.count(source, split) == 0:
                 raise SourceError("no episodes to convert", file=f"split {split!r}")
         writer = prepare(
@@ -420,17 +420,17 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         )
 
     def _remove_empty_downloads(self) -> None:
-        """Removes the folders that TFDS makes beside the datasets, if nothing was downloaded."""
+        """Removes the folders for downloads that TFDS creates, if they are empty."""
         downloads = os.path.join(os.path.expanduser(self._data_dir_root), "downloads")
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(downloads, "extracted"))
             os.rmdir(downloads)
 
     def is_made(self) -> bool:
-        """Whether there is a dataset at its place.
+        """Whether the dataset exists.
 
         Raises:
-          StorageError: There is but a part of it.
+          StorageError: It is incomplete.
         """
         if is_local(self._target):
             return bool(self._target.exists())
@@ -440,8 +440,8 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         splits = (self.info.splits or {}).values()
         names = [os.path.basename(name) for split in splits for name in split.filenames]
         with storage_errors(self._target):
-            there = {entry.name for entry in stores.list_directory(self._target)}
-        missing = [name for name in names if name not in there]
+            present = {entry.name for entry in stores.list_directory(self._target)}
+        missing = [name for name in names if name not in present]
         if missing:
             raise StorageError(
                 f"{self._target}: the file {missing[0]!r} of the dataset is missing; remove the "
@@ -450,7 +450,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         return True
 
     def _check_same_arguments(self, download_config: tfds.download.DownloadConfig) -> None:
-        """A TFDS builder would silently go on with what is there."""
+        """Raises an error where a TFDS builder would silently use an older dataset."""
         if not self.is_made() or download_config.download_mode.overwrite_dataset:
             return
         conversion = (self.info.metadata or {}).get(CONVERSION, {})
@@ -470,7 +470,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             )
 
     def _download_and_prepare(self, dl_manager: Any, download_config: Any) -> None:
-        raise NotImplementedError("`make` does it")
+        raise NotImplementedError("call `make`")
 
     def _is_archive(self, path: epath.Path) -> bool:
         return self.EXTRACT and path.name.endswith(archives.SUFFIXES)
@@ -478,14 +478,14 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     def _find_raw_data(
         self, dl_manager: Any, download_config: tfds.download.DownloadConfig
     ) -> epath.Path:
-        """Returns where the raw data is, after downloading and extracting it if need be."""
-        path, url = self._given_path, self.url()
+        """Returns the path of the raw data, downloaded and extracted if needed."""
+        path, url = self._raw_path, self.url()
         if path is None:
             manual_dir = download_config.manual_dir or dl_manager.download_dir / "manual"
             path = epath.Path(manual_dir).expanduser() / self.raw_name()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            return self._extracted(path, dl_manager, download_config)
-        if url is None or self._given_path is not None:
+            return self._extract(path, dl_manager, download_config)
+        if url is None or self._raw_path is not None:
             raise FileNotFoundError(
                 f"{self.name}: the raw data is missing: {path} does not exist. Pass the path "
                 "(`path=...`, with tfds.load: `builder_kwargs={'path': ...}`), or a `manual_dir` "
@@ -494,9 +494,9 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         if not url.startswith(("http://", "https://")):
             return stores.as_path(url)
         downloaded = epath.Path(dl_manager.download(url))
-        return self._extracted(downloaded, dl_manager, download_config)
+        return self._extract(downloaded, dl_manager, download_config)
 
-    def _extracted(
+    def _extract(
         self, path: epath.Path, dl_manager: Any, download_config: tfds.download.DownloadConfig
     ) -> epath.Path:
         if not self._is_archive(path):
@@ -506,7 +506,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
 
 
 class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A builder for a source that is given, with a name that is given."""
+    """A builder for a source object, with the name of a dataset."""
 
     RELEASE_NOTES: ClassVar[dict[str, str]] = {}
 
@@ -522,17 +522,17 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
         self.VERSION = tfds.core.Version(version)
         if kwargs.get("config") is not None:
             self.BUILDER_CONFIGS = [kwargs["config"]]
-        self._given_source, self._given_description = source, description
+        self._fixed_source, self._fixed_description = source, description
         super().__init__(name=name, version=version, **kwargs)
 
 
-def _checked(config: tfds.download.DownloadConfig | None) -> tfds.download.DownloadConfig:
-    """A config without what would change what is in a dataset."""
+def _check_config(config: tfds.download.DownloadConfig | None) -> tfds.download.DownloadConfig:
+    """Returns a config without options that would change the content of a dataset."""
     config = config or tfds.download.DownloadConfig()
-    for option, what_to_do in _UNSUPPORTED.items():
+    for option, remedy in _UNSUPPORTED.items():
         if getattr(config, option) not in (None, False):
-            raise ValueError(f"DownloadConfig: {option} is not supported; {what_to_do}")
+            raise ValueError(f"DownloadConfig: {option} is not supported; {remedy}")
     if (num_shards := config.num_shards) is not None and num_shards < 1:
         raise ValueError(f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose")
-    # It is not among those that the authors of TFDS have prepared.
+    # The authors of TFDS have prepared other datasets only.
     return dataclasses.replace(config, try_download_gcs=False)

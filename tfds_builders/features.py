@@ -1,4 +1,4 @@
-"""The TFDS features of the dataset that a source becomes.
+"""The TFDS features of the dataset that is converted from a source.
 
 They keep values without loss, see `rlds.formats.tfds.features`.
 """
@@ -30,16 +30,16 @@ _FEATURES = "tensorflow_datasets.core.features."
 def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any:
     """Returns the TFDS feature that holds the values of a step field without loss.
 
-    Strings become `Text` if they are scalar and known to be text, string tensors otherwise.
+    Scalar strings that are declared as text become `Text`, other strings tensors.
 
     Args:
-      field: A field, a dict of fields, or a dtype for a field of scalars. A TFDS feature stays what
-        it is.
+      field: A field, a dict of fields, or a dtype for a field of scalars. A TFDS feature stays
+        unchanged.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` become PNG images.
       path: Name of the field in error messages.
 
     Raises:
-      ValueError: If TFDS has no way to hold a dtype.
+      ValueError: TFDS cannot hold a dtype.
 
     >>> feature_of({"position": Field("float32", (3,))})
     FeaturesDict({
@@ -60,14 +60,14 @@ def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any
 
 
 def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.features.FeaturesDict:
-    """Returns the features of the dataset that a source becomes.
+    """Returns the features of the dataset that is converted from a source.
 
     Args:
       source: The source.
       storage: The storage of its steps.
 
     Raises:
-      SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
+      SourceError: The source has a field with a name of the dataset's own, or a field that TFDS
         cannot hold without loss.
     """
     if (stored := source.can.examples) is not None:
@@ -79,9 +79,9 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.featu
 
 
 def _check_classes(file: epath.Path) -> None:
-    """Checks that features are of classes of TFDS, or of modules that are there already.
+    """Checks that the classes of features are in TFDS, or in modules that are loaded.
 
-    TFDS imports whatever module a file names.
+    TFDS imports any module that a file names.
     """
     nodes = [json.loads(file.read_text())]
     while nodes:

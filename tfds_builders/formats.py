@@ -65,7 +65,7 @@ class RldsD3rlpy(SourceBuilder):
 
 
 class RldsD4rlPybullet(SourceBuilder):
-    """Datasets of d4rl-pybullet, from a file that is given by its path."""
+    """A dataset of d4rl-pybullet. The `path` is its file."""
 
     source_class = D4rlPybulletSource
 
@@ -80,7 +80,7 @@ class RldsDroid(SourceBuilder):
 
 
 class RldsEnvlogger(SourceBuilder):
-    """EnvLogger logs: the `path` is a directory (every log in and below it counts), or an archive.
+    """EnvLogger logs: the `path` is a directory (with all logs in it and below it), or an archive.
 
     See `EnvLoggerSource`, and `build_from_logs` for more options.
     """
@@ -91,7 +91,7 @@ class RldsEnvlogger(SourceBuilder):
 
 
 class RldsFolder(SourceBuilder):
-    """An RLDS dataset that TFDS stored, in other files.
+    """An RLDS dataset that TFDS stored, for a copy in other files.
 
     The `path` is its directory.
     """
@@ -107,40 +107,40 @@ class RldsImitation(SourceBuilder):
 
 
 class RldsLerobot(SourceBuilder):
-    """Any LeRobot dataset of version 2.0, 2.1 or 3.0, with all that it has.
+    """Any LeRobot dataset of version 2.0, 2.1 or 3.0, without loss.
 
-    The `path` is the folder of the dataset. To have several in one `data_dir`, give each a config
-    of its own: `RldsLerobot(path="pusht", config=tfds.core.BuilderConfig(name="pusht"))`.
+    The `path` is the folder of the dataset. For several datasets in one `data_dir`, give each a
+    config: `RldsLerobot(path="pusht", config=tfds.core.BuilderConfig(name="pusht"))`.
     """
 
     source_class = LeRobotSource
 
 
 class RldsManiskill(SourceBuilder):
-    """The trajectories of a ManiSkill 2 or 3 file, with all that it and its JSON file have.
+    """The trajectories of a ManiSkill 2 or 3 file and its JSON file, without loss.
 
-    The `path` is the HDF5 file, beside which is the JSON file.
+    The `path` is the HDF5 file; the JSON file is next to it.
     """
 
     source_class = ManiSkillSource
 
 
 class RldsMcap(SourceBuilder):
-    """MCAP files, whose messages become steps as a configuration says.
+    """MCAP files, whose messages become steps by a configuration.
 
     The `path` is a file or a folder of files: `RldsMcap(path="runs", bag_config="arm.toml")`.
-    Without a `bag_config`, a usual one is proposed.
+    Without a `bag_config`, one is proposed.
     """
 
     source_class = McapSource
 
 
 class RldsMinari(SourceBuilder):
-    """Any Minari dataset, in any of its formats, with all that it has.
+    """Any Minari dataset, in any of its formats, without loss.
 
-    The `path` is the directory of the dataset, or the identifier by which Minari finds it:
-    `tfds.load("rlds_minari", builder_kwargs={"path": "mujoco/hopper/medium-v0"})`. To have several
-    in one `data_dir`, give each a config of its own: `RldsMinari(path="mujoco/hopper/medium-v0",
+    The `path` is the directory of the dataset, or its identifier in Minari:
+    `tfds.load("rlds_minari", builder_kwargs={"path": "mujoco/hopper/medium-v0"})`. For several
+    datasets in one `data_dir`, give each a config: `RldsMinari(path="mujoco/hopper/medium-v0",
     config=tfds.core.BuilderConfig(name="hopper-medium"))`.
     """
 
@@ -156,7 +156,7 @@ class RldsOgbench(SourceBuilder):
 class RldsRobomimic(SourceBuilder):
     """Demonstrations of robosuite, robomimic, MimicGen, LIBERO, RoboCasa or Isaac Lab.
 
-    The `path` is an HDF5 file, or a folder of them, which make one dataset: `tfds.load(
+    The `path` is an HDF5 file, or a folder of them, for one dataset: `tfds.load(
     "rlds_robomimic", builder_kwargs={"path": "lift/ph/low_dim.hdf5"})`.
     """
 
@@ -187,18 +187,18 @@ class RldsSb3(SourceBuilder):
 class RldsWebdataset(SourceBuilder):
     """Episodes in shards of WebDataset.
 
-    The `path` is a folder with tar files, or one of them. The options `group` and `fields` say what
-    a sample is, and what its fields are.
+    The `path` is a folder with tar files, or one of them. The options `group` and `fields`
+    define a sample and its fields.
     """
 
     source_class = WebdatasetSource
 
 
 class RldsZarr(SourceBuilder):
-    """Any replay buffer in Zarr v2, of Diffusion Policy or UMI, with all that it has.
+    """Any replay buffer in Zarr v2, of Diffusion Policy or UMI, without loss.
 
-    The `path` is the folder or the `.zarr.zip` archive. To have several in one `data_dir`, give
-    each a config of its own: `RldsZarr(path="pusht.zarr", config=tfds.core.BuilderConfig(
+    The `path` is the folder or the `.zarr.zip` archive. For several datasets in one
+    `data_dir`, give each a config: `RldsZarr(path="pusht.zarr", config=tfds.core.BuilderConfig(
     name="pusht"))`.
     """
 

@@ -1,4 +1,4 @@
-"""EnvLogger logs as datasets that TFDS reads anywhere, with TFDS features of your own."""
+"""EnvLogger logs as datasets of TFDS, with TFDS features of your own."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def build_from_logs(
     Args:
       logs: See `EnvLoggerSource`, which also describes the conversion of values.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
-      version: The version as `major.minor.patch`; `1.0.0` if neither this nor the config says.
-      data_dir: The directory that TFDS keeps datasets in; its default directory if None.
+      version: The version as `major.minor.patch`; by default that of the config, or `1.0.0`.
+      data_dir: The directory of TFDS datasets; the default directory of TFDS if None.
       config: Features of your own. Fields of it that are None are taken from the logs. Its name
         becomes the name of the TFDS config, which has its own directory.
-      description: The description. The config's `overall_description`, if given, wins.
+      description: The description. The `overall_description` of the config overrides it.
       metadata: Replaces the recorded metadata of the logs in `info.metadata`.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
-      float64: See `tfds_builders.convert`. Without it, a config in whose features TFDS would round
-        float64 gives a warning.
+      float64: See `tfds_builders.convert`. Without it, a warning says if TFDS would round float64
+        to a feature of the config.
       tensor_encoding: See `tfds_builders.convert`.
       png_level: See `tfds_builders.convert`.
       file_format: A file format of TFDS; `tfrecord` if None.
@@ -85,10 +85,9 @@ def build_from_logs(
     Raises:
       FileExistsError: This version of the dataset exists; it does not change. (A TFDS builder
         would silently use the old data.)
-      FileNotFoundError: If a directory does not exist or holds no log.
-      ValueError: If a name is not valid; if a log holds no episodes; if logs differ in their specs;
-        if TFDS cannot hold a dtype; if data does not fit its spec, or what was recorded before it.
-        Nothing is left at the place of the dataset.
+      FileNotFoundError: A directory does not exist or holds no log.
+      ValueError: A name is not valid; a log holds no episodes; logs differ in their specs; TFDS
+        cannot hold a dtype; or data does not fit its spec, or earlier data. No dataset is left.
     """
     check_name(name)  # Before the logs are read.
     source = EnvLoggerSource(
@@ -119,18 +118,18 @@ def build_from_logs(
 
 
 class EnvLoggerSource(logs_source.EnvLoggerSource):
-    """EnvLogger logs: `rlds.formats.logs.source.EnvLoggerSource`, with the choices of a dataset.
+    """EnvLogger logs: `rlds.formats.logs.source.EnvLoggerSource`, with the features of a dataset.
 
     Args:
       logs: See the base class.
-      config: Features to use instead of those that are found; fields of it that are None are found
-        as without it.
+      config: Features to use instead of those of the logs. Fields of it that are None are taken
+        from the logs.
       metadata: See the base class.
       episode_metadata_defaults: See the base class.
       images_as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` are stored as PNG.
       float64: Whether the float64 of steps is kept ("bytes") or rounded ("float32"), see `convert`.
-        If None, it is kept, with a warning if the config has a feature that would have rounded it.
-        "float32" is needed here, too, where the config has a float32 feature for float64.
+        If None, it is kept, with a warning if a feature of the config would have rounded it. Pass
+        "float32" also if the config has a float32 feature for float64.
 
     Raises:
       ValueError: TFDS cannot hold a dtype; or see the base class.
@@ -168,12 +167,16 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
         return super().about.replace(**facts, images_as_png=self._as_png)
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        given = self._given()
+        configured = self._config_features()
         derived = self._features(
-            super()._find_step_fields({name: specs[name] for name in specs if name not in given})
+            super()._find_step_fields(
+                {name: specs[name] for name in specs if name not in configured}
+            )
         )
         features = {
-            name: {**given, **derived}[name] for name in specs if name in {**given, **derived}
+            name: {**configured, **derived}[name]
+            for name in specs
+            if name in {**configured, **derived}
         }
         if self._config.step_metadata_info is not None:
             features = {name: features[name] for name in _FIELDS_WITH_SPEC if name in features}
@@ -181,16 +184,16 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
         return dict(lossless(tfds.features.FeaturesDict(features), "steps", self._storage).items())
 
     def _find_episode_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        given = self._config.episode_metadata_info
-        if given is None:
+        configured = self._config.episode_metadata_info
+        if configured is None:
             return self._features(super()._find_episode_fields(specs))
         for reserved in RESERVED:
-            if reserved in given:
+            if reserved in configured:
                 raise ValueError(
                     f"config.episode_metadata_info: the name {reserved!r} is taken by the "
                     f"dataset itself. (A recorded {reserved!r} is kept as 'recorded_{reserved}'.)"
                 )
-        return dict(given)
+        return dict(configured)
 
     def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
         return fields_of_features(tfds.features.FeaturesDict(fields))
@@ -202,10 +205,10 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
         }
 
     def _is_declared(self, name: str) -> bool:
-        return name in self._given()
+        return name in self._config_features()
 
-    def _given(self) -> dict[str, Any]:
-        """Returns the features that the config has for fields with a spec."""
+    def _config_features(self) -> dict[str, Any]:
+        """Returns the features of the config for fields with a spec."""
         features = {
             rlds.OBSERVATION: self._config.observation_info,
             rlds.ACTION: self._config.action_info,

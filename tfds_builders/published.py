@@ -58,7 +58,7 @@ class RldsD4rl(SourceBuilder):
     """
 
     BUILDER_CONFIGS: ClassVar[list[D4rlConfig]] = [
-        D4rlConfig(name="file", description="A file that is given by its path."),
+        D4rlConfig(name="file", description="A file at the `path` argument."),
         *(
             D4rlConfig(
                 name=dataset.name, description=f"{dataset.name} of D4RL.", dataset=dataset.name
@@ -70,7 +70,7 @@ class RldsD4rl(SourceBuilder):
     source_class = D4rlSource
 
     def url(self) -> str | None:
-        """Returns where the file was published."""
+        """Returns the URL of the published file."""
         dataset = DATASETS.get(self.builder_config.dataset)
         return None if dataset is None else dataset.url
 
@@ -79,23 +79,23 @@ class RldsD4rl(SourceBuilder):
 
 
 class _PublishedLogs(RldsEnvlogger, skip_registration=True):  # type: ignore[call-arg]
-    """Logs that were published as archives, one for each config."""
+    """Published archives of logs, one for each config."""
 
     ARCHIVES: ClassVar[dict[str, str]]
     url_infos = load_url_infos(_HERE / "published_logs.tsv")
 
     def url(self) -> str | None:
-        """Returns where the archive was published."""
+        """Returns the URL of the published archive."""
         archive = self.ARCHIVES[self.builder_config.name]
         return f"https://storage.googleapis.com/rlds_external_data_release/{archive}.tar.gz"
 
 
 class RldsPickPlaceCan(_PublishedLogs):
-    """A robot arm places a can (robosuite), driven by people and by an agent (SAC).
+    """A robot arm puts a can into a bin (robosuite), driven by people and by an agent (SAC).
 
     The datasets of the RLDS paper: 50 episodes of people, recorded with RLDS Creator, with and
     without images, and 200 of an agent, of 400 steps each. The annotation `tag:placed` marks when
-    the can is in its place.
+    the can is at its target.
     """
 
     ARCHIVES: ClassVar[dict[str, str]] = {
@@ -129,7 +129,7 @@ class RldsSacLocomotion(_PublishedLogs):
     ]
 
 
-# --- Buckets of Google Cloud Storage, for everybody to read.
+# --- Public buckets of Google Cloud Storage.
 
 
 @dataclasses.dataclass
@@ -137,14 +137,14 @@ class BucketConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
     """The config of a dataset in a bucket: the folder of its files.
 
     Attributes:
-      directory: Their folder in the bucket.
+      directory: The folder in the bucket.
     """
 
     directory: str = ""
 
 
 class _BucketBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A builder for files that a folder of a bucket has; those of `manual_dir` come first.
+    """A builder for files in a folder of a bucket, or of `manual_dir`, which comes first.
 
     Attributes:
       BUCKET: The bucket.
@@ -157,7 +157,7 @@ class _BucketBuilder(SourceBuilder, skip_registration=True):  # type: ignore[cal
         return str(self.builder_config.directory)
 
     def url(self) -> str | None:
-        """Returns where the files were published."""
+        """Returns the URL of the published files."""
         directory = self.builder_config.directory
         return f"{self.BUCKET}/{directory}" if directory else None
 
@@ -171,7 +171,7 @@ class RldsAtariDqnReplay(_BucketBuilder):
 
     BUCKET = atari_dqn_replay.BUCKET
     BUILDER_CONFIGS: ClassVar[list[BucketConfig]] = [
-        BucketConfig(name="files", description="Runs that are given by their path."),
+        BucketConfig(name="files", description="Runs at the `path` argument."),
         *(
             BucketConfig(
                 name=f"{game}_run_{run}",
@@ -196,8 +196,8 @@ class RluConfig(BucketConfig):
     """The config of a dataset of RL Unplugged: folder, and prefix and number of its files.
 
     Attributes:
-      directory: Their folder in the bucket.
-      prefix: The prefix of their names, up to `-00000-of-...`; None for all files.
+      directory: The folder in the bucket.
+      prefix: The prefix of the names of the files, up to `-00000-of-...`; None for all files.
       num_files: The number of published files.
     """
 
@@ -209,8 +209,8 @@ class _RluBuilder(_BucketBuilder, skip_registration=True):  # type: ignore[call-
     """A builder for a product of RL Unplugged.
 
     There is a config for each published dataset. The default, `files`, is for any other files of
-    the product, and needs a `path`. Give another order of rows as an argument, and a config
-    with a name of your own: `config=RluConfig(name="shifted"), alignment="rsa"`.
+    the product, and needs a `path`. For another order of rows, pass it with a config of
+    another name: `config=RluConfig(name="shifted"), alignment="rsa"`.
     """
 
     BUCKET = RLU_BUCKET
@@ -220,10 +220,10 @@ def _published(rows: Iterable[tuple[str, str, str, int]]) -> list[RluConfig]:
     """Returns the configs of a builder: the default, and one for each row.
 
     Args:
-      rows: The names of the configs, their folders in the bucket, the prefixes of their files, and
-        the numbers of these.
+      rows: For each config its name, its folder in the bucket, and the prefix and number of its
+        files.
     """
-    configs = [RluConfig(name="files", description="Files that are given by their path.")]
+    configs = [RluConfig(name="files", description="Files at the `path` argument.")]
     for name, directory, prefix, num_files in rows:
         files = f"{RLU_BUCKET}/{directory}/{prefix}-00000-of-{num_files:05d}"
         config = RluConfig(name=name, description=f"The files {files} and following.")
@@ -236,7 +236,7 @@ def _train_sets(directories: Mapping[str, str]) -> list[RluConfig]:
     """Returns the configs of a builder for sets of 100 files, `train-00000-of-00100` and following.
 
     Args:
-      directories: Their folders in the bucket, by the names of the configs.
+      directories: The folders in the bucket, by the names of the configs.
     """
     return _published((name, folder, "train", 100) for name, folder in directories.items())
 
@@ -341,8 +341,8 @@ class RldsRluRwrl(_RluBuilder):
             "episodes.tfrecord",
             num_files,
         )
-        for (challenge, task), numbers in rwrl.NUM_FILES.items()
-        for percent, num_files in zip(rwrl.PERCENT, numbers, strict=True)
+        for (challenge, task), file_counts in rwrl.NUM_FILES.items()
+        for percent, num_files in zip(rwrl.PERCENT, file_counts, strict=True)
     )
     source_class = rwrl.RluRwrlSource
 

@@ -18,12 +18,12 @@ __all__ = ["make_quietly", "quiet_libraries"]
 def quiet_libraries() -> None:
     """Loads TensorFlow without its messages, and lets TFDS and Beam report warnings only.
 
-    TensorFlow's notes on the processor and on missing graphics cards come before it looks at any
-    setting, so the standard error output is held back meanwhile; it is shown if loading fails. This
-    changes the whole process: programs may call it, libraries may not.
+    TensorFlow prints notes on the processor and on missing graphics cards before it reads any
+    setting, so standard error is captured during the import, and shown if the import fails. This
+    changes the whole process: only programs may call it, not libraries.
     """
-    # Errors are raised. What TensorFlow only logs as one are details: each slice that it has to
-    # copy, hundreds of them while it shuffles.
+    # Errors are raised. TensorFlow logs mere details as errors, such as hundreds of copied slices
+    # while it shuffles.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)
@@ -34,7 +34,7 @@ def quiet_libraries() -> None:
 
 
 def make_quietly(module: str, name: str, pickled: bytes, *arguments: Any) -> Any:
-    """Makes an object that needs TensorFlow in a worker, without messages of libraries.
+    """Creates an object that needs TensorFlow in a worker, without messages of libraries.
 
     Args:
       module: The module of its class.

@@ -1,4 +1,4 @@
-"""Statistics of a dataset that is stored, by one process or by many, with the same result."""
+"""Statistics of a stored dataset, with the same result by one process or by many."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def dataset_statistics(
 ) -> Statistics:
     """Returns mean, std, min, max, quantiles and counts of the fields of a dataset.
 
-    Each file of the dataset is described by itself, and then all are merged in their order. So the
-    result does not depend on who does the work.
+    Each file of the dataset is described separately, and the results are merged in order. So the
+    result does not depend on the number of workers.
 
     Args:
       path: The directory of the dataset.
@@ -45,7 +45,7 @@ def dataset_statistics(
       beam_runner: A runner of Apache Beam, see `tfds_builders.conversion.beam.in_pipeline`. If
         neither this nor options are given, this process reads one file after the other.
       beam_options: Its options.
-      temp_dir: The directory for results of workers, which all of them can access.
+      temp_dir: The directory for the results of workers; all workers can access it.
 
     Raises:
       KeyError: There is no such split, or no such field.
@@ -58,22 +58,22 @@ def dataset_statistics(
         split,
         fields=None if fields is None else list(fields),
         quantiles=tuple(quantiles),
-        include_last_action=bool(include_last_action),  # The warning is about all files.
+        include_last_action=bool(include_last_action),  # One warning for all files.
     )
     shards = [
         index for index, length in enumerate(builder.info.splits[split].shard_lengths) if length
     ]
     if beam_runner is None and beam_options is None:
-        of_files = [describe(index) for index in shards]
+        results = [describe(index) for index in shards]
     else:
-        of_files = _described_by_beam(describe, shards, beam_runner, beam_options, temp_dir)
-    statistics = functools.reduce(Statistics.merge, of_files)
+        results = _describe_by_beam(describe, shards, beam_runner, beam_options, temp_dir)
+    statistics = functools.reduce(Statistics.merge, results)
     if include_last_action is None:
         warn_of_last_actions(statistics)
     return statistics
 
 
-def _described_by_beam(
+def _describe_by_beam(
     describe: Callable[[int], Statistics],
     shards: Sequence[int],
     beam_runner: Any,
@@ -91,8 +91,8 @@ def _described_by_beam(
             beam_options,
             "Describe",
         )
-        # Pickles that this call made a moment ago, in a directory of its own.
-        return [pickle.loads(_result(directory, index).read_bytes()) for index in shards]
+        # Unpickling is safe: this call wrote the files, in a directory of its own.
+        return [pickle.loads(_result_path(directory, index).read_bytes()) for index in shards]
 
 
 def _describe_file(path: str, split: str, index: int, **options: Any) -> Statistics:
@@ -102,8 +102,8 @@ def _describe_file(path: str, split: str, index: int, **options: Any) -> Statist
 
 
 def _store(describe: Any, directory: str, index: int) -> None:
-    _result(directory, index).write_bytes(pickle.dumps(describe(index)))
+    _result_path(directory, index).write_bytes(pickle.dumps(describe(index)))
 
 
-def _result(directory: str, index: int) -> epath.Path:
+def _result_path(directory: str, index: int) -> epath.Path:
     return epath.Path(directory) / f"{index:05d}"

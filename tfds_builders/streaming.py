@@ -1,7 +1,7 @@
-"""Reads a source, such as EnvLogger logs, as an RLDS dataset without converting it first.
+"""RLDS datasets that are streamed from a source, such as EnvLogger logs, without conversion.
 
-The result is the same as converting the source and reading that dataset. Each episode is read when
-you ask for it, as a whole, as columns.
+The result is the same as converting the source and reading that dataset. Each episode is read on
+demand, with all its columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_GROUP_EPISODES = 8
 _MAX_GROUP_BYTES = 1 << 21
 # The approximate bytes of a step in a log besides its values.
 _STEP_OVERHEAD_BYTES = 128
-# The alignment of pieces of memory that TensorFlow can slice without a copy.
+# The alignment of tensors that TensorFlow can slice without a copy.
 _ALIGNMENT = 64
 
 
@@ -53,22 +53,22 @@ def episodes_from_logs(
 
     Nothing is written. The episodes, their fields and their values are those of the converted
     dataset, see `build_from_logs`: images are decoded, and tuples are dicts with the keys `'0'`,
-    `'1'`, .... Episodes come in the order in which they were recorded, unless you shuffle them. If
-    the logs grow, you get the episodes that are there now.
+    `'1'`, .... Episodes come in the order of recording, or shuffled. If the logs grow, later
+    episodes are not added.
 
-    The cardinality is known, and iterators can be checkpointed.
+    The dataset has a cardinality, and iterators can be checkpointed.
 
     Args:
-      logs: A directory (every log in and below it counts), an open `envlogger.Reader`, or several
+      logs: A directory (with all logs in it and below it), an open `envlogger.Reader`, or several
         of these.
       layout: 'nested': `steps` is a dataset of steps. 'batched': `steps` is one dict of tensors
         with a leading time axis, which is several times faster.
       shuffle: Whether to shuffle all episodes. Only their indices are kept in memory.
-      seed: Determines the order, like that of `tf.data.Dataset.shuffle`.
+      seed: The seed of the order, as for `tf.data.Dataset.shuffle`.
       reshuffle_each_iteration: Whether each pass has another order.
-      num_shards: The number of hosts that share the episodes. In each pass, no two hosts get the
-        same episode, and all hosts together get them all.
-      shard_index: The number of this host, from 0 on.
+      num_shards: The number of hosts that share the episodes. In each pass, each episode goes to
+        exactly one host.
+      shard_index: The index of this host.
       episode_metadata_defaults: Values for fields that are missing (or None) in the metadata of
         some episodes, by name. Without them, all episodes must have the same fields.
 
@@ -115,14 +115,14 @@ def episodes_from_source(
 
     Nothing is written. The episodes, their fields and the values are those of the dataset that
     `convert` makes of the source, images included. They come in the order of the source, unless
-    they are shuffled. The cardinality is known, and iterators can be checkpointed.
+    they are shuffled. The dataset has a cardinality, and iterators can be checkpointed.
 
     A format without random access (`Episodes.has_random_access`) is read once from beginning to end
-    to count its episodes, if nothing says how many there are; shuffling it is slow.
+    to count its episodes, unless it stores the count; shuffling it is slow.
 
     Args:
       source: The data: a source, or the result of `rlds.sources.open`.
-      split: The split of a source; it has to be given if there are several.
+      split: The split of a source; required if there are several.
       layout: See `episodes_from_logs`.
       shuffle: See `episodes_from_logs`.
       seed: See `episodes_from_logs`.
@@ -184,15 +184,15 @@ class _Order:
         if self.shuffle and self.num_shards > 1 and self.seed is None:
             raise ValueError(
                 f"{caller}: {self.num_shards} hosts that shuffle need the same seed; else they "
-                "get some episodes twice and others never; pass one"
+                "get some episodes twice and miss other episodes; pass a seed"
             )
 
-    def indices(self, number: int) -> tf.data.Dataset:
-        """Returns the indices of this host, of `number` episodes."""
-        indices = tf.data.Dataset.range(number)
+    def indices(self, count: int) -> tf.data.Dataset:
+        """Returns the indices of this host, of `count` episodes."""
+        indices = tf.data.Dataset.range(count)
         if self.shuffle:
             indices = indices.shuffle(
-                max(number, 1),
+                max(count, 1),
                 seed=self.seed,
                 reshuffle_each_iteration=self.reshuffle_each_iteration,
             )
@@ -272,13 +272,13 @@ class _ConvertedEpisodes:
                 episode.steps, self._fields, rows=episode.num_steps, where=episode.key
             )
             for path in self._images:
-                put(steps, path, self._decoded(path, at(steps, path)))
+                put(steps, path, self._decode_images(path, at(steps, path)))
         except ValueError as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
         fields = fields_of(episode)
         return steps, {name: fields[name] for name in self._episode_names}
 
-    def _decoded(self, path: str, column: np.ndarray) -> np.ndarray:
+    def _decode_images(self, path: str, column: np.ndarray) -> np.ndarray:
         if column.dtype != object:
             return column
         feature = at(self._features, path)
@@ -291,7 +291,7 @@ class _ConvertedEpisodes:
 
 
 class _EpisodeSpec:
-    """The TensorFlow spec of episodes, and their conversion from and to flat leaves.
+    """The TensorFlow spec of episodes, and the conversion from and to lists of leaves.
 
     Args:
       steps: The spec of a step.
@@ -299,7 +299,7 @@ class _EpisodeSpec:
 
     Attributes:
       columns: The leaves of a step.
-      values: The leaves of the rest.
+      values: The leaves of the other fields.
     """
 
     def __init__(self, steps: Any, episode: Any) -> None:
@@ -309,7 +309,7 @@ class _EpisodeSpec:
         self.dtypes = [leaf.dtype for leaf in [*self.columns, *self.values]]
 
     def arrays(self, steps: Any, fields: Any) -> list[np.ndarray]:
-        """The leaves of an episode, as NumPy has them."""
+        """Returns the leaves of an episode as arrays."""
         columns, values = tf.nest.flatten(steps), tf.nest.flatten(fields)
         return [
             _as_bytes(array) if array.dtype == object else array
@@ -320,17 +320,17 @@ class _EpisodeSpec:
         ]
 
     def episode(self, columns: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> dict[str, Any]:
-        """Makes an episode of its leaves."""
+        """Returns an episode from its leaves."""
         steps = tf.nest.pack_sequence_as(self._steps, columns)
         return {**tf.nest.pack_sequence_as(self._episode, values), rlds.STEPS: steps}
 
 
 class _Groups:
-    """Groups of small episodes, which a TensorFlow graph gets from NumPy in one call.
+    """Groups of small episodes, which a TensorFlow graph reads from NumPy in one call.
 
     A group is read in one call of Python, as concatenated columns, and then split. If an episode
     cannot be read, it and all later ones of the group are read one by one, so that the error comes
-    in its place.
+    in order.
 
     Args:
       episodes: The episodes of logs.
@@ -351,7 +351,7 @@ class _Groups:
         assert lengths is not None
         self._num_steps = lengths.num_steps
         self._max_steps = _MAX_GROUP_BYTES // (_STEP_OVERHEAD_BYTES + sum(map(_size, spec.columns)))
-        # Half of the maximum, as some groups have longer episodes than others.
+        # Half of the maximum, as the lengths of groups vary.
         size = int(self._max_steps / 2 / self._num_steps.mean())
         self.size = max(1, min(size, _MAX_GROUP_EPISODES))
         is_bounded = all(leaf.dtype != tf.string for leaf in spec.columns)
@@ -359,13 +359,13 @@ class _Groups:
             self.size = 1
 
     def read_in_graph(
-        self, indices: tf.data.Dataset, read_one: Callable[[tf.Tensor], dict[str, Any]]
+        self, indices: tf.data.Dataset, read_episode: Callable[[tf.Tensor], dict[str, Any]]
     ) -> tf.data.Dataset:
         """Returns the episodes, in the order of the indices.
 
         Args:
           indices: The indices of the episodes.
-          read_one: Reads an episode by itself.
+          read_episode: Reads an episode by itself.
         """
         spec = self._spec
 
@@ -385,26 +385,26 @@ class _Groups:
                 tf.data.Dataset.from_tensors(spec.episode(*leaves))
                 for leaves in zip(zip(*columns), zip(*values))
             ]
-            while len(episodes) > 1:  # As a balanced tree, of little depth.
+            while len(episodes) > 1:  # A balanced tree has little depth.
                 pairs = zip(episodes[::2], episodes[1::2])
                 unpaired = episodes[len(episodes) // 2 * 2 :]
-                episodes = [*(one.concatenate(other) for one, other in pairs), *unpaired]
+                episodes = [*(left.concatenate(right) for left, right in pairs), *unpaired]
             grouped = episodes[0].take(num_read)
             single = tf.data.Dataset.from_tensor_slices(group).skip(num_read)
-            return grouped.concatenate(single.map(read_one))
+            return grouped.concatenate(single.map(read_episode))
 
         episodes = indices.batch(self.size).flat_map(episodes_of)
-        # What follows only gives them a cardinality. `assert_cardinality` would raise an error at
-        # the end, again and again, if errors in the place of episodes are ignored.
+        # The `zip` adds the cardinality. `assert_cardinality` would raise an error at the end,
+        # repeatedly, if errors of episodes are ignored.
         count = indices.cardinality()
         numbered = tf.data.Dataset.zip(tf.data.Dataset.range(count), episodes.repeat().take(count))
         return numbered.map(_layouts.in_graph(lambda _, episode: episode))
 
     def _read(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Reads the first episodes of a group: all, unless one is damaged or they are too large.
+        """Reads the first episodes of a group, up to a damaged one or the maximum size.
 
         Returns:
-          The number of episodes, their numbers of steps, and the arrays of columns and values.
+          The number of episodes, their lengths, and the arrays of columns and values.
         """
         num_fitting = int((np.cumsum(self._num_steps[indices]) <= self._max_steps).sum())
         episodes: list[SourceEpisode] = []
@@ -427,11 +427,14 @@ class _Groups:
         return [
             np.array(len(episodes)),
             np.array(lengths + [0] * (self.size - len(episodes))),
-            *(np.concatenate([_empty(leaf), *next(columns, ())]) for leaf in self._spec.columns),
-            *(self._padded(next(values, ()), leaf) for leaf in self._spec.values),
+            *(
+                np.concatenate([_empty_column(leaf), *next(columns, ())])
+                for leaf in self._spec.columns
+            ),
+            *(self._pad(next(values, ()), leaf) for leaf in self._spec.values),
         ]
 
-    def _padded(self, values: Sequence[Any], leaf: tf.TensorSpec) -> np.ndarray:
+    def _pad(self, values: Sequence[Any], leaf: tf.TensorSpec) -> np.ndarray:
         """Pads the values of episodes to the size of a full group."""
         array = np.empty((self.size, *leaf.shape), _dtype(leaf))
         array[...] = b"" if leaf.dtype == tf.string else 0
@@ -445,20 +448,20 @@ def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[
     shape = [None, *leaf.shape]
     columns.set_shape(shape)
     if _size(leaf) % _ALIGNMENT == 0 < _size(leaf):
-        # Else each would be a part of the same memory, and keep all of it.
+        # Otherwise each slice would share the memory of all columns, and keep it alive.
         count = leaf.shape.num_elements()
-        parts = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])
-        return [_with_shape(tf.reshape(part, [-1, *leaf.shape]), shape) for part in parts]
-    parts = tf.split(columns, lengths, num=lengths.shape[0])
-    return [_with_shape(part, shape) for part in parts]
+        slices = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])
+        return [_with_shape(tf.reshape(piece, [-1, *leaf.shape]), shape) for piece in slices]
+    slices = tf.split(columns, lengths, num=lengths.shape[0])
+    return [_with_shape(piece, shape) for piece in slices]
 
 
 def _dtype(leaf: tf.TensorSpec) -> Any:
     return object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
 
 
-def _empty(leaf: tf.TensorSpec) -> np.ndarray:
-    """A column of no steps."""
+def _empty_column(leaf: tf.TensorSpec) -> np.ndarray:
+    """Returns a column without steps."""
     return np.empty((0, *leaf.shape), _dtype(leaf))
 
 
@@ -473,7 +476,7 @@ def _with_shape(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
 
 
 def _as_bytes(strings: np.ndarray) -> np.ndarray:
-    """Strings, with `bytes` for `str`."""
+    """Encodes strings to `bytes`."""
     encoded = np.empty(strings.size, object)
     encoded[:] = [item.encode() if isinstance(item, str) else item for item in strings.flat]
     return encoded.reshape(strings.shape)

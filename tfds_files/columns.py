@@ -17,7 +17,7 @@ class RaggedColumn:
 
     Attributes:
       values: The elements of all rows, as a column.
-      lengths: For each row, how many elements it has.
+      lengths: The number of elements of each row.
 
     >>> column = RaggedColumn(np.array([1, 2, 3]), np.array([2, 0, 1]))
     >>> len(column), column[0], column[1]
@@ -47,7 +47,7 @@ class RaggedColumn:
         return values[begin:end]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The rows as NumPy has them: an array of arrays if they differ in length."""
+        """Returns the rows as an array; as an array of arrays if they differ in length."""
         rows = stack([np.asarray(self[row]) for row in range(len(self))])
         return rows if dtype is None else rows.astype(dtype)
 

@@ -1,8 +1,8 @@
 """The errors of this package.
 
 TfdsFilesError (ValueError)
-|-- DamagedFileError                           stored bytes that are not what a writer writes
-`-- UnsupportedFileError (NotImplementedError) a valid form that is not read here
+|-- DamagedFileError                           stored bytes that no writer writes
+`-- UnsupportedFileError (NotImplementedError) a valid, but unsupported form
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class TfdsFilesError(ValueError):
 
 
 class DamagedFileError(TfdsFilesError):
-    """Stored bytes are damaged, cut short, or not what a writer of TFDS datasets writes."""
+    """Stored bytes are damaged, cut short, or not from a writer of TFDS datasets."""
 
 
 class UnsupportedFileError(TfdsFilesError, NotImplementedError):
-    """A file has a valid form that is not read here; the message says what reads it."""
+    """A file has a valid, but unsupported form; the message names another reader."""

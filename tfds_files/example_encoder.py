@@ -1,7 +1,7 @@
 """Fast encoder of columns to TFDS examples (`tf.train.Example`), with the bytes of TFDS.
 
 TFDS encodes an episode step by step; here a column is encoded at once. The bytes are those of TFDS,
-but fields, whose order in TFDS differs between processes, are sorted by name. For the storage of
+but fields are sorted by name; their order in TFDS differs between processes. For the storage of
 fields see the table of `tfds_files.examples`.
 """
 
@@ -59,8 +59,8 @@ class Lists(NamedTuple):
     Attributes:
       contents: For each example the bytes of its list, or of its `tf.train.Feature`; None if the
         example does not have the field.
-      tag: The kind of the lists; none if these are features.
-      is_packed: Whether they are lists of numbers.
+      tag: The tag of the lists; empty if the contents are features.
+      is_packed: Whether the lists hold numbers.
     """
 
     contents: Sequence[bytes | None]
@@ -80,13 +80,13 @@ _Fallback = Callable[[Path, Any, np.ndarray], Fields]
 
 
 class _Leaf(NamedTuple):
-    """A column that is in sequences.
+    """The column of a leaf feature, with the sequences around it.
 
     Attributes:
       feature: The feature of a row.
       rows: The rows of all sequences, one after the other.
-      path: Their path.
-      lengths: For each sequence around them, the outermost first, the lengths of all of its kind.
+      path: The path of the feature.
+      lengths: The lengths of the sequences of each level of nesting, the outermost level first.
     """
 
     feature: Feature
@@ -101,12 +101,11 @@ class ExampleEncoder:
     Args:
       features: The features of an example, usually an episode.
       fallback: Encodes values that do not match their feature exactly, such as images to
-        be compressed, and features that are a mere `Feature`, of which nothing is known here. It
-        gets the path of the feature, a column of the rows of all examples (or a dict of columns),
-        and where those of each example begin and end: one row for each, if the path leads to no
-        elements of a sequence. It gives fields under their full names. By default images become PNG
-        files, where that is what the feature says, and all else is refused.
-      png_level: The effort that goes into these files, see `tfds_files.png.encode_png`.
+        compress, and features of an unknown class. Its arguments are the path of the feature, a
+        column of the rows of all examples (or a dict of columns), and the offsets of the rows of
+        each example; outside of sequences, an example has one row. Yields fields under their full
+        names. By default, images become PNG files if the feature says so, and all else is an error.
+      png_level: The compression level of these files, see `tfds_files.png.encode_png`.
 
     Attributes:
       features: The features of an example.
@@ -141,8 +140,8 @@ class ExampleEncoder:
             a sequence of sequences, a `RaggedColumn`.
 
         Raises:
-          ValueError: Fields are missing, or there are others; columns differ in length; a value is
-            not what its feature says. Names the field.
+          ValueError: Fields are missing or unexpected; columns differ in length; or a value does
+            not match its feature. Names the field.
         """
         return _join(self._encode_values(self.features, example, (), None))[0]
 
@@ -152,7 +151,7 @@ class ExampleEncoder:
         Args:
           examples: The fields, as columns with a row for each example. For a `Dataset`, columns
             with the rows of all examples, one after the other.
-          lengths: The number of rows of each example in those, of shape `[num_examples]`.
+          lengths: The number of rows of each example in these, of shape `[num_examples]`.
 
         Raises:
           ValueError: See `encode`.
@@ -175,9 +174,9 @@ class ExampleEncoder:
 
         Args:
           feature: The encoded feature.
-          values: The values of all examples, as columns; or, without `splits`, that of one.
-          path: Its path.
-          splits: The begin and end of the rows of each example in a `Dataset`.
+          values: The values of all examples, as columns; or, without `splits`, of one example.
+          path: The path of the feature.
+          splits: The offsets of the rows of each example in a `Dataset`.
         """
         if type(feature) is Features:
             for name, child, child_values in _children(feature, values, path):
@@ -237,24 +236,25 @@ class ExampleEncoder:
         if fields is None:
             fields = self._fallback(leaf.path, leaf.rows, splits)
         for name, lists in fields:
-            for level, of_level in enumerate(row_lengths):
-                yield f"{name}/ragged_row_lengths_{level}", of_level
+            for level, level_lengths in enumerate(row_lengths):
+                yield f"{name}/ragged_row_lengths_{level}", level_lengths
             yield (f"{name}/ragged_flat_values" if row_lengths else name), lists
 
     def _encode_images(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
         """Yields the field of images, as PNG files.
 
         Raises:
-          ValueError: They are no images that are stored so.
+          ValueError: The rows are not images, or not stored as PNG files.
         """
         feature = feature_at(self.features, path)
         files = png_files(feature, rows, self._png_level)
         if files is None:
-            raise _refusal(feature, path, rows)
+            raise _mismatch(feature, path, rows)
         yield _name(path), bytes_lists(files, splits)
 
 
 def _join(fields: Fields) -> list[bytes]:
+    """Returns the bytes of examples from their fields."""
     pieces: list[list[bytes]] = []
     for key, (contents, tag, is_packed) in sorted(fields, key=operator.itemgetter(0)):
         sizes = [None if content is None else len(content) for content in contents]
@@ -289,7 +289,7 @@ def feature_at(features: Any, path: Path) -> Any:
 
 @functools.lru_cache(_NUM_HEADS)
 def _name(path: Path) -> str:
-    """The name under which examples hold a feature."""
+    """Returns the name of a feature in examples."""
     return "/".join(name for name in path if name is not None)
 
 
@@ -351,8 +351,8 @@ def _leaves(
     Args:
       feature: The feature of a row.
       rows: A column, or a dict of columns.
-      path: Its path.
-      sizes: The required lengths of the sequences around the feature, which the rows still have.
+      path: The path of the feature.
+      sizes: The required lengths of the sequences around the feature, which are axes of the rows.
     """
     if type(feature) is Features:
         if not isinstance(rows, Mapping) or rows.keys() != feature.features.keys():
@@ -364,8 +364,8 @@ def _leaves(
                 return None
             leaves += inner
         # The fields of one sequence have one length.
-        around = [leaf.lengths[: len(sizes)] for leaf in leaves]
-        are_equal = all(all(map(np.array_equal, lengths, around[0])) for lengths in around[1:])
+        outer = [leaf.lengths[: len(sizes)] for leaf in leaves]
+        are_equal = all(all(map(np.array_equal, lengths, outer[0])) for lengths in outer[1:])
         return leaves if are_equal else None
     if isinstance(feature, nodes.Sequence):
         return _leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
@@ -387,7 +387,7 @@ def _as_ragged(rows: Any) -> RaggedColumn | None:
 
 
 def each_row(rows: Any) -> list[Any]:
-    """Returns the rows of a column, or of a dict of columns, one by one."""
+    """Returns the list of the rows of a column, or of a dict of columns."""
     if isinstance(rows, Mapping):
         by_row = zip(*map(each_row, rows.values()), strict=True)
         return [dict(zip(rows, row)) for row in by_row]
@@ -399,7 +399,7 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
 
     Args:
       rows: A column, or a dict of columns, with the rows of all examples.
-      splits: The begins of those of each, and the end of the last ones.
+      splits: The offset of the first row of each example, and the end of the rows.
     """
     if len(splits) == 2:  # All rows, of any type.
         return [rows]
@@ -413,12 +413,12 @@ def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
 
 
 def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | None:
-    """Returns images as PNG files; None if they are not to be stored as PNG.
+    """Returns images as PNG files; None if the feature is not stored as PNG.
 
     Args:
-      feature: The feature of one.
+      feature: The feature of an image.
       rows: The images.
-      level: The effort, see `tfds_files.png.encode_png`.
+      level: The compression level, see `tfds_files.png.encode_png`.
     """
     if not are_encoded_as_png(feature, rows):
         return None
@@ -428,7 +428,7 @@ def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | N
 
 
 def are_encoded_as_png(feature: Feature, rows: Any) -> bool:
-    """Whether rows are images that match their feature, to be stored as PNG files."""
+    """Whether rows are images that match their feature, and are stored as PNG files."""
     return (
         isinstance(feature, Image)
         and feature.encoding_format in ("", "png")
@@ -442,7 +442,7 @@ def are_encoded_as_png(feature: Feature, rows: Any) -> bool:
     )
 
 
-def _refusal(feature: Feature, path: Path, rows: Any) -> ValueError:
+def _mismatch(feature: Feature, path: Path, rows: Any) -> ValueError:
     """Returns the error that values do not match their feature."""
     is_array = isinstance(rows, np.ndarray)
     got = f"{rows.dtype} of shape {rows.shape[1:]}" if is_array else f"{rows!r:.100}"
@@ -479,9 +479,9 @@ def _fields_of_rows(
 def _tensor_fields(
     feature: Tensor, rows: Any, splits: np.ndarray, name: str
 ) -> list[tuple[str, Lists]] | None:
-    """The fields for a column of tensors."""
+    """Returns the fields of a column of tensors; None if this encoder does not support it."""
     if isinstance(rows, np.ndarray) and rows.dtype == object and not feature.is_text:
-        rows = list(rows)  # They differ in shape.
+        rows = list(rows)  # The tensors differ in shape.
     has_dynamic_shape = feature.shape.count(None) > 1
     is_column = isinstance(rows, np.ndarray) and _is_of(feature, rows.dtype, rows.shape[1:])
     if feature.encoding == "none":
@@ -514,7 +514,7 @@ def _is_of(feature: Tensor, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
 
 
 def _are_classes(feature: Tensor, rows: np.ndarray) -> bool:
-    """Whether numbers of classes are in range; -1 stands for none."""
+    """Whether class labels are in range; -1 stands for no class."""
     if feature.num_classes is None or not rows.size:
         return True
     return bool(rows.min() >= -1 and rows.max() < feature.num_classes)
@@ -549,7 +549,7 @@ def _lists_of(rows: np.ndarray, splits: np.ndarray) -> Lists | None:
 
 
 def _raw_lists(rows: np.ndarray, splits: np.ndarray) -> Lists:
-    """Returns byte-string lists for the rows, all at once, as rows have the same length."""
+    """Returns byte-string lists of rows, which have the same length."""
     size = rows.nbytes // max(len(rows), 1)
     head = _ITEMS + encode_varint(size)
     items = np.empty((len(rows), len(head) + size), np.uint8)
@@ -563,7 +563,7 @@ def bytes_lists(values: Iterable[bytes], splits: np.ndarray) -> Lists:
 
     Args:
       values: The strings of all examples.
-      splits: The begins of those of each, and the end of the last ones.
+      splits: The offset of the first string of each example, and the end of the strings.
     """
     items = [delimited(_ITEMS, value) for value in values]
     bounds = itertools.pairwise(splits.tolist())

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NOT_DIRECT = 0xFFFFFFFF
-"""The start of a field of an example that has to be decoded."""
+"""The `starts` of a field without a byte offset: its example has to be decoded."""
 
 NO_VALUE = 255
 _TAG = 0x0A  # Tags of a map entry, a name, a packed list, and a byte string.
@@ -42,6 +42,8 @@ _TOO_LONG = 1 << 40  # Longer than any file.
 
 class FieldLayout(NamedTuple):
     """The storage of the elements of a field: kind, and dtype and width of direct elements.
+
+    A direct element is read from its byte offset, without decoding the example.
 
     Attributes:
       name: The name of the field, such as "steps/observation".
@@ -66,7 +68,7 @@ class FieldLayout(NamedTuple):
 
 
 def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
-    """Returns the name of the sequence in examples, empty if there is none, and all fields, sorted.
+    """Returns the name of the sequence in examples (empty without one), and all fields, sorted.
 
     The sequence is `steps` if there is one, or else the first `Dataset`, or else the first
     `Sequence`.
@@ -83,10 +85,10 @@ def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
 
 
 def direct_encoding(shape: tuple[int | None, ...], dtype: np.dtype) -> str:
-    """Returns the encoding of a `Tensor` in which its elements are direct, if there is one.
+    """Returns the encoding that gives the elements of a `Tensor` byte offsets, if there is one.
 
-    That is "none" where plain numbers have a fixed width, and "bytes" elsewhere. TFDS cannot read
-    the bytes of uint32, and strings and arrays of unknown sizes have no fixed width at all.
+    It is "none" if plain numbers have a fixed width, and otherwise "bytes". TFDS cannot read the
+    bytes of uint32; strings and arrays of unknown sizes have no fixed width.
     """
     is_plain = dtype.name in ("bool", "float32", "uint32") and not {0, None} & {*shape}
     return "none" if is_plain or dtype.kind == "O" else "bytes"
@@ -124,7 +126,7 @@ class Scanner:
     Args:
       features: The features of an example.
       raw: The file.
-      path: Its name, for errors.
+      path: Its path, for errors.
     """
 
     def __init__(self, features: Features, raw: mmap.mmap, path: str) -> None:
@@ -141,16 +143,16 @@ class Scanner:
         """Finds the fields of examples.
 
         Args:
-          begins: Their begins in the file.
-          ends: Their ends.
-          first: The number of the first one.
+          begins: The byte offsets of the examples in the file.
+          ends: The ends of the examples.
+          first: The index of the first example.
 
         Returns:
           The arrays of fields of `ShardIndex`; and for each field of strings, the number of strings
           of each example (`counts/<name>`), and their ends (`ends/<name>`).
 
         Raises:
-          DamagedFileError: One of them is no example.
+          DamagedFileError: The bytes are not an example.
         """
         kinds, list_begins, list_ends, irregular = self._lists(begins, ends)
         shape = len(begins), len(self.layouts)
@@ -175,7 +177,9 @@ class Scanner:
             else:
                 size, start = self._varints(begin + 1)
                 count = np.where(size % layout.width == 0, size // layout.width, 0)
-                count[(self._at(begin) != _TAG) | (start + size != end)] = 0  # In several pieces.
+                count[(self._bytes_at(begin) != _TAG) | (start + size != end)] = (
+                    0  # The list is not contiguous.
+                )
                 if layout.kind == "integers":
                     pieces = zip(start.tolist(), end.tolist())
                     count *= np.array([self._raw[b:e].isascii() for b, e in pieces], np.int64)
@@ -192,7 +196,7 @@ class Scanner:
         for field, layout in enumerate(self.layouts):
             if layout.kind == "integers":
                 rows = np.flatnonzero(is_direct[:, field])
-                last[rows, field] = self._at(
+                last[rows, field] = self._bytes_at(
                     begins[rows] + starts[rows, field] + sizes[rows, field] - 1
                 )
             elif layout.kind == "strings":
@@ -216,13 +220,13 @@ class Scanner:
     def _lists(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns the kinds, begins and ends of the lists of each example; and the irregular rows.
 
-        The kind is 0 where there is no list.
+        A missing list has the kind 0.
         """
         shape = len(begins), len(self._names)
         kinds = np.zeros(shape, np.int8)
         list_begins, list_ends = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         length, position = self._varints(begins + 1)
-        irregular = (self._at(begins) != _TAG) | (position + length != ends)
+        irregular = (self._bytes_at(begins) != _TAG) | (position + length != ends)
         rows = np.flatnonzero(~irregular)
         position = position[rows]
         while len(rows):
@@ -231,11 +235,11 @@ class Scanner:
             value = key + key_size
             feature_size, feature = self._varints(value + 1)
             list_size, begin = self._varints(feature + 1)
-            tag, end = self._at(feature), entry + size
+            tag, end = self._bytes_at(feature), entry + size
             is_empty = feature_size == 0
             is_list = (begin + list_size == end) & (tag & 7 == wire.LENGTH) & (tag < 0x20)
-            is_regular = (self._at(position) == _TAG) & (self._at(entry) == _TAG)
-            is_regular &= (self._at(value) == _VALUE_TAG) & (end <= ends[rows])
+            is_regular = (self._bytes_at(position) == _TAG) & (self._bytes_at(entry) == _TAG)
+            is_regular &= (self._bytes_at(value) == _VALUE_TAG) & (end <= ends[rows])
             is_regular &= (feature + feature_size == end) & (is_empty | (is_list & (tag > 7)))
             irregular[rows[~is_regular]] = True
             rows, key, key_size, tag, begin, end, is_empty = (
@@ -254,7 +258,7 @@ class Scanner:
     def _match_names(
         self, begins: np.ndarray, sizes: np.ndarray, rows: np.ndarray, irregular: np.ndarray
     ) -> Iterable[tuple[int, np.ndarray]]:
-        """Yields the columns of known field names, with the indices of the names."""
+        """Yields the column of each field name, with the indices of the matching names."""
         unmatched = np.arange(len(begins))
         for _ in range(2 * len(self._names) + 2):
             if not len(unmatched):
@@ -263,7 +267,7 @@ class Scanner:
             first = int(begins[unmatched[0]])
             name = self._raw[first : first + size]
             matching = sizes[unmatched] == size
-            if size <= self._max_name_length:  # Others are not the names of fields.
+            if size <= self._max_name_length:  # Longer names are not those of fields.
                 name_bytes = self._data[begins[unmatched[matching], np.newaxis] + np.arange(size)]
                 matching[matching] = (name_bytes == np.frombuffer(name, np.uint8)).all(axis=1)
             column = self._columns.get(name)
@@ -273,7 +277,7 @@ class Scanner:
         irregular[rows[unmatched]] = True  # Too many names: the file has other features.
 
     def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Returns the number of arrays in each list; 0 if one has another size."""
+        """Returns the number of arrays in each list; 0 if an array has another size."""
         stride = len(layout.head) + layout.width
         counts, remainders = np.divmod(ends - begins, stride)
         counts = np.where(remainders > 0, 0, counts)
@@ -286,12 +290,12 @@ class Scanner:
     def _string_ends(self, begin: int, end: int) -> list[int]:
         """Returns the ends of the byte strings of a list; empty if its encoding is irregular."""
         raw, position, ends = self._raw, begin, []
-        with contextlib.suppress(IndexError):  # Of a length that goes beyond the file.
+        with contextlib.suppress(IndexError):  # The length of a string goes beyond the file.
             while position < end:
                 size, head = raw[position + 1], 2
                 if size > 127:
                     size, head = (size & 127) | raw[position + 2] << 7, 3
-                    if size > 0x3FFF:  # The second byte has its highest bit, too.
+                    if size > 0x3FFF:  # The highest bit of the second byte is set, too.
                         size, head = _long_varint(raw, position + 1)
                 if raw[position] != _TAG or head != _head_size(size):
                     return []
@@ -324,21 +328,21 @@ class Scanner:
                     f"not a tf.train.Example: {e}"
                 ) from e
 
-    def _at(self, positions: np.ndarray) -> np.ndarray:
+    def _bytes_at(self, positions: np.ndarray) -> np.ndarray:
         """Returns the bytes at offsets; offsets beyond the file get its last byte."""
         content: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
         return content
 
     def _varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Decodes varints; returns also the offsets after them. Over five bytes: a huge number."""
-        groups = self._at(positions).astype(np.int64)
+        """Returns varints, and the offsets after them; over five bytes, a varint is `_TOO_LONG`."""
+        groups = self._bytes_at(positions).astype(np.int64)
         values, after, shift = groups & 127, positions + 1, 7
         has_more = groups > 127
         while has_more.any():
             if shift > 28:
                 values[has_more] = _TOO_LONG
                 break
-            groups = np.where(has_more, self._at(after), 0).astype(np.int64)
+            groups = np.where(has_more, self._bytes_at(after), 0).astype(np.int64)
             values |= (groups & 127) << shift
             after += has_more
             has_more = groups > 127
@@ -365,7 +369,7 @@ def _counters_of(features: Features, sequence: str) -> dict[str, int]:
 
 
 def _long_varint(raw: mmap.mmap, position: int) -> tuple[int, int]:
-    """The size of a byte string, and that of its head."""
+    """Returns the size of a byte string, and of its head."""
     value = shift = 0
     for index in range(5):
         group = raw[position + index]
@@ -377,7 +381,7 @@ def _long_varint(raw: mmap.mmap, position: int) -> tuple[int, int]:
 
 
 def _head_size(size: int) -> int:
-    """The size of the tag and the length of a byte string."""
+    """Returns the size of the head of a byte string: tag and length."""
     if size < 0x80:
         return 2
     return 3 if size < 0x4000 else 1 + -(-size.bit_length() // 7)

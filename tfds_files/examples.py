@@ -1,15 +1,15 @@
 """The examples of a dataset, from the bytes of `tf.train.Example` to columns.
 
 An example is a dict of lists: of byte strings, of float32, or of int64. TFDS stores a field under
-the names that lead to it, joined by "/". What surrounds it decides how:
+the names that lead to it, joined by "/". The storage depends on the sequences around it:
 
-| field | stored as |
+| field | storage |
 |---|---|
 | plain numbers | all values one after the other, smaller types as int64 or float32 |
 | numbers with an encoding, images | a byte string for each |
-| the same with several unknown sizes | `<name>/value`, with `<name>/shape` beside it |
+| the same with several unknown sizes | `<name>/value` and `<name>/shape` |
 | in a sequence | as above, for all elements |
-| in a sequence of sequences | `<name>/ragged_flat_values`, as above, and their lengths beside it |
+| in a sequence of sequences | `<name>/ragged_flat_values`, and `.../ragged_row_lengths_<level>` |
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _KIND_NAMES = {BYTES: "byte strings", FLOATS: "floats", INTS: "integers"}
 
 
 class ExampleDecoder:
-    """Makes columns of the bytes of examples.
+    """Decodes the bytes of examples to columns.
 
     A field is an array; strings are `bytes` in an array of objects (a single one is `bytes`). In a
     sequence, such as the steps of an episode, it has a leading axis for the elements. Sequences in
     sequences are a `RaggedColumn`, and arrays that differ in shape are an array of arrays. Numbers
-    share the memory of the example where they are stored as they are.
+    share the memory of the example if they are stored in their own dtype.
 
     Args:
       features: The features of an example.
       fields: The fields to decode, such as `["steps/observation", "steps/action"]`; all by
-        default. What is not asked for takes hardly any time.
+        default. Other fields take hardly any time.
 
     Raises:
       KeyError: There is no such field.
@@ -62,7 +62,7 @@ class ExampleDecoder:
     def __init__(self, features: Features, fields: Iterable[str] | None = None) -> None:
         leaves = list(leaves_of(features))
         if fields is not None:
-            leaves = _selected(leaves, list(fields))
+            leaves = _select(leaves, list(fields))
         self._leaves = leaves
         self._names = {name for leaf in leaves for name in _stored_names(leaf)}
 
@@ -70,8 +70,8 @@ class ExampleDecoder:
         """Returns the fields of an example, nested as its features are.
 
         Raises:
-          DamagedFileError: The bytes are not an example of these features; says which field.
-          UnsupportedFileError: A field is stored in a way that is not read here.
+          DamagedFileError: The bytes are not an example of these features; names the field.
+          UnsupportedFileError: The storage of a field is not supported.
         """
         try:
             stored = find_lists(example, self._names)
@@ -100,7 +100,7 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
 
     Returns:
       For each field an array of float32 or of int64, or a list of byte strings; an empty list for a
-      field that has nothing.
+      field without values.
 
     Raises:
       DamagedFileError: The bytes are no example.
@@ -116,19 +116,19 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
         raise DamagedFileError(f"no tf.train.Example: {e}") from e
 
 
-def _selected(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
+def _select(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
     for field in fields:
-        if not any(_is_in(leaf, field) for leaf in leaves):
+        if not any(_matches(leaf, field) for leaf in leaves):
             names = ", ".join(leaf.name for leaf in leaves)
             raise KeyError(f"no field {field!r}; there are {names}")
-    return [leaf for leaf in leaves if any(_is_in(leaf, field) for field in fields)]
+    return [leaf for leaf in leaves if any(_matches(leaf, field) for field in fields)]
 
 
-def _is_in(leaf: Leaf, field: str) -> bool:
+def _matches(leaf: Leaf, field: str) -> bool:
     return leaf.name == field or leaf.name.startswith(f"{field}/")
 
 
-# --- What is stored.
+# --- Stored lists.
 
 
 class StoredList(NamedTuple):
@@ -154,16 +154,16 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
     """
     lists: dict[str, StoredList] = {}
     keys = None if names is None else {name.encode() for name in names}
-    for number, _, begin, end in wire.fields_of(example, 0, len(example)):
-        if number != 1:
+    for tag, _, begin, end in wire.fields_of(example, 0, len(example)):
+        if tag != 1:
             continue
         for _, _, entry, entry_end in wire.fields_of(example, begin, end):
             name, feature = b"", None
-            for part, _, part_begin, part_end in wire.fields_of(example, entry, entry_end):
-                if part == 1:
-                    name = bytes(example[part_begin:part_end])
-                elif part == 2:
-                    feature = part_begin, part_end
+            for tag, _, value, value_end in wire.fields_of(example, entry, entry_end):
+                if tag == 1:
+                    name = bytes(example[value:value_end])
+                elif tag == 2:
+                    feature = value, value_end
             if keys is None:
                 lists.setdefault(name.decode(), StoredList(BYTES, example, 0, 0))
             if (keys is None or name in keys) and feature is not None:
@@ -174,31 +174,31 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
 
 
 def _ints(stored: StoredList) -> np.ndarray:
-    """The values of a list of int64s."""
+    """Returns the values of a list of int64s."""
     _check_kind(stored, INTS)
-    parts = []
+    arrays = []
     for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
         if wire_type not in (wire.LENGTH, wire.VARINT):
             raise wire.WireError("an integer of another size")
-        parts.append(wire.decode_varints(memoryview(stored.example)[begin:end]))
-    return _joined(parts, np.int64)
+        arrays.append(wire.decode_varints(memoryview(stored.example)[begin:end]))
+    return _concatenate(arrays, np.int64)
 
 
 def _floats(stored: StoredList) -> np.ndarray:
     """Returns the values of a float list; a view of the example if they are contiguous."""
     _check_kind(stored, FLOATS)
-    parts = []
+    arrays = []
     for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
         if wire_type == wire.VARINT or (end - begin) % 4:
             raise wire.WireError("a float of another size")
-        parts.append(np.frombuffer(stored.example, "<f4", (end - begin) // 4, begin))
-    return _joined(parts, np.float32)
+        arrays.append(np.frombuffer(stored.example, "<f4", (end - begin) // 4, begin))
+    return _concatenate(arrays, np.float32)
 
 
-def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+def _concatenate(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 
 
 def _items(stored: StoredList) -> np.ndarray | list[bytes]:
@@ -231,7 +231,7 @@ def _check_kind(stored: StoredList, kind: int) -> None:
 
 
 def has_dynamic_shape(leaf: Leaf) -> bool:
-    """Whether the shapes of a field are stored, too."""
+    """Whether the examples also hold the shapes of a field."""
     return isinstance(leaf.feature, Tensor) and leaf.feature.shape.count(None) > 1
 
 
@@ -242,8 +242,8 @@ def _stored_names(leaf: Leaf) -> list[str]:
         bases = [f"{leaf.name}/shape", f"{leaf.name}/value"]
     if len(leaf.lengths) < 2:
         return bases
-    rows = [f"ragged_row_lengths_{level}" for level in range(len(leaf.lengths) - 1)]
-    return [f"{base}/{part}" for base in bases for part in ("ragged_flat_values", *rows)]
+    lengths = [f"ragged_row_lengths_{level}" for level in range(len(leaf.lengths) - 1)]
+    return [f"{base}/{name}" for base in bases for name in ("ragged_flat_values", *lengths)]
 
 
 def _decode_leaf(leaf: Leaf, stored: dict[str, StoredList]) -> Any:
@@ -259,17 +259,17 @@ def _decode_leaf(leaf: Leaf, stored: dict[str, StoredList]) -> Any:
             raise DamagedFileError("a shape is incomplete")
         shapes = shapes.reshape(-1, len(leaf.feature.shape))
     if rank == 0:
-        return _single(leaf.feature, values, shapes)
-    column: Any = _column(leaf.feature, values, shapes)
+        return _decode_value(leaf.feature, values, shapes)
+    column: Any = _decode_column(leaf.feature, values, shapes)
     for level in reversed(range(rank - 1)):
         lengths = stored.get(f"{base}/ragged_row_lengths_{level}")
-        column = _rows(column, np.zeros(0, np.int64) if lengths is None else _ints(lengths))
+        column = _ragged_rows(column, np.zeros(0, np.int64) if lengths is None else _ints(lengths))
     if leaf.lengths[0] not in (None, len(column)):
         raise DamagedFileError(f"got {len(column)} elements, expected {leaf.lengths[0]}")
     return column
 
 
-def _rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
+def _ragged_rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
     if (lengths < 0).any() or int(lengths.sum()) != len(values):
         raise DamagedFileError(
             f"got {len(values)} elements, expected the {int(lengths.sum())} that the lengths of "
@@ -278,24 +278,26 @@ def _rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
     return RaggedColumn(values, lengths)
 
 
-def _single(feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None) -> Any:
-    """The value of a field that is in no sequence."""
+def _decode_value(
+    feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None
+) -> Any:
+    """Returns the value of a field outside of sequences."""
     if isinstance(feature, Tensor) and feature.encoding == "none":
         if stored is None:
-            return _absent(feature)
+            return _placeholder(feature)
         values = _plain_values(feature, stored)
         if not feature.shape and len(values) == 1:
             return values[0] if feature.is_text else values.reshape(())[()]
-        return _reshaped(values, feature.shape)
+        return _reshape(values, feature.shape)
     if stored is None:
-        return _absent(feature)
-    column = _column(feature, stored, shapes)
+        return _placeholder(feature)
+    column = _decode_column(feature, stored, shapes)
     if len(column) != 1:
         raise DamagedFileError(f"got {len(column)} values, expected one")
     return column[0]
 
 
-def _absent(feature: Tensor | Image) -> Any:
+def _placeholder(feature: Tensor | Image) -> Any:
     """Returns the placeholder of TFDS for a field that an example lacks."""
     if isinstance(feature, Image):
         raise DamagedFileError("it is missing")
@@ -315,23 +317,23 @@ def _absent(feature: Tensor | Image) -> Any:
     raise DamagedFileError("it is missing")
 
 
-def _column(
+def _decode_column(
     feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None
 ) -> np.ndarray:
-    """The values of all elements of a sequence."""
+    """Returns the values of all elements of a sequence."""
     if isinstance(feature, Image):
         files = [] if stored is None else _strings(stored)
         if files:
             return stack([images.decode_image(file, feature) for file in files])
         return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
     if feature.encoding != "none":
-        return _decoded(feature, stored, shapes)
+        return _decode_arrays(feature, stored, shapes)
     if None in feature.shape:
         raise UnsupportedFileError("plain arrays of an unknown size in a sequence")
     if 0 in feature.shape:
         raise UnsupportedFileError("plain arrays without elements in a sequence")
     values = np.zeros(0, feature.dtype) if stored is None else _plain_values(feature, stored)
-    return _reshaped(values, (None, *feature.shape))
+    return _reshape(values, (None, *feature.shape))
 
 
 def _plain_values(feature: Tensor, stored: StoredList) -> np.ndarray:
@@ -351,7 +353,7 @@ def _plain_values(feature: Tensor, stored: StoredList) -> np.ndarray:
         return np.require(floats.astype(dtype, copy=False), requirements="A")
 
 
-def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
+def _reshape(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     """Reshapes values; one size of the shape may be unknown."""
     if None not in shape:
         sizes = [int(size or 0) for size in shape]
@@ -366,8 +368,10 @@ def _reshaped(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     return values.reshape(sizes)
 
 
-def _decoded(feature: Tensor, stored: StoredList | None, shapes: np.ndarray | None) -> np.ndarray:
-    """Arrays that are stored as their memory."""
+def _decode_arrays(
+    feature: Tensor, stored: StoredList | None, shapes: np.ndarray | None
+) -> np.ndarray:
+    """Returns arrays that are stored as their memory."""
     items: Any = [] if stored is None else _items(stored)
     sizes = [size or 0 for size in feature.shape]
     if shapes is not None and len(shapes) != len(items):
@@ -382,19 +386,19 @@ def _decoded(feature: Tensor, stored: StoredList | None, shapes: np.ndarray | No
         return values.reshape(len(items), *sizes)
     rows = []
     for index, item in enumerate(items):
-        shape = feature.shape if shapes is None else _merged(shapes[index], feature.shape)
-        rows.append(_array(bytes(item), feature, shape))
+        shape = feature.shape if shapes is None else _merge_shapes(shapes[index], feature.shape)
+        rows.append(_decode_array(bytes(item), feature, shape))
     return stack(rows)
 
 
-def _merged(sizes: np.ndarray, shape: Sequence[int | None]) -> tuple[int, ...]:
+def _merge_shapes(sizes: np.ndarray, shape: Sequence[int | None]) -> tuple[int, ...]:
     merged = tuple(sizes.tolist())
     if any(size < 0 or expected not in (None, size) for size, expected in zip(merged, shape)):
         raise DamagedFileError(f"got the shape {merged}, expected {tuple(shape)}")
     return merged
 
 
-def _array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndarray:
+def _decode_array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndarray:
     if feature.encoding == "zlib":
         try:
             data = zlib.decompress(data)
@@ -405,7 +409,7 @@ def _array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndar
     elif len(data) % feature.dtype.itemsize:
         raise DamagedFileError(f"{len(data)} bytes are not an array of {feature.dtype}")
     values = np.frombuffer(bytearray(data), feature.dtype.newbyteorder("<"))
-    return _reshaped(values, shape)
+    return _reshape(values, shape)
 
 
 def _check_size(size: int, shape: Sequence[int | None], dtype: np.dtype) -> None:

@@ -1,9 +1,9 @@
 """The features of a dataset: reads and writes its `features.json`.
 
 The file holds the JSON of a proto, `tensorflow_datasets.Feature`: a tree whose inner nodes are
-dicts of features and sequences, and whose leaves are tensors. Features that TFDS makes of others
-are read as what they are made of: a `Video` is a sequence of images, a `Translation` a dict of
-strings. Older versions of TFDS wrote the arguments of its classes instead, which are read too.
+dicts of features and sequences, and whose leaves are tensors. Composite features of TFDS are read
+as their components: a `Video` as a sequence of images, a `Translation` as a dict of strings. The
+files of older versions of TFDS, with the arguments of its classes, are read too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 _MODULE = "tensorflow_datasets.core.features."
 _ENCODINGS = ("none", "bytes", "zlib")
-# The limit of nesting; deeper files are taken for damaged.
+# The maximum depth of nesting; a deeper file counts as damaged.
 _MAX_DEPTH = 50
 
 Shape = tuple[int | None, ...]
@@ -51,7 +51,7 @@ class Feature:
         `tensorflow_datasets.core.features.text_feature.Text`.
       doc: The description by the author of the dataset.
       value_range: A description of the range of its values.
-      details: Other entries of the file, by name; nothing here depends on them.
+      details: The remaining entries of the file, by name, which are written back unchanged.
     """
 
     class_name: str = ""
@@ -62,8 +62,8 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON of `features.json`, which TFDS and `parse_features` read.
 
-        TFDS writes it with `json.dumps(..., indent=4, sort_keys=True)`. Where `class_name` is
-        empty, the usual class of such features is named.
+        TFDS writes it with `json.dumps(..., indent=4, sort_keys=True)`. If `class_name` is
+        empty, the usual class of the feature is written.
 
         Raises:
           ValueError: TFDS has no such feature.
@@ -86,12 +86,12 @@ class Tensor(Feature):
     """Numbers or strings.
 
     Attributes:
-      shape: Its shape; None where a size differs from example to example.
-      dtype: Its dtype; that of objects for strings.
+      shape: Its shape; None for sizes that differ between examples.
+      dtype: Its dtype; `object` for strings.
       encoding: The storage: "none" for plain numbers, "bytes" or "zlib" for its memory.
-      optional: Whether examples may lack it.
-      minimum: The least value, if it is known.
-      maximum: The greatest value, if it is known.
+      optional: Whether the field may be missing in examples.
+      minimum: The least value; None if unknown.
+      maximum: The greatest value; None if unknown.
       num_classes: The number of classes, if the values are class labels.
       sample_rate: The number of values per second, if it is audio; None if unknown.
     """
@@ -116,7 +116,7 @@ class Image(Feature):
     """An image, stored as a file.
 
     Attributes:
-      shape: Height, width and channels; None where a size differs from image to image.
+      shape: Height, width and channels; None for sizes that differ between images.
       dtype: uint8, uint16, or float32 for depths, whose bytes are stored as four channels.
       encoding_format: "png", "jpeg", or empty if the files may be of any kind.
       num_classes: The number of classes, if the pixels are class labels.
@@ -134,7 +134,7 @@ class Sequence(Feature):
 
     Attributes:
       feature: The feature of an element.
-      length: The number of elements, None if it differs from example to example.
+      length: The number of elements; None if it differs between examples.
     """
 
     feature: Feature
@@ -143,7 +143,7 @@ class Sequence(Feature):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset(Sequence):
-    """A sequence that TFDS gives as a `tf.data.Dataset`, such as the steps of an episode."""
+    """A sequence that TFDS returns as a `tf.data.Dataset`, such as the steps of an episode."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,10 +171,9 @@ class Leaf:
     """A leaf of the feature tree: a tensor or an image, with its path and sequences.
 
     Attributes:
-      path: The names that lead there.
+      path: The names of the features around it, and its own.
       feature: The feature itself.
-      lengths: For each sequence around it, the outermost first, the number of its elements, or None
-        if that is not known.
+      lengths: The length of each sequence around it, the outermost first; None if it varies.
     """
 
     path: tuple[str, ...]
@@ -194,9 +193,9 @@ def read_features(directory: epath.PathLike) -> Features:
       directory: The directory of the dataset: a folder, or a URL.
 
     Raises:
-      DamagedFileError: `features.json` is not what TFDS writes.
-      UnsupportedFileError: It has a feature that is not read here.
-      FileNotFoundError: It is not there.
+      DamagedFileError: `features.json` was not written by TFDS.
+      UnsupportedFileError: A feature is not supported.
+      FileNotFoundError: There is no such file.
     """
     path = epath.Path(directory) / FEATURES_FILE
     try:
@@ -213,8 +212,8 @@ def parse_features(tree: Any) -> Features:
       tree: The parsed JSON.
 
     Raises:
-      DamagedFileError: It is not what TFDS writes.
-      UnsupportedFileError: It has a feature that is not read here.
+      DamagedFileError: The JSON was not written by TFDS.
+      UnsupportedFileError: A feature is not supported.
 
     >>> scalar = {"pythonClassName": "...", "tensor": {"shape": {}, "dtype": "int64"}}
     >>> parse_features({"featuresDict": {"features": {"id": scalar}}})["id"].dtype
@@ -227,25 +226,25 @@ def parse_features(tree: Any) -> Features:
 
 
 def images_as_bytes(features: Features) -> Features:
-    """Returns features that have the bytes of its file for each image of an example or a step."""
+    """Returns features with the bytes of the file instead of each image."""
 
-    def replaced(feature: Feature) -> Feature:
+    def replace(feature: Feature) -> Feature:
         if isinstance(feature, Image):
             return Tensor(dtype=np.dtype(object), doc=feature.doc)
         if isinstance(feature, Features):
-            return dataclasses.replace(feature, features=each(feature.features))
+            return dataclasses.replace(feature, features=replace_all(feature.features))
         if isinstance(feature, Dataset):
-            return dataclasses.replace(feature, feature=replaced(feature.feature))
+            return dataclasses.replace(feature, feature=replace(feature.feature))
         return feature
 
-    def each(children: Mapping[str, Feature]) -> dict[str, Feature]:
-        return {name: replaced(child) for name, child in children.items()}
+    def replace_all(children: Mapping[str, Feature]) -> dict[str, Feature]:
+        return {name: replace(child) for name, child in children.items()}
 
-    return dataclasses.replace(features, features=each(features.features))
+    return dataclasses.replace(features, features=replace_all(features.features))
 
 
 def leaves_of(feature: Feature) -> Iterator[Leaf]:
-    """Yields the tensors and images of a tree, in its order."""
+    """Yields the tensors and images of a tree, in the order of the tree."""
     yield from _leaves(feature, (), ())
 
 
@@ -253,7 +252,7 @@ def check_features(features: Features) -> None:
     """Checks that TFDS can read stored fields back without loss.
 
     Raises:
-      ValueError: It cannot; says which field.
+      ValueError: TFDS cannot; names the field.
     """
     for leaf in leaves_of(features):
         _check_readable(leaf)
@@ -294,7 +293,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
     if depth > _MAX_DEPTH:
         raise DamagedFileError(f"{path}: more than {_MAX_DEPTH} features are nested")
     tree = _dict(tree, path)
-    are_arguments = "type" in tree and "proto_cls" not in tree
+    has_arguments = "type" in tree and "proto_cls" not in tree
     if "type" in tree:
         tree = _from_arguments(tree, path)
     class_name, doc = str(tree.get("pythonClassName", "")), str(_doc(tree.get("description", "")))
@@ -306,7 +305,7 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
         )
     content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
-    names = content.keys() if are_arguments else kind.names  # Arguments are named differently.
+    names = content.keys() if has_arguments else kind.names  # Arguments are named differently.
     return dataclasses.replace(
         parsed,
         class_name=class_name,
@@ -349,8 +348,8 @@ def _tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
         dtype=_dtype(content.get("dtype", ""), path),
         encoding=encoding,
         optional=bool(content.get("optional", False)),
-        minimum=_number(content.get("minimum"), path),
-        maximum=_number(content.get("maximum"), path),
+        minimum=_parse_number(content.get("minimum"), path),
+        maximum=_parse_number(content.get("maximum"), path),
     )
 
 
@@ -373,7 +372,7 @@ def _audio(content: Mapping[str, Any], path: str, depth: int, class_name: str) -
             f"{path}: sound stored as files; tensorflow_datasets reads them, with pydub"
         )
     content = {"dtype": "int64", **content}
-    rate = _number(content.get("sampleRate"), path)
+    rate = _parse_number(content.get("sampleRate"), path)
     return dataclasses.replace(_tensor(content, path, depth, class_name), sample_rate=rate)  # type: ignore[call-arg]
 
 
@@ -506,9 +505,9 @@ class _Kind(NamedTuple):
     """A kind of feature of the proto.
 
     Attributes:
-      parse: Makes a node of its content.
-      write: Makes its content of a node.
-      names: The names in its content that a node has attributes for.
+      parse: Returns a node from its content.
+      write: Returns the content of a node.
+      names: The entries of the content that are attributes of a node.
     """
 
     parse: Callable[[Mapping[str, Any], str, int, str], Feature]
@@ -518,7 +517,7 @@ class _Kind(NamedTuple):
 
 _TENSOR = ("shape", "dtype", "encoding")
 _IMAGE = ("shape", "dtype", "encodingFormat")
-# By the names of their fields in the proto.
+# By the name of the field in the proto.
 _KINDS = {
     "featuresDict": _Kind(_features_dict, _features_dict_json, ("features",)),
     "sequence": _Kind(_sequence, _sequence_json, ("feature", "length")),
@@ -534,7 +533,7 @@ _KINDS = {
 }
 
 
-# Kinds of which the class has another name.
+# Classes of TFDS with another name than their kind.
 _KIND_OF_CLASS = {
     "Scalar": "tensor",
     "BBox": "boundingBox",
@@ -552,7 +551,7 @@ def _kind_of_class(class_name: str) -> str | None:
 
 
 def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the proto of a feature from class and arguments, the form of older versions."""
+    """Returns the proto of a feature from its class and arguments, the form of older TFDS."""
     class_name, content = str(tree["type"]), tree.get("content", {})
     kind = _kind_of_class(class_name)
     if kind is None:
@@ -596,7 +595,7 @@ def _shape(content: Mapping[str, Any], path: str) -> Shape:
 
 
 def _size(value: Any, path: str) -> int | None:
-    """A size that may be unknown: -1 in protos, null among arguments."""
+    """Returns a size; None if unknown, which is -1 in protos and null in arguments."""
     if value is None:
         return None
     try:
@@ -606,7 +605,7 @@ def _size(value: Any, path: str) -> int | None:
     return None if size < 0 else size
 
 
-def _number(value: Any, path: str) -> float | None:
+def _parse_number(value: Any, path: str) -> float | None:
     if value is None:
         return None
     try:

@@ -1,10 +1,10 @@
 """Random access to the examples of a dataset folder written by TFDS or this project.
 
 <dataset>/<config>/<version>/
-dataset_info.json    name, version, file format, and for each split the lengths of its shards
-features.json        what an example looks like
-metadata.json        what its author says about the whole, if anything
-<name>-<split>.<format>-<number>-of-<count>    a shard; the info may name the files otherwise
+dataset_info.json    name, version, file format, and the shard lengths of each split
+features.json        features of an example
+metadata.json        metadata by the author of the dataset, optional
+<name>-<split>.<format>-<number>-of-<count>    a shard; the info may have another template
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _MANY_SHARDS = 10_000
 
 
 class RecordRange(NamedTuple):
-    """A run of records in a file.
+    """A range of records in a file.
 
     Attributes:
       path: The file.
       file: Its records.
-      begin: The first one.
-      end: The one after the last.
+      begin: The index of the first record.
+      end: The index after the last record.
     """
 
     path: epath.Path
@@ -53,16 +53,16 @@ class RecordRange(NamedTuple):
 
 
 class Split:
-    """The examples of a split, or of a part, in the order in which TFDS reads them too.
+    """The examples of a split, or of a slice of it, in the order of TFDS.
 
     Args:
       name: Its name.
       pieces: The ranges of records of its examples.
-      folder: The dataset that it is of.
+      folder: Its dataset.
 
     Attributes:
       name: Its name.
-      folder: The dataset that it is of.
+      folder: Its dataset.
       shard_lengths: The number of its examples in each file.
       paths: The files.
     """
@@ -90,13 +90,13 @@ class Split:
         """Returns an example, such as an episode, as columns; see `ExampleDecoder`.
 
         Args:
-          index: The number of the example; from the end if it is negative.
+          index: The index of the example; from the end if it is negative.
           fields: The fields to decode, such as `["steps/action"]`; all by default.
 
         Raises:
           IndexError: There is no such example.
           KeyError: There is no such field.
-          DamagedFileError: It cannot be read; says which file, record and field.
+          DamagedFileError: It cannot be read; names the file, record and field.
         """
         piece, record = self._location_of(index)
         decoder = self.folder.decoder(None if fields is None else tuple(fields))
@@ -116,7 +116,7 @@ class Split:
         return bytes(_read(*self._location_of(index)))
 
     def cut(self, begin: int, end: int) -> Iterator[RecordRange]:
-        """Yields the shard ranges of a range of examples."""
+        """Yields the ranges of records of a range of examples."""
         for piece, after in zip(self._pieces, self._ends):
             first = after - (piece.end - piece.begin)
             low, high = max(begin, first) - first, min(end, after) - first
@@ -167,13 +167,13 @@ class Split:
 class DatasetFolder(Mapping[str, Split]):
     """A dataset folder: its splits by name, and its description.
 
-    Parts of splits are had as TFDS names them: `dataset["train[:10%]"]`, `dataset["train[5:20]"]`,
+    Slices of splits have the names of TFDS: `dataset["train[:10%]"]`, `dataset["train[5:20]"]`,
     `dataset["train+test"]`, `dataset["train[2shard]"]`, `dataset["all"]`.
 
     Args:
-      directory: The folder, or a URL: that of a version, or one that has but one dataset below it.
-      decode_images: Whether images are arrays, rather than the bytes of the files they are stored
-        as, which is much faster to read.
+      directory: The folder, or a URL: that of a version, or one with a single dataset below it.
+      decode_images: Whether images are arrays; otherwise they are the bytes of their files, which
+        is much faster.
 
     Attributes:
       directory: The folder of `dataset_info.json`.
@@ -184,12 +184,12 @@ class DatasetFolder(Mapping[str, Split]):
       citation: Its citation.
       file_format: The format of its shards, such as "tfrecord".
       metadata: The metadata of the dataset.
-      info: All that `dataset_info.json` says.
+      info: The content of `dataset_info.json`.
 
     Raises:
       FileNotFoundError: There is no dataset.
-      DamagedFileError: A file is not what TFDS writes.
-      UnsupportedFileError: It has a form that is not read here; says which.
+      DamagedFileError: A file was not written by TFDS.
+      UnsupportedFileError: Its form is not supported; says why.
     """
 
     def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
@@ -211,7 +211,7 @@ class DatasetFolder(Mapping[str, Split]):
         self._splits = {split.name: split for split in _splits(self)}
 
     def with_image_files(self) -> DatasetFolder:
-        """Returns the same dataset with image files in place of arrays, without reading again."""
+        """Returns the same dataset with image files instead of arrays, without reading again."""
         folder = copy.copy(self)
         folder._decode_images = False
         folder._make_splits()
@@ -249,7 +249,7 @@ class DatasetFolder(Mapping[str, Split]):
         return len(self._splits)
 
     def decoder(self, fields: tuple[str, ...] | None = None) -> ExampleDecoder:
-        """Returns the decoder of some fields, made once: that takes as long as a small example.
+        """Returns the cached decoder of some fields; building it takes as long as a small example.
 
         Raises:
           KeyError: There is no such field.
@@ -282,16 +282,16 @@ def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> Dat
 
 def _dataset_at(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
     """Returns the directory of a dataset, and the content of its `INFO_FILE`."""
-    here = stores.as_path(directory)
+    folder = stores.as_path(directory)
     try:  # Checking for existence first would cost a request to an object store.
-        return here, read_json(here / INFO_FILE)
+        return folder, read_json(folder / INFO_FILE)
     except (FileNotFoundError, NotADirectoryError):
-        here = find_folder(here)
-        return here, read_json(here / INFO_FILE)
+        folder = find_folder(folder)
+        return folder, read_json(folder / INFO_FILE)
 
 
 def find_folder(directory: epath.PathLike) -> epath.Path:
-    """Returns the directory that has a dataset: this one, or the only one below it.
+    """Returns the directory of a dataset: this one, or the only one below it.
 
     Raises:
       FileNotFoundError: There is none, or there are several.
@@ -339,24 +339,24 @@ def shard_name(
       name: The name of the dataset.
       split: The name of the split.
       file_format: The format of the files.
-      index: The number of the shard.
+      index: The index of the shard.
       count: The number of shards.
 
     Raises:
-      DamagedFileError: The name is none that a file in the same folder can have.
+      DamagedFileError: The name is not valid for a file in the same folder.
 
     >>> shard_name("{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "a", "train", "tfrecord", 1, 2)
     'a-train.tfrecord-00001-of-00002'
     """
     digits = max(len(str(count)), _MIN_DIGITS)
-    number, total = f"{index:0{digits}d}", f"{count:0{digits}d}"
+    shard, total = f"{index:0{digits}d}", f"{count:0{digits}d}"
     fields = {
         "DATASET": name,
         "SPLIT": split,
         "FILEFORMAT": file_format,
-        "SHARD_INDEX": number,
+        "SHARD_INDEX": shard,
         "NUM_SHARDS": total,
-        "SHARD_X_OF_Y": f"{number}-of-{total}",
+        "SHARD_X_OF_Y": f"{shard}-of-{total}",
     }
     # Not `str.format`: a file could request huge field widths.
     filled = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)

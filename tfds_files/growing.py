@@ -1,25 +1,25 @@
 """Appending to a TFDS dataset: drafts of shards, publication, and crash recovery.
 
     directory/
-      features.json, ...                    what an example of the dataset looks like
-      dataset_info.json                     the shards that the dataset has, with their lengths
+      features.json, ...                    features of an example, and other metadata
+      dataset_info.json                     list of the shards, with their lengths
       <name>-<split>.tfrecord-00000         a shard
-      .<name>-<split>.tfrecord-draft-<id>   a shard that is being written
+      .<name>-<split>.tfrecord-draft-<id>   an unfinished shard
       .feeds/                               the indexes of shards; see `tfds_files.shard_index`
-    .replacement-<id>/                    a dataset that is going to replace splits of this one
+    .replacement-<id>/                    a dataset whose splits will replace those of this one
 
 A shard is written as a draft file. Once it is complete it is renamed to its number, and then listed
 in `dataset_info.json`, which is replaced atomically. So readers see complete shards only, and
 writers never change an existing one. Several writers may append to a dataset at a time.
 
-A killed writer leaves its draft, of which all but the end can be read: `recover` makes it a shard.
+A killed writer leaves its draft, readable except for its end: `recover` publishes it as a shard.
 Drafts of running writers are locked; the system releases the lock with the process.
 
 Drafts are always TFRecord files, because incomplete files of other formats cannot be read. For
-these, a draft is copied to a file in the format, `<name of the draft>.whole`, and then removed.
+these formats, a draft is copied to a file `<name of the draft>.whole`, and then removed.
 
-A split is replaced when `dataset_info.json` is, too: the files of the new one have other names than
-those of the old one, which are removed afterwards.
+Replacing `dataset_info.json` replaces a split: the new files have other names than the old ones,
+which are removed afterwards.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Description:
       features: The JSON of its features.
       metadata: The metadata of the dataset, in the types of JSON; None if there are none.
       write: Writes `dataset_info.json`, without splits, and the other metadata files to a folder.
-        Called when the dataset is made, and when it is replaced.
+        Called when the dataset is created or replaced.
     """
 
     name: str
@@ -110,7 +110,7 @@ class _Size(NamedTuple):
 
     Attributes:
       num_examples: The number of its examples.
-      num_bytes: The number of their bytes.
+      num_bytes: The total size of its examples.
     """
 
     num_examples: int
@@ -141,8 +141,7 @@ class GrowingDataset:
     @property
     def exists(self) -> bool:
         """Whether the dataset exists."""
-        is_there: bool = (self.directory / INFO_FILE).exists()
-        return is_there
+        return bool((self.directory / INFO_FILE).exists())
 
     def splits(self) -> dict[str, list[int]]:
         """Returns the lengths of the shards of each split, in examples."""
@@ -154,11 +153,11 @@ class GrowingDataset:
         The drafts of killed writers are added, with a warning.
 
         Args:
-          splits: The splits that are going to be added to.
+          splits: The splits to append to.
           stacklevel: See `warnings.warn`.
 
         Raises:
-          StorageError: There is another dataset; says what is different.
+          StorageError: There is another dataset; names the difference.
         """
         if self.exists:
             self._check_fits(stacklevel + 1)
@@ -186,7 +185,7 @@ class GrowingDataset:
         if difference is not None:
             raise StorageError(f"the splits {kept_splits} would be lost: {difference}")
 
-    def has_to_be_replaced(self, splits: Container[str]) -> bool:
+    def needs_replacement(self, splits: Container[str]) -> bool:
         """Whether splits must be replaced: they have examples, or the existing dataset differs.
 
         Raises:
@@ -219,14 +218,14 @@ class GrowingDataset:
     def _difference(self) -> str | None:
         """Describes a difference to the existing dataset; None if they match."""
         stored = self._stored()
-        for fact, new, existing in (
+        for key, new, existing in (
             ("name", self._name, stored.get("name")),
             ("version", self._description.version, stored.get("version")),
             ("file format", self._file_format, stored.get("fileFormat") or _DRAFT_FORMAT),
         ):
             if new != existing:
                 return (
-                    f"{self.directory} has a dataset with another {fact}: {existing}, not {new}; "
+                    f"{self.directory} has a dataset with another {key}: {existing}, not {new}; "
                     "write to another directory"
                 )
         feature_names = self._different_features()
@@ -239,15 +238,15 @@ class GrowingDataset:
 
     def _different_features(self) -> list[str] | None:
         """Returns the fields that differ from the existing dataset; None if all are equal."""
-        here, there = self._description.features, self._stored_json(FEATURES_FILE)
+        new, stored = self._description.features, self._stored_json(FEATURES_FILE)
         try:
-            parsed = [parse_features(features) for features in (here, there)]
-        except TfdsFilesError:  # Features that only TFDS knows.
-            return None if here == there else []
+            parsed = [parse_features(features) for features in (new, stored)]
+        except TfdsFilesError:  # Only TFDS supports these features.
+            return None if new == stored else []
         if parsed[0].to_json() == parsed[1].to_json():
             return None
-        one, other = ({leaf.name: leaf for leaf in leaves_of(each)} for each in parsed)
-        return sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
+        left, right = ({leaf.name: leaf for leaf in leaves_of(each)} for each in parsed)
+        return sorted(name for name in {**left, **right} if left.get(name) != right.get(name))
 
     def _stored(self) -> dict[str, Any]:
         with _storage_errors(self.directory, "has a dataset that cannot be read"):
@@ -259,7 +258,7 @@ class GrowingDataset:
             return read_json(path) if path.exists() else {}
 
     def add_split(self, split: str) -> None:
-        """Adds an empty split, and makes the dataset if it does not exist."""
+        """Adds an empty split, and creates the dataset if it does not exist."""
         with _storage_errors(self.directory), locked(self.directory):
             info = self._read() if self.exists else {"splits": []}
             if _find(info, split) is None:  # Another writer may have been faster.
@@ -272,7 +271,7 @@ class GrowingDataset:
         A truncated example at the end is kept in a file `.<name of the file>.torn`.
 
         Returns:
-          The number of added examples of each changed split.
+          The number of added examples, by changed split.
         """
         recovered: dict[str, int] = {}
         with _storage_errors(self.directory), locked(self.directory):
@@ -288,9 +287,8 @@ class GrowingDataset:
                         self._publish(info, split, self._convert_draft(path), size, path)
                         os.close(lock)
                 for path in self._draft_files(split["name"]):
-                    if (
-                        path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists()
-                    ):  # It is complete.
+                    # Without its draft, the file is complete.
+                    if path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists():
                         self._publish(info, split, path, self._size(path))
                 num_new = sum(_lengths(split)) - num_before
                 if num_new:
@@ -334,12 +332,12 @@ class GrowingDataset:
         draft = (self.directory if is_local(self.directory) else temporary) / name
         draft.mkdir()
         try:
-            last = draft / INFO_FILE
+            info_file = draft / INFO_FILE
             if describe:
                 self._description.write(draft)
-                info = {**read_json(last), "splits": info["splits"]}
-            last.write_text(json.dumps(info, indent=2, sort_keys=True))
-            for path in [*(path for path in draft.iterdir() if path.name != INFO_FILE), last]:
+                info = {**read_json(info_file), "splits": info["splits"]}
+            info_file.write_text(json.dumps(info, indent=2, sort_keys=True))
+            for path in [*(path for path in draft.iterdir() if path.name != INFO_FILE), info_file]:
                 sync(path)
                 stores.move_file(path, self.directory / path.name)
         finally:
@@ -347,7 +345,7 @@ class GrowingDataset:
         sync(self.directory)
 
     def _convert_draft(self, draft: epath.Path) -> epath.Path:
-        """Returns a file with the content of a draft in the format of the dataset, on the disk."""
+        """Returns a file with the content of a draft in the format of the dataset, synced."""
         path = draft
         if self._file_format != _DRAFT_FORMAT:
             path = draft.with_name(draft.name + _WHOLE_SUFFIX)
@@ -372,7 +370,7 @@ class GrowingDataset:
           split: The split in it.
           path: The file.
           size: Its size.
-          draft: The draft whose content the file has, if that is another file; it is removed.
+          draft: The draft that the file was converted from, which is removed; None without one.
         """
         if draft not in (None, path):
             draft.unlink()
@@ -386,7 +384,7 @@ class GrowingDataset:
         return shard
 
     def _publish_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
-        """Publishes files that have the name of a shard already, but are not listed."""
+        """Publishes files that have the name of a shard, but are missing in `dataset_info.json`."""
         while (path := _path_of(self.directory, info, split, len(_lengths(split)))).exists():
             size = self._size(path)
             if not size.num_examples:
@@ -400,7 +398,7 @@ class GrowingDataset:
         self._write(info)
 
     def _size(self, path: epath.Path) -> _Size:
-        """Returns the size of a draft; damaged files are moved aside."""
+        """Returns the size of a draft; damaged files are renamed."""
         if not is_local(path):
             with stores.on_disk(path) as copy:
                 return self._size(epath.Path(copy))
@@ -409,7 +407,7 @@ class GrowingDataset:
         try:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
                 return _Size(len(file), path.stat().length)
-        except TfdsFilesError:  # It was never completed.
+        except TfdsFilesError:  # The draft is incomplete.
             path.replace(_truncated_path(path))
             return _Size(0, 0)
 
@@ -426,18 +424,18 @@ class GrowingDataset:
 
 
 class ShardDraft:
-    """A shard that is being written.
+    """An unfinished shard.
 
     Args:
       dataset: The dataset.
-      split: The name of the split that the shard belongs to.
+      split: The name of the split of the shard.
 
     Attributes:
       path: The file.
       num_examples: The number of its examples.
 
     Raises:
-      StorageError: The file cannot be made.
+      StorageError: The file cannot be created.
     """
 
     def __init__(self, dataset: GrowingDataset, split: str) -> None:
@@ -453,10 +451,8 @@ class ShardDraft:
         self._is_truncated = False
         self._num_bytes = 0
         self.num_examples = 0
-        with (
-            _storage_errors(self.path),
-            locked(dataset.directory),
-        ):  # Not yet locked: no cleanup now.
+        # The lock of the directory keeps recovery away until the draft is locked.
+        with _storage_errors(self.path), locked(dataset.directory):
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
@@ -474,7 +470,7 @@ class ShardDraft:
         self._num_bytes += len(example)
 
     def finish(self) -> None:
-        """Makes the shard part of the dataset, or removes it if it is empty.
+        """Publishes the shard, or removes it if it is empty.
 
         Raises:
           StorageError: It cannot be written. The draft stays, for `recover`.
@@ -483,7 +479,7 @@ class ShardDraft:
             with _storage_errors(self.path):
                 self._writer.close()
                 size = _Size(self.num_examples, self._num_bytes)
-                if self._is_truncated:  # By a failed write.
+                if self._is_truncated:  # A write failed.
                     os.truncate(self.path, size.file_size)
                 file = self._dataset._convert_draft(self.path)
                 self._dataset._add_shard(self._split, self.path, file, size)
@@ -493,7 +489,7 @@ class ShardDraft:
     def abandon(self) -> None:
         """Leaves the draft for `recover`; further calls do nothing.
 
-        There is no draft in an object store, but only complete shards.
+        An object store has complete shards only, and no drafts.
         """
         self._writer.close()
         if self._lock is not None:
@@ -513,9 +509,9 @@ class Appender:
     Args:
       dataset: The dataset; it has been opened.
       max_examples_per_shard: The maximum number of examples per shard.
-      flush_interval: After how many seconds an example also ends its shard; None for never.
-      encoder: Makes the bytes of examples that are columns, and of splits that are new; None if the
-        dataset has all splits, and examples are bytes.
+      flush_interval: Seconds after which the next example ends its shard; None for never.
+      encoder: Encodes examples; new splits are added. None if the dataset has all splits, and
+        examples are bytes.
     """
 
     def __init__(
@@ -547,12 +543,12 @@ class Appender:
         Args:
           example: Its bytes, or its fields; see `ExampleEncoder.encode`.
           split: The split.
-          where: Its name in errors.
+          where: The name of the example in errors.
 
         Raises:
-          ValueError: It does not fit the features, and is not written; says which field. Or this
-            is closed, or it is no name of a split.
-          StorageError: It cannot be written; those before are.
+          ValueError: It does not fit the features, and is not written; names the field. Or the
+            appender is closed, or the name of the split is not valid.
+          StorageError: It cannot be written; earlier examples are kept.
         """
         if self._is_closed:
             raise ValueError("the writer is closed")
@@ -628,19 +624,19 @@ def append_to(
     """Returns an `Appender` of examples of columns to a dataset.
 
     Args:
-      directory: The folder, or a URL; made if it is missing.
+      directory: The folder, or a URL; created if missing.
       features: The features of an example.
       name: The name of the dataset.
       version: Its version, as `major.minor.patch`.
       file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
       metadata: The metadata of the dataset, in the types of JSON.
       max_examples_per_shard: The maximum number of examples per shard.
-      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
+      png_level: The compression level of PNG files, see `tfds_files.png.encode_png`.
       **about: `description`, `citation`, `homepage` and `license`, see `writing.info_of`.
 
     Raises:
-      ValueError: An argument is wrong; or TFDS could not read what it stores of such features.
-      StorageError: The folder cannot be written to, or has another dataset; says what is different.
+      ValueError: An argument is wrong; or TFDS could not read the stored features.
+      StorageError: The folder cannot be written to, or has another dataset; names the difference.
 
     >>> import tempfile, numpy as np
     >>> from tfds_files import Dataset, Features, Tensor, open_folder
@@ -680,7 +676,7 @@ class Replacement:
       directory: The folder of the new dataset.
 
     Raises:
-      StorageError: The place cannot be made.
+      StorageError: The folder cannot be created.
     """
 
     def __init__(self, directory: epath.PathLike) -> None:
@@ -700,11 +696,11 @@ class Replacement:
 
         Args:
           new: The new dataset.
-          target: The same in its final directory.
+          target: The dataset in its final directory.
 
         Raises:
           StorageError: The dataset cannot be written, or has other splits that do not fit the new
-            one. Nothing has changed then.
+            one. The dataset is then unchanged.
         """
         with _storage_errors(target.directory), locked(target.directory):
             target.check_replaceable(new.splits())
@@ -752,7 +748,7 @@ def _move(
     target: epath.Path,
     obsolete: list[epath.Path],
 ) -> dict[str, Any]:
-    """Moves the files of a split to its final directory, under names that no old shard has."""
+    """Moves the files of a split to its final directory, under names of no old shard."""
 
     def is_name(template: str, name: str) -> bool:
         first = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
@@ -763,14 +759,14 @@ def _move(
         for template in GROWING_TEMPLATES
         if not any(is_name(template, path.name) for path in obsolete)
     )
-    for path in target.iterdir():  # Files that a killed process left here.
+    for path in target.iterdir():  # A killed process may have left files.
         if is_name(template, path.name):
             _remove_shard(path)
     moved = {**split, "filepathTemplate": template}
     for index in range(len(_lengths(split))):
-        here, there = (_path_of(source, info, split, index), _path_of(target, info, moved, index))
-        stores.move_file(here, there)
-        index_files.move(here, there)
+        old, new = _path_of(source, info, split, index), _path_of(target, info, moved, index)
+        stores.move_file(old, new)
+        index_files.move(old, new)
     return moved
 
 
@@ -803,7 +799,7 @@ def _remove_unless_locked(directory: epath.Path) -> None:
 
 
 def _remove_info_drafts(directory: epath.Path) -> None:
-    """Removes drafts of killed writers; call it with the lock."""
+    """Removes drafts of killed writers; the caller holds the lock."""
     for path in directory.glob(f"{_INFO_DRAFT_PREFIX}*"):
         path.rmtree()
 

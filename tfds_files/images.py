@@ -25,13 +25,13 @@ _EXACT = {
     "RGB": ("RGBA",),
     "RGBA": ("RGB",),
 }
-# The most pixels that a byte is trusted to hold: Deflate makes 1032 bytes of one, and eight pixels
-# may be in a byte; JPEG has at most 64 pixels in a few bits.
+# The maximum number of pixels per byte of a file: Deflate expands a byte to 1032 bytes, with up to
+# eight pixels each; JPEG has at most 64 pixels in a few bits.
 _MAX_PIXELS_PER_BYTE = 1 << 14
 
 
 def may_hold(data: bytes | memoryview, height: int, width: int) -> bool:
-    """Whether a file is large enough for an image of a size, so that memory can be allocated."""
+    """Whether a file is large enough for an image of a size, so that memory may be allocated."""
     return height * width <= _MAX_PIXELS_PER_BYTE * len(data)
 
 
@@ -39,16 +39,16 @@ def decode_image(data: bytes, feature: Image) -> np.ndarray:
     """Returns an image.
 
     PNG files give the same pixels as in TFDS. For JPEG files, TensorFlow takes a shortcut by
-    default, and is off by up to 15 of 255. Here you get the exact pixels, as from other libraries,
+    default, and is off by up to 15 of 255. Here the pixels are exact, as from other libraries,
     and from TensorFlow with `dct_method="INTEGER_ACCURATE"`.
 
     Args:
       data: The file.
-      feature: The feature that it is an image of.
+      feature: The feature of the image.
 
     Raises:
-      DamagedFileError: It is no image, or one of another size.
-      UnsupportedFileError: It has other channels than the feature, or is of another kind.
+      DamagedFileError: The file is not an image, or has another size.
+      UnsupportedFileError: Its channels or its kind differ from the feature.
     """
     channels = 4 if feature.dtype == np.float32 else feature.shape[-1]
     if feature.dtype == np.uint16 and channels != 1:
@@ -69,7 +69,7 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of Pillow, about large images.
+            warnings.simplefilter("ignore")  # Pillow warns of large images.
             image: Any = PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
         if not may_hold(data, image.height, image.width):
             raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")

@@ -4,11 +4,11 @@
 |---|---|
 | 8 | length of the header, little-endian |
 | length | header: JSON, see `_header` |
-| | the arrays, each from a multiple of 64 bytes on |
-| 4 | CRC-32C of all before |
+| | the arrays, each aligned to 64 bytes |
+| 4 | CRC-32C of the bytes above |
 
-Whoever can write such a file can write anything in it, and its numbers become addresses. So all of
-them are compared with the sizes of the shard and of its records when a file is loaded.
+An index file is untrusted, and its numbers become addresses. So loading compares all of them with
+the sizes of the shard and of its records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tfds_files.shard_index import ARRAYS, ShardIndex, stored_checksum
 __all__ = ["FOLDER", "fetch", "load", "move", "remove", "save"]
 
 FOLDER = ".feeds"
-"""The folder of indexes in that of a dataset."""
+"""The folder of indexes in the folder of a dataset."""
 
 _VERSION = 1
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
@@ -49,25 +49,25 @@ _CHECKSUM_STEP = 1 << 18
 def save(index: ShardIndex, *, cache: bool = True) -> None:
     """Saves an index next to its shard, or else in the cache.
 
-    A warning says why neither is possible.
+    If neither is possible, a warning says why.
 
     Args:
       index: The index of a whole shard.
       cache: Whether to use the cache.
     """
-    content = _content(index)
-    why: OSError | str = "no folder for it"
+    content = _encode(index)
+    reason: OSError | str = "no folder for it"
     for path in [*_in_dataset(index.path), *(_cached(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
             write_atomically(path, content, durable=False)
         except OSError as e:
-            why = e
+            reason = e
         else:
             return
     if cache:
         warnings.warn(
-            f"the index of {index.path} cannot be saved, so it is built each time: {why}",
+            f"the index of {index.path} cannot be saved, so it is built each time: {reason}",
             stacklevel=2,
         )
 
@@ -101,8 +101,8 @@ def load(
       path: The shard.
       sequence: The sequence in its examples.
       layouts: Their fields.
-      is_copy: Whether it is a copy of an object, of which parts may be missing, and whose times say
-        nothing.
+      is_copy: Whether it is a copy of an object, which may be incomplete, and whose times have no
+        meaning.
 
     Raises:
       OSError: The shard cannot be read.
@@ -127,11 +127,11 @@ def load(
 def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
     """Moves the index file of a moved shard, if it exists."""
     if is_local(path) and is_local(target):
-        for here, there in zip(_in_dataset(os.fspath(path)), _in_dataset(os.fspath(target))):
+        for old, new in zip(_in_dataset(os.fspath(path)), _in_dataset(os.fspath(target))):
             with contextlib.suppress(OSError):  # The index is rebuilt on demand.
-                if here.exists():
-                    there.parent.mkdir(exist_ok=True)
-                    os.replace(here, there)
+                if old.exists():
+                    new.parent.mkdir(exist_ok=True)
+                    os.replace(old, new)
 
 
 def remove(path: os.PathLike[str] | str) -> None:
@@ -148,7 +148,7 @@ class _InvalidIndexError(Exception):
 
 
 def _in_dataset(path: str) -> list[Path]:
-    """Returns the path of the index in the dataset; none if a link leads out of the dataset."""
+    """Returns the path of the index in the dataset; empty if a link leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
     indexes = Path(folder, FOLDER)
     return [] if indexes.is_symlink() else [indexes / f"{name}.index"]
@@ -168,7 +168,7 @@ def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _content(index: ShardIndex) -> bytes:
+def _encode(index: ShardIndex) -> bytes:
     arrays = _arrays(index)
     header: dict[str, Any] = _header(index.sequence, index.layouts)
     header |= {
@@ -180,19 +180,19 @@ def _content(index: ShardIndex) -> bytes:
         "num_entries": {name: len(ends) for name, (_, ends) in index.entries.items()},
     }
     encoded = json.dumps(header).encode()
-    parts = [_LENGTH.pack(len(encoded)), encoded]
+    pieces = [_LENGTH.pack(len(encoded)), encoded]
     position = len(encoded) + _LENGTH.size
     for array in arrays.values():
         content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         padding = -position % _ALIGNMENT
-        parts += [bytes(padding), content]
+        pieces += [bytes(padding), content]
         position += padding + len(content)
-    body = b"".join(parts)
+    body = b"".join(pieces)
     return body + _CHECKSUM.pack(google_crc32c.value(body))
 
 
 def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
-    """Returns the header of an index file; an index with another header is of other features."""
+    """Returns the header of an index file; an index with another header has other features."""
     return {"version": _VERSION, "sequence": sequence, "fields": [list(each) for each in layouts]}
 
 
@@ -204,7 +204,9 @@ def _mapped(path: Path) -> memoryview:
         raise _InvalidIndexError
     body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
     checksum = 0
-    for begin in range(0, len(body), _CHECKSUM_STEP):  # Only `bytes` are taken, which are copies.
+    for begin in range(
+        0, len(body), _CHECKSUM_STEP
+    ):  # The library needs `bytes`, which are copies.
         checksum = google_crc32c.extend(checksum, bytes(body[begin : begin + _CHECKSUM_STEP]))
     if checksum != _CHECKSUM.unpack(stored)[0]:
         raise _InvalidIndexError
@@ -223,7 +225,7 @@ def _parsed(
         header = json.loads(bytes(body[_LENGTH.size : position]))
         if any(header[key] != value for key, value in _header(sequence, layouts).items()):
             raise _InvalidIndexError
-        count = _number(header["num_examples"])
+        count = _parse_count(header["num_examples"])
         columns: dict[str, tuple[str, tuple[int, ...]]] = {
             name: (dtype, (count, len(layouts)) if by_field else (count,))
             for name, (dtype, by_field) in ARRAYS.items()
@@ -231,7 +233,7 @@ def _parsed(
         strings = [layout.name for layout in layouts if layout.kind == "strings"]
         for name in strings:
             columns[f"begins/{name}"] = "<i8", (count + 1,)
-            columns[f"ends/{name}"] = "<u4", (_number(header["num_entries"][name]),)
+            columns[f"ends/{name}"] = "<u4", (_parse_count(header["num_entries"][name]),)
         arrays = {}
         for name, (dtype, shape) in columns.items():
             position += -position % _ALIGNMENT
@@ -242,9 +244,9 @@ def _parsed(
             position += size
         return ShardIndex(
             path=path,
-            file_size=_number(header["shard_size"]),
-            modified_ns=_number(header["shard_modified_ns"]),
-            checksum=_number(header["shard_checksum"]),
+            file_size=_parse_count(header["shard_size"]),
+            modified_ns=_parse_count(header["shard_modified_ns"]),
+            checksum=_parse_count(header["shard_checksum"]),
             is_verified=header["is_verified"] is True,
             sequence=sequence,
             layouts=layouts,
@@ -257,7 +259,7 @@ def _parsed(
         raise _InvalidIndexError from e
 
 
-def _number(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise _InvalidIndexError
     return value

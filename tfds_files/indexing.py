@@ -37,18 +37,18 @@ def open_indexes(
     progress: Callable[[int, int], object] | None = None,
     copies: stores.CopiedObjects | None = None,
 ) -> list[ShardIndex]:
-    """Returns the indexes of the shards of a split, or of its part of them, in its order.
+    """Returns the indexes of the shards of a split, cut to its examples, in its order.
 
-    Missing and outdated indexes are made and saved. Several processes may do so at a time; after an
-    interruption, the next call continues.
+    Missing and outdated indexes are built and saved. Several processes may do so at a time; after
+    an interruption, the next call continues.
 
     Args:
       split: The split.
-      verify: Whether the checksums of all data must have been compared.
+      verify: Whether to compare the checksums of all data, unless they were compared.
       progress: Called after each shard with the number of finished shards and of all shards.
-      copies: The copies of the shards of the split, if they are in a store. Indexes are those
-        of the copies. One that is beside a shard in the store is taken if the sizes fit. Otherwise
-        the whole shard is fetched once.
+      copies: The copies of the shards of the split, if they are in a store; these are indexed. An
+        index next to a shard in the store is used if the sizes fit. Otherwise the whole shard is
+        fetched once.
 
     Raises:
       UnsupportedFileError: The files have no index, because they are compressed, not on this
@@ -69,9 +69,9 @@ def open_indexes(
     if folder.file_format != "tfrecord":
         raise UnsupportedFileError(
             f"{folder.directory}: its files have the format {folder.file_format!r}, compressed "
-            "record by record; only records of TFRecord files can be read in parts"
+            "record by record; only records of TFRecord files can be read in pieces"
         )
-    lengths = {p.path: p.end for part in folder.values() for p in part.cut(0, len(part))}
+    lengths = {p.path: p.end for stored in folder.values() for p in stored.cut(0, len(stored))}
     paths = [os.fspath(piece.path) for piece in pieces]
     layouts = layouts_of(folder.features)
     if copies is not None:
@@ -84,13 +84,13 @@ def open_indexes(
             saved = None
         index = saved
         if index is None:
-            make = functools.partial(index_shard, path, folder.features, verify=verify)
+            build = functools.partial(index_shard, path, folder.features, verify=verify)
             if copies is None:
-                index = make()
+                index = build()
             else:
                 if done < len(pieces):  # The next shard is likely to have no index either.
                     copies.fetch(copies.blocks_of_object(done), wait=False)
-                index = copies.read(copies.blocks_of_object(done - 1), make)
+                index = copies.read(copies.blocks_of_object(done - 1), build)
         expected = lengths.get(piece.path, piece.end)
         if len(index) != expected:
             raise DamagedFileError(
@@ -107,13 +107,13 @@ def open_indexes(
 def index_shard(
     path: os.PathLike[str] | str, features: Features, *, verify: bool = False
 ) -> ShardIndex:
-    """Makes the index of a TFRecord file, which is not saved.
+    """Returns the index of a TFRecord file, without saving it.
 
     Args:
       path: The file.
       features: The features of an example.
-      verify: Whether to compare the checksums of all data, which reads all of it. Those of the
-        framing are compared in any case.
+      verify: Whether to compare the checksums of all data, which reads all of it. The checksums of
+        the framing are always compared.
 
     Raises:
       DamagedFileError: The file is damaged; says at which byte.
@@ -126,18 +126,18 @@ def index_shard(
         stat = os.fstat(file.fileno())
         raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if stat.st_size else None
     records, checksum = np.zeros((0, 2), np.int64), 0
-    parts: list[dict[str, np.ndarray]] = []
+    blocks: list[dict[str, np.ndarray]] = []
     if raw is not None:
         records = np.array(list(_records(path, raw, stat.st_size, verify)), np.int64)
         begins, ends = records[:, 0], records.sum(axis=1)
         scanner = Scanner(features, raw, path)
         for first in range(0, len(records), _RECORDS_PER_SCAN):
-            block = slice(first, first + _RECORDS_PER_SCAN)
-            parts.append(scanner.scan(begins[block], ends[block], first))
+            rows = slice(first, first + _RECORDS_PER_SCAN)
+            blocks.append(scanner.scan(begins[rows], ends[rows], first))
         checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
 
     def join(name: str, dtype: Any, *shape: int) -> np.ndarray:
-        return np.concatenate([np.zeros((0, *shape), dtype), *(part[name] for part in parts)])
+        return np.concatenate([np.zeros((0, *shape), dtype), *(block[name] for block in blocks)])
 
     strings = [layout.name for layout in layouts if layout.kind == "strings"]
     return ShardIndex(
@@ -167,10 +167,10 @@ def index_shard(
 def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -> None:
     """Saves the index of a newly written TFRecord file next to it.
 
-    Errors are ignored: the first reader makes a missing index.
+    Errors are ignored: the first reader builds a missing index.
 
     Args:
-      path: The file; nothing is done for one in a store, or for a small one.
+      path: The file; small files and files in a store are skipped.
       features: Returns the features of an example.
     """
     with contextlib.suppress(Exception):

@@ -21,10 +21,10 @@ _HEADER = struct.Struct(">8sI4sIIBBBBB4x")
 HEADER_SIZE: int = _HEADER.size
 """The number of bytes before the second chunk of a file."""
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
-# Level 1 takes a fifth of the time of 6 for camera frames. Frames of games and simulations, which
-# shrink at least 16 times, take little time at any level, and half the bytes at 6.
+# For camera frames, level 1 takes a fifth of the time of level 6. Frames of games and simulations
+# shrink at least 16 times: they take little time at any level, and half the bytes at level 6.
 _FAST_LEVEL, _SMALL_LEVEL, _HIGH_RATIO = 1, 6, 16
-# The bytes of a line that choose its filter: every seventh has all channels of 1 to 4 in turn.
+# The bytes of a line that choose its filter: every seventh byte visits all of up to 4 channels.
 _SAMPLED_BYTES = slice(1, None, 7)
 
 
@@ -36,7 +36,7 @@ class PngHeader(NamedTuple):
       height: The number of rows.
       depth: The number of bits of a value.
       colour_type: 0 for grey, 2 for RGB, 3 for a palette, 4 for grey and alpha, 6 for RGBA.
-      interlaced: Whether the rows come in the order that is called Adam7.
+      interlaced: Whether the image is interlaced (Adam7).
     """
 
     width: int
@@ -70,8 +70,8 @@ def decode_png(data: bytes) -> np.ndarray:
     """Returns a PNG image of 16 bits: uint16 of shape `[height, width, channels]`.
 
     Raises:
-      DamagedFileError: It is no PNG file, or a damaged one.
-      UnsupportedFileError: It has other than 16 bits, or is interlaced.
+      DamagedFileError: The file is not a PNG file, or is damaged.
+      UnsupportedFileError: The image does not have 16 bits, or is interlaced.
     """
     if not data.startswith(_SIGNATURE):
         raise DamagedFileError(f"not a PNG file: it begins with {data[:8]!r}")
@@ -96,12 +96,12 @@ def decode_png(data: bytes) -> np.ndarray:
     image = np.empty((height, width * size), np.uint8)
     above = np.zeros(width * size, np.uint8)
     for row, line in enumerate(np.frombuffer(lines, np.uint8).reshape(height, -1)):
-        above = image[row] = _unfiltered(int(line[0]), line[1:], above, size)
+        above = image[row] = _unfilter(int(line[0]), line[1:], above, size)
     return image.view(">u2").astype(np.uint16).reshape(height, width, -1)
 
 
 def check_level(level: int | None) -> None:
-    """Checks how much effort goes into PNG files.
+    """Checks the compression level of PNG files.
 
     Raises:
       ValueError: There is no such level.
@@ -117,11 +117,11 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
       image: The image.
       level: The level of `zlib.compress`, 0 to 9. If None, 1, which is fast, or 6 for images that
         become small, such as frames of games. The pixels are the same at every level.
-      filters: Whether to store differences where they are smaller. Frames of games are as small
-        without them.
+      filters: Whether to store differences of pixels if they are smaller. Frames of games are as
+        small without filters.
 
     Raises:
-      ValueError: There are no such files: of other dtypes, or without pixels.
+      ValueError: The image has another dtype, or no pixels.
 
     >>> encode_png(np.zeros((2, 2, 3), np.uint8))[:4]
     b'\x89PNG'
@@ -135,7 +135,7 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
     big_endian = np.ascontiguousarray(image, image.dtype.newbyteorder(">"))
     lines = big_endian.reshape(height, -1).view(np.uint8)
     if filters:
-        filtered = _filtered(lines, channels * image.itemsize).tobytes()
+        filtered = _filter(lines, channels * image.itemsize).tobytes()
     else:
         filtered = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
     pixels = zlib.compress(filtered, _FAST_LEVEL if level is None else level)
@@ -149,8 +149,8 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
     )
 
 
-def _filtered(lines: np.ndarray, size: int) -> np.ndarray:
-    """Filters lines: none, left or above, whichever leaves the smallest numbers."""
+def _filter(lines: np.ndarray, size: int) -> np.ndarray:
+    """Filters each line by the filter with the smallest values: none, left or above."""
     height, width = lines.shape
     choices = np.empty((3, height, 1 + width), np.uint8)
     choices[:, :, 0] = np.arange(3)[:, np.newaxis]
@@ -177,7 +177,7 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     return chunks
 
 
-def _unfiltered(filter_type: int, line: np.ndarray, above: np.ndarray, size: int) -> np.ndarray:
+def _unfilter(filter_type: int, line: np.ndarray, above: np.ndarray, size: int) -> np.ndarray:
     """Restores a line from its differences to the pixels left, above, or both."""
     if filter_type == 0:
         return line

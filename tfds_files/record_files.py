@@ -1,6 +1,6 @@
 """Random access to the records of TFRecord, ArrayRecord and Parquet files of TFDS datasets.
 
-A TFRecord file is a sequence of records; their offsets are found by reading all headers:
+A TFRecord file is a sequence of records; reading all headers gives their offsets:
 
 | bytes | content |
 |---|---|
@@ -58,7 +58,7 @@ _MAX_OPEN = 256
 _MAX_KEPT_OFFSETS = 4096
 _recently_opened: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
 
-# Of a record in a TFRecord file.
+# The structs before and after the data of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _CHECKSUM_STEP = 1 << 20
 _RECORDS_PER_ROW_GROUP = 100
@@ -68,8 +68,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class RecordFile(abc.ABC):
     """The records of a file. Several threads may read at a time.
 
-    Each process opens the file at its first read. If many other files have been opened since, it is
-    closed, and opened again at the next read.
+    Each process opens the file at its first read. Opening many other files closes it until
+    the next read.
 
     Args:
       path: The file: a path or a URL.
@@ -104,7 +104,7 @@ class RecordFile(abc.ABC):
             return self._read(opened, index)
 
     def size(self, index: int) -> int:
-        """Returns the size of a record in bytes; raises what `read` does."""
+        """Returns the size of a record in bytes; raises the errors of `read`."""
         return len(self.read(index))
 
     def close(self) -> None:
@@ -122,8 +122,8 @@ class RecordFile(abc.ABC):
     def _open(self) -> Any:
         if self._opened is None:
             self._opened = self._index()
-            # A finalizer, as in a cycle of objects the file may be deleted before this object, with
-            # a warning.
+            # A finalizer: in a cycle of objects, the file may be deleted before this object, with a
+            # warning.
             self._finalizer = weakref.finalize(self, type(self)._close, self._opened)
             _recently_opened[id(self)] = weakref.ref(self)
             while len(_recently_opened) > _MAX_OPEN:
@@ -169,8 +169,8 @@ _files_of_parent: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):
-    # The identity of a closed file, and its index: readers of random examples of many files open
-    # each file many times.
+    # The identity of a closed file, and its offsets: random reads of many files open each file
+    # many times.
     _cached: tuple[object, np.ndarray] | None = None
 
     def _index(self) -> tuple[BinaryIO, np.ndarray]:
@@ -246,7 +246,7 @@ class TFRecordWriter:
       path: The file, on this machine; replaced if it exists.
 
     Raises:
-      OSError: It cannot be made.
+      OSError: It cannot be created.
     """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
@@ -256,7 +256,7 @@ class TFRecordWriter:
         """Appends a record.
 
         Raises:
-          OSError: It cannot be written; a part of it may be.
+          OSError: It cannot be written, or only its beginning.
         """
         size = len(record).to_bytes(8, "little")
         header = size + masked_checksum(size).to_bytes(4, "little")
@@ -270,7 +270,7 @@ class TFRecordWriter:
 
 
 def valid_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file up to the first torn or damaged one.
+    """Yields the records of a TFRecord file up to the first damaged or incomplete one.
 
     Raises:
       OSError: It cannot be read.
@@ -299,7 +299,7 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
       records: The records.
 
     Raises:
-      UnsupportedFileError: There is no such format, or it is not written here.
+      UnsupportedFileError: There is no such format, or writing it is not supported.
       OSError: The file cannot be written.
     """
     writer: Any
@@ -318,7 +318,7 @@ def write_records(path: os.PathLike[str] | str, file_format: str, records: Itera
 
 
 class _ParquetWriter:
-    """Writes a Parquet file with the column `data`, some records in a row group."""
+    """Writes a Parquet file with the column `data`, in row groups of 100 records."""
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
         self._arrow = import_extra("pyarrow")
@@ -343,7 +343,7 @@ class _ParquetWriter:
 
 
 def record_length(path: str, header: bytes, position: int) -> int:
-    """Returns the length of the data of a record of a TFRecord file, as its header says.
+    """Returns the length of the data of a record of a TFRecord file, from its header.
 
     Args:
       path: The file.
@@ -351,7 +351,7 @@ def record_length(path: str, header: bytes, position: int) -> int:
       position: The byte offset of the record.
 
     Raises:
-      DamagedFileError: It is no header.
+      DamagedFileError: The bytes are not a header.
       UnsupportedFileError: The file is compressed.
     """
     if len(header) == HEADER.size:
@@ -370,15 +370,15 @@ def masked_checksum(data: bytes | bytearray | memoryview) -> int:
     """Returns the masked CRC-32C of bytes, as in TFRecord files."""
     if isinstance(data, bytes):
         crc = int(google_crc32c.value(data))
-    else:  # The library takes bytes only: other buffers are copied in parts.
+    else:  # The library needs `bytes`: other buffers are copied in blocks.
         crc, view = 0, memoryview(data)
         for begin in range(0, len(view), _CHECKSUM_STEP):
             crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKSUM_STEP])))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# The last chunk has the position of the footer, and a magic number; each is in a block of its own.
-# These are the field numbers of their protos.
+# The last block holds a proto with the position of the footer and a magic number; the footer holds
+# a proto for each chunk. These are field numbers of the protos.
 _BLOCK_SIZE = 1 << 16
 _ARRAY_RECORD = 0x71930E704FDAE05E
 _FOOTER_POSITION, _MAGIC = 1, 2
@@ -402,16 +402,16 @@ class _ArrayRecordFile(RecordFile):
         """Returns the begins of the chunks of records, and the cumulative numbers of records."""
         size = reader.size()
         reader.seek_numeric(max(size - _BLOCK_SIZE, 0))
-        end = _numbers(reader.read_record() or b"")
+        end = _varints_of(reader.read_record() or b"")
         if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD:
             raise self._damaged("the end of the file is missing: it was cut off")
         reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
-        reader.read_record()  # Metadata of the file.
+        reader.read_record()  # The metadata of the file.
         begins, counts = [], []
         while (record := reader.read_record()) is not None and reader.last_pos.chunk_begin < (
             size - _BLOCK_SIZE
         ):
-            chunk = _numbers(record)
+            chunk = _varints_of(record)
             begins.append(chunk.get(_CHUNK_POSITION, 0))
             counts.append(chunk.get(_CHUNK_COUNT, 0))
         return begins, list(itertools.accumulate(counts))
@@ -431,7 +431,7 @@ class _ArrayRecordFile(RecordFile):
             self._finalizer()
             raise self._damaged(f"record {index} is damaged: {e}") from e
         if record is None or reader.last_pos.chunk_begin != begins[chunk]:
-            raise self._damaged(f"record {index} is not at the place in the footer")
+            raise self._damaged(f"record {index} is not at the offset in the footer")
         return record
 
     @staticmethod
@@ -440,15 +440,15 @@ class _ArrayRecordFile(RecordFile):
 
 
 def _close_reader(reader: riegeli.RecordReader) -> None:
-    with contextlib.suppress(riegeli.RiegeliError):  # Already raised.
+    with contextlib.suppress(riegeli.RiegeliError):  # The error was raised before.
         reader.close()
 
 
-def _numbers(message: bytes) -> dict[int, int]:
-    """The numbers of a message, by their fields."""
+def _varints_of(message: bytes) -> dict[int, int]:
+    """Returns the varints of a message, by field number."""
     return {
-        number: wire.read_varint(message, begin, end)[0]
-        for number, wire_type, begin, end in wire.fields_of(message, 0, len(message))
+        field: wire.read_varint(message, begin, end)[0]
+        for field, wire_type, begin, end in wire.fields_of(message, 0, len(message))
         if wire_type == wire.VARINT
     }
 
@@ -462,7 +462,7 @@ class _ParquetFile(RecordFile):
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
             except (FileNotFoundError, PermissionError):
                 raise
-            except Exception as e:  # Whatever Arrow raises for a damaged file.
+            except Exception as e:  # Arrow raises any error for a damaged file.
                 raise self._damaged(f"not a readable Parquet file: {e}") from e
         return [file, list(itertools.accumulate(counts)), None, None]
 
@@ -475,7 +475,7 @@ class _ParquetFile(RecordFile):
         if group != last_group:
             try:
                 rows = file.read_row_group(group, columns=["data"]).column(0)
-            except Exception as e:  # Whatever Arrow raises for a damaged file.
+            except Exception as e:  # Arrow raises any error for a damaged file.
                 raise self._damaged(f"the rows of group {group} cannot be read: {e}") from e
             opened[2:] = group, rows
         record = rows[index - (ends[group - 1] if group else 0)].as_py()
@@ -495,7 +495,7 @@ _KINDS: dict[str, type[RecordFile]] = {
 }
 
 FILE_FORMATS = tuple(_KINDS)
-"""The formats of files that can be read, as `dataset_info.json` names them."""
+"""The supported formats of shards, as in `dataset_info.json`."""
 
 
 def open_record_file(path: os.PathLike[str] | str, file_format: str) -> RecordFile:

@@ -2,17 +2,17 @@
 
     <dataset>/.feeds/<name of the shard>.index
 
-An index has no data, but positions: those of the records of a TFRecord file, and in them those of
-the lists whose elements are direct. Element `t` of such a field is at
+An index holds byte offsets: of the records of a TFRecord file, and of the lists in them whose
+elements are direct. Element `t` of a direct field is at
 
     offsets[example] + starts[example, field] + t * (sizes[example, field] // num_elements[example])
 
-and has `layouts[field].width` bytes. Nothing is parsed to read it. Fields that are stored in other
-ways, such as compressed arrays and strings, have the start `NOT_DIRECT`: decode their examples.
+and has `layouts[field].width` bytes. It is read without parsing. Fields with other storage, such as
+compressed arrays, have the start `NOT_DIRECT`: decode their examples.
 
-An index is made of a file by scanning it once. It is saved beside the file, or in a cache if that
-cannot be written to, and used as long as the file does not change. See `tfds_files.indexing`
-for how it is made, and `tfds_files.index_files` for what is in its file.
+One scan of a file builds its index. It is saved next to the file, or in a cache if the folder is
+not writable, and used until the file changes. `tfds_files.indexing` builds indexes, and
+`tfds_files.index_files` stores them.
 """
 
 from __future__ import annotations
@@ -41,27 +41,26 @@ ARRAYS = {
 
 @dataclasses.dataclass(frozen=True)
 class ShardIndex:
-    """The byte offsets of the fields of the examples of a shard, or of a part of it.
+    """The byte offsets of the fields of `E` examples of a shard with `F` fields.
 
-    Of `E` examples with `F` fields. Slices of it are indexes of some of the examples.
+    A slice of an index is the index of some of its examples.
 
     Attributes:
       path: The shard.
       file_size: Its size in bytes.
-      modified_ns: When it was changed, as `os.stat` says.
-      checksum: The CRC-32C of the checksums that the shard stores with its records: it differs
-        where the contents do.
-      is_verified: Whether the data of all records had their checksums.
+      modified_ns: Its time of modification, see `os.stat`.
+      checksum: The CRC-32C of the checksums in the shard, which identifies its content.
+      is_verified: Whether the data of all records was compared with the checksums.
       sequence: The name of the field whose elements are counted, such as "steps".
       layouts: The storage of the elements of each field.
       offsets: The byte offset of the data of each record; int64[E].
-      lengths: The number of bytes of that data; int64[E].
+      lengths: The number of bytes of the data of each record; int64[E].
       num_elements: The number of elements of the sequence; uint32[E].
-      starts: The offset in the data of the first element of a field; or, for strings, of their
-        list; or `NOT_DIRECT`; uint32[E, F].
+      starts: The offset in the data of the first element of a field; for strings, of their list;
+        or `NOT_DIRECT`; uint32[E, F].
       sizes: The number of bytes of all elements, with the heads between them; uint32[E, F].
-      last: The last value of each list of integers of one byte, such as flags; 255 where there is
-        none; uint8[E, F].
+      last: The last value of each list of integers of one byte, such as flags; 255 for other
+        fields; uint8[E, F].
       entries: For each field of strings `(begins, ends)`: the strings of example `e` end at
         `ends[begins[e] : begins[e + 1]]`, from its start; int64[E + 1] and uint32[...].
     """
@@ -110,22 +109,22 @@ class ShardIndex:
 
         Args:
           field: The name of the field.
-          examples: The examples that they are in, of which the field is direct.
-          elements: Their numbers in these, which must be there.
+          examples: The indices of their examples, whose field must be direct.
+          elements: Their indices in the examples, which must exist.
 
         Returns:
-          Where each begins, and where it ends; int64.
+          The begins and the ends; int64.
         """
         begins, ends = self.entries[field]
         column = self.fields.index(field)
-        number = begins[examples] + elements
-        after = ends[number].astype(np.int64)
-        before = np.where(elements > 0, ends[np.maximum(number - 1, 0)], 0).astype(np.int64)
+        entries = begins[examples] + elements
+        after = ends[entries].astype(np.int64)
+        before = np.where(elements > 0, ends[np.maximum(entries - 1, 0)], 0).astype(np.int64)
         base = self.offsets[examples] + self.starts[examples, column]
         return base + before + head_sizes(after - before), base + after
 
 
 def stored_checksum(data: np.ndarray, ends: np.ndarray) -> int:
-    """The CRC-32C of the checksums that are stored after records."""
+    """Returns the CRC-32C of the checksums that are stored after records."""
     stored = data[ends[:, np.newaxis] + np.arange(FOOTER.size)]
     return int(google_crc32c.value(stored.tobytes()))

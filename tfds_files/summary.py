@@ -1,7 +1,7 @@
 """A summary of a dataset from its JSON files, read fast and without other libraries.
 
-NumPy, and what opens object stores, take longer to load than these files to read. So this module
-has neither, and is for commands that only show what there is. `DatasetFolder` reads the data.
+NumPy and the clients of object stores take longer to load than these files to read. So this module
+imports neither; it is for commands that only describe a dataset. `DatasetFolder` reads the data.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class FieldSummary:
     """A field of an example.
 
     Attributes:
-      path: The names that lead to it.
-      dtype: Its dtype, such as "float32"; "string" for strings and "" for what has none.
-      shape: Its shape within a step or an episode; None where a size is not fixed.
+      path: The names of the features around it, and its own.
+      dtype: Its dtype, such as "float32"; "string" for strings and "" without a dtype.
+      shape: Its shape within a step or an episode; None for sizes that are not fixed.
       encoding: The storage, such as "PNG", "bytes" or "zlib"; empty for plain values.
       kind: The kind of feature, if it is neither a tensor nor an image.
       doc: The description by the author.
@@ -100,12 +100,12 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
     """Summarizes a dataset from its JSON files.
 
     Args:
-      directory: A folder of this machine: that of a version, or one that has but one dataset below
+      directory: A folder of this machine: that of a version, or one with a single dataset below
         it. Elsewhere: the folder of a version, with the methods of `pathlib.Path`.
 
     Raises:
       FileNotFoundError: There is no dataset, or there are several.
-      DamagedFileError: A file is not what TFDS writes.
+      DamagedFileError: A file was not written by TFDS.
     """
     folder: Any = directory if hasattr(directory, "read_bytes") else pathlib.Path(directory)
     root = find(folder, _folders_in)
@@ -119,8 +119,8 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
             description=str(info.get("description", "")),
             file_format=str(info.get("fileFormat") or "tfrecord"),
             splits=tuple(map(_split, info.get("splits", []))),
-            fields=tuple(_fields(_read_if_there(root / FEATURES_FILE), (), (), 0)),
-            metadata=_read_if_there(root / METADATA_FILE),
+            fields=tuple(_fields(_read_if_present(root / FEATURES_FILE), (), (), 0)),
+            metadata=_read_if_present(root / METADATA_FILE),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DamagedFileError):
@@ -129,7 +129,7 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
 
 
 def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:
-    """Returns the directory that has a dataset: this one, or the only one below it.
+    """Returns the directory of a dataset: this one, or the only one below it.
 
     Args:
       directory: The folder to search, with the methods of `pathlib.Path`.
@@ -162,13 +162,13 @@ def _folders_in(directory: pathlib.Path) -> list[str]:
 
 
 def read_json(path: Any) -> dict[str, Any]:
-    """Returns the content of a file that has a dict.
+    """Returns the content of a JSON file with a dict.
 
     Args:
       path: The file, with the methods of `pathlib.Path`.
 
     Raises:
-      DamagedFileError: It has none.
+      DamagedFileError: It is not JSON, or not a dict.
       OSError: It cannot be read.
     """
     try:
@@ -180,7 +180,7 @@ def read_json(path: Any) -> dict[str, Any]:
     return content
 
 
-def _read_if_there(path: pathlib.Path) -> dict[str, Any]:
+def _read_if_present(path: pathlib.Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 

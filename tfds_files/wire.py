@@ -1,7 +1,7 @@
 """The subset of the protocol buffer wire format that `tf.train.Example` uses.
 
 A message is a sequence of fields: a tag (number and wire type) and a value. Values are varints
-(wire type 0), 8 bytes (1), a length and so many bytes (2), or 4 bytes (5). See "Encoding" in the
+(wire type 0), 8 bytes (1), bytes after their length (2), or 4 bytes (5). See "Encoding" in the
 documentation of protocol buffers.
 """
 
@@ -34,7 +34,7 @@ _MAX_VARINT_BYTES = 10
 
 
 class WireError(ValueError):
-    """Bytes are not a message."""
+    """The bytes are not a message."""
 
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
@@ -100,14 +100,14 @@ def decode_varints(data: Buffer) -> np.ndarray:
         raise WireError("a number is longer than 64 bits")
     values = np.zeros(len(ends), np.uint64)
     for index in range(int(sizes.max())):
-        is_there = sizes > index
-        group = groups[begins[is_there] + index].astype(np.uint64) & np.uint64(127)
-        values[is_there] |= group << np.uint64(7 * index)
+        is_present = sizes > index
+        group = groups[begins[is_present] + index].astype(np.uint64) & np.uint64(127)
+        values[is_present] |= group << np.uint64(7 * index)
     return values.view(np.int64)
 
 
 def encode_varint(value: int) -> bytes:
-    r"""Returns the bytes of a number that is not negative.
+    r"""Returns the bytes of a non-negative integer.
 
     >>> encode_varint(300)
     b'\xac\x02'
@@ -116,14 +116,14 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
-    r"""Encodes integers to a packed list; returns also the byte offset of each.
+    r"""Encodes integers to a packed list; also returns their byte offsets.
 
     Args:
       values: Integers of up to 64 bits, of shape `[n]`; negative ones take ten bytes.
 
     Returns:
-      The bytes; and how many of them there are before each value, and in all, of shape `[n + 1]`.
-      None if every value is one byte.
+      The bytes; and the byte offset of each value and of the end, of shape `[n + 1]`, or None if
+      every value is one byte.
 
     >>> encode_varints(np.array([1, 300]))
     (b'\x01\xac\x02', array([0, 1, 3]))
@@ -134,12 +134,12 @@ def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
         return values.astype(np.uint8).tobytes(), None
     num_groups = -(-largest.bit_length() // 7)
     shifted = values[:, np.newaxis] >> np.arange(0, 7 * num_groups, 7, dtype=np.uint64)
-    is_there = shifted != 0
-    is_there[:, 0] = True
+    is_present = shifted != 0
+    is_present[:, 0] = True
     groups = (shifted & np.uint64(127)).astype(np.uint8)
-    groups[:, :-1] |= is_there[:, 1:].astype(np.uint8) << 7
-    ends = np.concatenate([[0], np.cumsum(is_there.sum(axis=1))])
-    return groups[is_there].tobytes(), ends
+    groups[:, :-1] |= is_present[:, 1:].astype(np.uint8) << 7
+    ends = np.concatenate([[0], np.cumsum(is_present.sum(axis=1))])
+    return groups[is_present].tobytes(), ends
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:

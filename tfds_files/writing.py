@@ -21,9 +21,9 @@ _MULTIPLE = 1024
 
 
 def order_of(split: str, key: str) -> bytes:
-    """Returns the keys by which TFDS sorts the examples of a split to shuffle them."""
-    salt, word = (text.replace("\\", "/").encode() for text in (split, key))
-    return hashlib.md5(salt + word, usedforsecurity=False).digest()
+    """Returns the hash by which TFDS sorts an example, to shuffle a split."""
+    salt, encoded_key = (text.replace("\\", "/").encode() for text in (split, key))
+    return hashlib.md5(salt + encoded_key, usedforsecurity=False).digest()
 
 
 def num_shards(
@@ -81,11 +81,11 @@ def info_of(
       file_format: The format of its files.
       description: Its description.
       citation: Its citation.
-      homepage: The address of its home page.
+      homepage: The URL of its home page.
       license: The license of the data.
 
     Raises:
-      ValueError: The name or the version is none.
+      ValueError: The name or the version is not valid.
     """
     check_word("name", name, r"[a-zA-Z]\w*")
     check_word("version", version, r"\d+\.\d+\.\d+")

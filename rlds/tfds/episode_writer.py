@@ -134,7 +134,7 @@ class EpisodeWriter:
         self._encoder = TfdsExampleEncoder(info.features, png_level=png_level)
         self._target = self._dataset = growing_dataset(info)
         self._replacement: Replacement | None = None
-        if overwrite and self._target.has_to_be_replaced(self._splits):
+        if overwrite and self._target.needs_replacement(self._splits):
             self._replacement = Replacement(directory)
             self._dataset = growing_dataset(make_info(ds_config, self._replacement.directory))
         self._dataset.open(self._splits, stacklevel=3)

@@ -101,7 +101,7 @@ def test_slices_of_splits_have_their_examples():
         ("train[0]", "a single number must be the number of a shard"),
         ("train[:200%]", "200% is more than 100%"),
         ("train[1.5:]", "'1.5' is not a number"),
-        ("train 1", "'train 1' is not a split or a part"),
+        ("train 1", "'train 1' is not a split or a slice"),
     ):
         with pytest.raises(ValueError, match=words):
             dataset[name]

@@ -174,7 +174,7 @@ def test_slices_of_splits_are_numbered_as_in_tfds(raw_data, name):
     with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {count - 1} episodes"):
         part.episode(count - 1)
     for wrong, message in {
-        f"{split}[:10": "is not a split or a part of one, such as 'train",
+        f"{split}[:10": "is not a split or a slice of one, such as 'train",
         f"{split}[:{count + 1}]": f"has only {count} examples",
         f"{split}[:200%]": "200% is more than 100%",
     }.items():
