@@ -1,13 +1,13 @@
 """AgiBot World: three folders with the files of episodes, by task and episode.
 
-    task_info/task_<task>.json                                 what is done, for all its episodes
+    task_info/task_<task>.json                                 the segments of all its episodes
     observations/<task>/<episode>/videos/<camera>_color.mp4    a frame for each step, at 30 Hz
     observations/<task>/<episode>/depth/<camera>_depth_<i>.png millimetres; one for each step
-    observations/<task>/<episode>/tactile/<sensor>.mp4         only of some tasks
+    observations/<task>/<episode>/tactile/<sensor>.mp4         for some tasks only
     proprio_stats/<task>/<episode>/proprio_stats.h5            state/..., action/..., timestamp
 
-A part of the action may have fewer rows than there are states: `action/<part>/index` then says to
-which steps they belong.
+An array of actions may have fewer rows than there are states; `action/<group>/index` then holds
+the steps of the rows.
 """
 
 from __future__ import annotations
@@ -69,27 +69,26 @@ _TABLE = Hdf5Table(
 class AgiBotSource(Hdf5EpisodesSource):
     """Episodes of AgiBot World; the first readable one defines the fields of all.
 
-    `state/...` and the depth images are parts of the observation, and `action/...` is the action,
-    of all parts that the file has. `action_known/...` says of each part whether a step has it: that
-    is what you train on. `action/.../index` stays a field of the episode. Arrays without rows are
-    fields of the episode, too, if no state says which shape the action would have.
+    `state/...` and the depth images belong to the observation, and `action/...` is the action. For
+    each array of the action, `action_known/...` marks the steps with a recorded value: train on
+    these. `action/.../index` stays a field of the episode. So does an array without rows, if there
+    is no state of the same name and shape.
 
     The instruction is the `task_name`. The field `annotations` of an episode has the segments that
-    were labelled: `begin` and `end` are the steps that the file calls `start_frame` and
-    `end_frame`, `text` and `skill` say what was done. `metadata` has all of what the file says of
-    the episode, in JSON. Where the file says nothing of an episode, all of them are empty.
+    were labelled: `begin` and `end` are the steps `start_frame` and `end_frame` of the file, `text`
+    and `skill` describe the action. `metadata` is the entry of the episode in the file, in JSON. If
+    the file has no entry of an episode, all of these fields are empty.
 
     Args:
       path: The folder.
-      tasks: The numbers of the tasks to read; all by default. Robots with hands have other shapes
-        than robots with grippers, so they cannot be read together.
-      fill: The values of unknown rows of an action: "zeros", or the value that the "state" of the
-        same name has at that step.
+      tasks: The ids of the tasks to read; all by default. Robots with hands have other shapes than
+        robots with grippers, so they cannot be read together.
+      fill: The values of unrecorded actions: "zeros", or the "state" of the same name at that step.
       video: Whether the steps have the frames of the videos, see `rlds.sources.video_frames`.
 
     Raises:
       FileNotFoundError: There is no episode.
-      SourceError: None can be read.
+      SourceError: No episode can be read.
     """
 
     table = _TABLE
@@ -110,8 +109,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         keys = {
             f"{task}/{episode}"
             for top in (_OBSERVATIONS, _PROPRIO)
-            for task in self._tasks or _numbers(self._root / top)
-            for episode in _numbers(self._root / top / task)
+            for task in self._tasks or _numbered_folders(self._root / top)
+            for episode in _numbered_folders(self._root / top / task)
         }
         if not keys:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_PROPRIO}/<task>/<episode>.")
@@ -175,7 +174,7 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     def _info(self, episode: Hdf5Episode) -> dict[str, Any]:
         """Returns the entry of an episode in the file of a task."""
-        task, _, number = episode.key.partition("/")
+        task, _, episode_id = episode.key.partition("/")
         file = self._info_file(episode)
         check_link(file.parent)
         if task not in self._infos and is_there(file):
@@ -183,7 +182,7 @@ class AgiBotSource(Hdf5EpisodesSource):
             with source_errors(file, episode=episode.key):
                 infos = json.loads(file.read_bytes())
                 self._infos[task] = {str(info["episode_id"]): dict(info) for info in infos}
-        entry: dict[str, Any] = self._infos.get(task, {}).get(number, {})
+        entry: dict[str, Any] = self._infos.get(task, {}).get(episode_id, {})
         return entry
 
     # --- See `Source`.
@@ -226,9 +225,9 @@ class AgiBotSource(Hdf5EpisodesSource):
 
 
 class _Proprio(EpisodeGroup):
-    """The arrays of a file, where actions have a row for each step, and the depth images.
+    """The depth images, and the arrays of a file, with a row of actions for each step.
 
-    For each part of the action, `action_known/<part>` says which steps have it.
+    For each array of the action, `action_known/...` marks the steps with a recorded value.
 
     Attributes:
       num_steps: The number of states.
@@ -258,7 +257,7 @@ class _Proprio(EpisodeGroup):
             )
 
     def _add_action(self, path: str, array: Any) -> None:
-        """Adds an action array with a row for each step; an empty one is like its state."""
+        """Adds an action array with rows for all steps, if empty with the shape of its state."""
         state = path.replace(rlds.ACTION, _STATE, 1)
         name = path if array.shape[0] else state
         if not self._rows_stored.get(name):
@@ -296,19 +295,19 @@ class _Proprio(EpisodeGroup):
         return values
 
     def _steps_of(self, path: str) -> np.ndarray:
-        """Returns the steps that the rows of an action belong to."""
+        """Returns the step of each row of an action array."""
         num_rows = self._rows_stored[path]
         if num_rows in (0, self.num_steps):
             return np.arange(num_rows)
         index = f"{path.rpartition('/')[0]}/index"
-        if not self._rows_stored.get(index):  # Published files lack that of the hands.
+        if not self._rows_stored.get(index):  # Published files lack the index of the hands.
             index = index.replace("/end/", "/joint/")
         self.num_rows(index)
-        numbers = self.value(index)
-        if numbers.shape != (num_rows,) or numbers.dtype.kind not in "iu":
-            fault = f"{num_rows} rows, but {index} holds {numbers.dtype} of shape {numbers.shape}"
+        row_steps = self.value(index)
+        if row_steps.shape != (num_rows,) or row_steps.dtype.kind not in "iu":
+            fault = f"{num_rows} rows, but {index} is {row_steps.dtype} of shape {row_steps.shape}"
             raise self.error(fault, path)
-        steps = np.asarray(numbers, np.int64)
+        steps = np.asarray(row_steps, np.int64)
         if (np.diff(steps) <= 0).any() or not 0 <= steps[0] <= steps[-1] < self.num_steps:
             raise self.error(f"expected increasing numbers below {self.num_steps}", index)
         return steps
@@ -339,13 +338,13 @@ def _names(folder: epath.Path, ending: str = "") -> list[str]:
     return sorted((name for name in names if name.endswith(ending)), key=natural_order)
 
 
-def _numbers(folder: epath.Path) -> list[str]:
+def _numbered_folders(folder: epath.Path) -> list[str]:
     names = folders_in(folder) if is_there(folder) else []
     return [name for name in names if re.fullmatch("[0-9]+", name)]
 
 
 def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
-    """The depth images of each camera, in order."""
+    """Returns the depth images of each camera, in order."""
     images: dict[str, list[epath.Path]] = {}
     for name in _names(folder, ".png"):
         if match := _IMAGE.fullmatch(name):

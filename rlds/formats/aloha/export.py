@@ -28,16 +28,16 @@ _STATE, _ACTION, _IMAGES = "observations/qpos", "action", "observations/images"
 class AlohaExport(Hdf5EpisodesExport):
     """A folder of HDF5 files `episode_<i>.hdf5` for ACT, ALOHA, Mobile ALOHA and openpi.
 
-    A file holds `action`, in `observations` the numbers of the observation by their names, and
-    other numbers of the steps by theirs. Frames are in `observations/images`: of images that are
-    files, the files, padded with zeros (`compress_len` says how long they are). All else, the final
-    observation too, is in the sidecar, the folder `.rlds`.
+    A file holds `action`, and in `observations` the numeric arrays of the observation; other
+    numeric fields of the steps keep their names. Frames are in `observations/images`. Image files
+    are padded with zeros; `compress_len` holds their sizes. All other values, such as the final
+    observation, are in the sidecar, the folder `.rlds`.
 
     Args:
       episodes: The episodes.
-      fields: Paths of fields of the steps, by what they are called in the files, such as
-        `observations/qpos`. It has to be given if there is no `observation/qpos`. Other numbers and
-        images go to where their names say.
+      fields: Paths of fields of the steps, by the names of arrays in the files, such as
+        `observations/qpos`. Required if there is no `observation/qpos`. By default, names are
+        derived from the paths.
       sim: The attribute `sim`: whether the robot was simulated.
     """
 
@@ -67,20 +67,23 @@ class AlohaExport(Hdf5EpisodesExport):
                 array_paths[path] = array
                 taken[array] = None
         if missing := [array for array in (_STATE, _ACTION) if array not in taken]:
-            numbers = [path for path in self.steps if self.holds(path)]
-            fields = {**self._fields, **{array: self._likely(array, numbers) for array in missing}}
+            paths = [path for path in self.steps if self.holds(path)]
+            fields = {
+                **self._fields,
+                **{array: self._likely_field(array, paths) for array in missing},
+            }
             raise ValueError(
                 f"no field for {missing[0]!r}, which every ALOHA file has. Pass the field, such as "
                 f"fields={fields} (-T 'fields={json.dumps(fields)}' on the command line); the "
-                f"steps have the fields {', '.join(numbers) or 'none'}"
+                f"steps have the fields {', '.join(paths) or 'none'}"
             )
         return array_paths
 
-    def _likely(self, array: str, numbers: Sequence[str]) -> str:
-        """Returns the field that fits an array best: joints are no image."""
+    def _likely_field(self, array: str, paths: Sequence[str]) -> str:
+        """Returns the field that fits an array best: numbers before images, then its own group."""
         root = root_of(self.table.field_path(array))
-        numbers = sorted(numbers, key=lambda path: (self._is_image(path), root_of(path) != root))
-        return (numbers or ["..."])[0]
+        ordered = sorted(paths, key=lambda path: (self._is_image(path), root_of(path) != root))
+        return (ordered or ["..."])[0]
 
     def _is_image(self, path: str) -> bool:
         field = self.steps[path]

@@ -1,15 +1,14 @@
 """ACT, ALOHA and Mobile ALOHA: a folder of HDF5 files, `episode_0.hdf5` and so on.
 
-    observations/qpos, qvel, effort     T rows, of which the last ones may be missing
+    observations/qpos, qvel, effort     T rows; the last rows may be missing
     observations/images/<camera>        T frames, or T files of images
     action                              T rows
-    base_action                         T rows: how fast a mobile base is to drive and to turn
-    compress_len                        how long the files of images are, which are padded
+    base_action                         T rows: linear and angular velocity of a mobile base
+    compress_len                        the sizes of the image files, which are padded
 
-The recorder throws the observation away that follows the last action, so an episode has T steps and
-its final observation is not known. There are no rewards. Rows hold the observation and the action
-that was taken on it; what the training code of ACT does with real robots, which is to take the
-action of the row before, is not done here.
+The recorder drops the observation after the last action: an episode has T steps and no final
+observation. There are no rewards. A row holds an observation and the action taken on it. For real
+robots, the training code of ACT uses the action of the row before; this module does not.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 
-# The place of the sidecar in earlier releases.
+# The folder of the sidecar in earlier releases.
 _LEGACY_SIDECAR = "rlds"
 
 _FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
@@ -66,7 +65,7 @@ TABLE = Hdf5Table(
     channels={
         "action": Channels(
             _JOINTS,
-            doc=f"Positions that the joints are to reach, {_POSITIONS} of the leader.",
+            doc=f"Target positions of the joints, {_POSITIONS} of the leader.",
             kind="absolute",
         ),
         "qpos": Channels(_JOINTS, doc=f"Positions of the joints, {_POSITIONS} of the follower."),
@@ -82,17 +81,17 @@ TABLE = Hdf5Table(
 class AlohaSource(Hdf5EpisodesSource):
     """A folder of `episode_0.hdf5`, ..., as ACT, ALOHA and Mobile ALOHA record them.
 
-    `observations/...` become the observation, and other arrays with a row for each action fields of
-    the steps. Attributes and other arrays are fields of the episode. Images that are files stay the
-    same bytes, without the padding. All files have what the first one has that can be read.
+    `observations/...` become the observation, and other arrays with a row for each action become
+    fields of the steps. Attributes and other arrays are fields of the episode. Image files stay
+    unchanged, without the padding. The first readable file defines the fields of all.
 
-    An episode is `truncated` and its final observation is not known.
+    An episode is `truncated`, without a final observation.
 
     Args:
       path: The folder, or a file.
-      colour: The order of the channels in images, which the files do not say and in which labs
-        differ: a note for who reads them, by `Field.names`. Nothing is exchanged.
-      instruction: A text that becomes the field `language_instruction` of every step.
+      colour: The order of the channels in images, which differs between labs and is not in the
+        files. It becomes `Field.names`; pixels stay unchanged.
+      instruction: The `language_instruction` of every step.
       joint_names: The names of the joints, if there are not 14 or their order is not that of
         ALOHA (left arm, left gripper, right arm, right gripper).
 

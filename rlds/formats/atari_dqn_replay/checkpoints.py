@@ -8,12 +8,12 @@ A checkpoint `i` is a set of files, each one `.npy` stream compressed by gzip:
 | `$store$_action_ckpt.<i>.gz` | integers of shape (rows,) |
 | `$store$_reward_ckpt.<i>.gz` | floats of shape (rows,) |
 | `$store$_terminal_ckpt.<i>.gz` | flags, uint8 of shape (rows,) |
-| `add_count_ckpt.<i>.gz` | how many rows were ever recorded |
-| `invalid_range_ckpt.<i>.gz` | rows around the one that is overwritten next |
+| `add_count_ckpt.<i>.gz` | number of rows recorded so far |
+| `invalid_range_ckpt.<i>.gz` | rows around the next row to overwrite |
 
 A buffer that is full is overwritten from its beginning, so its oldest row is at `add_count` modulo
-the number of rows. `add_count` also shows which rows of a checkpoint are in the previous one too,
-and whether rows between the two were lost.
+the number of rows. `add_count` also shows the overlap with the previous checkpoint, and
+rows lost between the two.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 _FILE_NAME = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
 _SEARCH_DEPTH = 3  # Depth of the search for checkpoint folders.
 
-# For each array: its rank, the kinds that its dtype may have, and these in words.
+# For each array: its rank, the valid kinds of its dtype, and a description of valid arrays.
 ARRAYS = {
     "observation": (3, "u", "uint8 of shape (rows, height, width)"),
     "action": (1, "iu", "integers of shape (rows,)"),
@@ -55,11 +55,11 @@ ARRAYS = {
     "terminal": (1, "ub", "uint8 of shape (rows,)"),
 }
 
-# Rows that are read together. Blocks always begin at multiples of it, so that damage always loses
-# the same rows.
+# The number of rows in a block. Blocks begin at multiples of it, so that damage always loses the
+# same rows.
 _BLOCK_ROWS = 256
 _MAX_ROW_BYTES = 1 << 22  # Bytes; more than a frame of any game.
-_MAX_SMALL_ELEMENTS = 1 << 10  # Elements of the arrays that are read as a whole.
+_MAX_SMALL_ELEMENTS = 1 << 10  # Elements of the arrays that are read at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Checkpoint:
     """A checkpoint: four arrays, and the segments of their rows in reading order.
 
     Attributes:
-      number: Its number in the names of the files.
+      index: Its index in the names of the files.
       arrays: The arrays, by name.
-      first: The number of rows that were recorded before the first one that is read.
+      first: The number of rows that were recorded before its first row.
       segments: Ranges of rows, in the order in which they were recorded.
-      is_joined: Whether these rows follow those of the checkpoint before, or are the very first.
+      is_joined: Whether its rows continue the previous checkpoint, or begin the run.
     """
 
-    number: int
+    index: int
     arrays: Mapping[str, Array]
     first: int
     segments: tuple[tuple[int, int], ...]
@@ -97,12 +97,12 @@ class Checkpoint:
 
     @property
     def end(self) -> int:
-        """The number of rows that were recorded up to the last row that is read."""
+        """The number of rows that were recorded up to its last row."""
         return self.first + sum(end - begin for begin, end in self.segments)
 
 
 def find_directories(path: epath.Path) -> list[epath.Path]:
-    """Returns the folders with checkpoints: the given one, or the ones below it, in order.
+    """Returns the folders with checkpoints: this folder, or folders below it, in order.
 
     Raises:
       FileNotFoundError: There is none.
@@ -129,30 +129,29 @@ def _directories(path: epath.Path, depth: int) -> list[epath.Path]:
 def read_checkpoints(
     directory: epath.Path, label: str, *, use_add_count: bool
 ) -> tuple[list[Checkpoint], list[epath.Path]]:
-    """Returns the checkpoints of a folder, in order, and the files that they are in.
+    """Returns the checkpoints of a folder, in order, and their files.
 
     Args:
       directory: The folder.
       label: Its name in errors.
-      use_add_count: Whether `add_count` is believed.
+      use_add_count: Whether to trust `add_count`.
 
     Raises:
-      SourceError: A file is missing, damaged, or not what is expected; checkpoints contradict each
-        other.
+      SourceError: A file is missing, damaged, or invalid; checkpoints contradict each other.
     """
     names = {entry.name for entry in directory.iterdir()}
-    numbers = sorted({int(match[2]) for match in map(_FILE_NAME.fullmatch, names) if match})
-    with_count = [number for number in numbers if f"add_count_ckpt.{number}.gz" in names]
+    indices = sorted({int(match[2]) for match in map(_FILE_NAME.fullmatch, names) if match})
+    with_count = [index for index in indices if f"add_count_ckpt.{index}.gz" in names]
     if not use_add_count:
         with_count = []
     checkpoints: list[Checkpoint] = []
     used: list[str] = []
-    for number in numbers:
-        files = {name: f"$store$_{name}_ckpt.{number}.gz" for name in ARRAYS}
-        needed = [*files.values(), *([f"add_count_ckpt.{number}.gz"] if with_count else [])]
+    for index in indices:
+        files = {name: f"$store$_{name}_ckpt.{index}.gz" for name in ARRAYS}
+        needed = [*files.values(), *([f"add_count_ckpt.{index}.gz"] if with_count else [])]
         for name in needed:
             if name not in names:
-                fault = f"the file is missing, but checkpoint {number} has others"
+                fault = f"the file is missing, but checkpoint {index} has other files"
                 if name.startswith("add_count"):
                     fault = f"the file is missing, but checkpoint {with_count[0]} has one"
                 raise SourceError(fault, file=f"{label}/{name}")
@@ -163,9 +162,9 @@ def read_checkpoints(
         }
         rows = _check_lengths(arrays)
         before = checkpoints[-1] if checkpoints else None
-        count = _read_add_count(directory, label, number) if with_count else None
-        checkpoints.append(_checkpoint(number, arrays, rows, count, before))
-        invalid_range = f"invalid_range_ckpt.{number}.gz"
+        count = _read_add_count(directory, label, index) if with_count else None
+        checkpoints.append(_checkpoint(index, arrays, rows, count, before))
+        invalid_range = f"invalid_range_ckpt.{index}.gz"
         if invalid_range in names and count is not None and count > rows:
             used.append(invalid_range)
             _check_invalid_range(directory / invalid_range, f"{label}/{invalid_range}", count, rows)
@@ -173,7 +172,7 @@ def read_checkpoints(
 
 
 def _checkpoint(
-    number: int,
+    index: int,
     arrays: Mapping[str, Array],
     rows: int,
     count: int | None,
@@ -182,19 +181,19 @@ def _checkpoint(
     """Returns a checkpoint.
 
     Args:
-      number: Its number.
+      index: Its index.
       arrays: Its arrays.
       rows: The number of their rows.
-      count: The number of rows that were ever recorded; None if it is not known.
-      before: The checkpoint before it.
+      count: The number of rows recorded so far; None if unknown.
+      before: The previous checkpoint.
     """
     end = 0 if before is None else before.end
     if count is None:
-        is_next = number == (0 if before is None else before.number + 1)
-        return Checkpoint(number, arrays, end, ((0, rows),), is_joined=is_next)
+        is_next = index == (0 if before is None else before.index + 1)
+        return Checkpoint(index, arrays, end, ((0, rows),), is_joined=is_next)
     if before is not None and count <= end:
         raise SourceError(
-            f"{count} rows up to this checkpoint, but {end} up to checkpoint {before.number} "
+            f"{count} rows up to this checkpoint, but {end} up to checkpoint {before.index} "
             "before it. If the add_count files are wrong, pass use_add_count=False",
             file=arrays["observation"].label.replace("$store$_observation", "add_count"),
         )
@@ -202,25 +201,25 @@ def _checkpoint(
     segments = [(0, count)] if count < rows else [(cursor, rows), (0, cursor)]
     left_out = max(end - first, 0)
     remaining = tuple(_without_first(segments, left_out))
-    return Checkpoint(number, arrays, first + left_out, remaining, is_joined=first <= end)
+    return Checkpoint(index, arrays, first + left_out, remaining, is_joined=first <= end)
 
 
-def _without_first(segments: Iterable[tuple[int, int]], number: int) -> Iterator[tuple[int, int]]:
+def _without_first(segments: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
     for begin, end in segments:
-        skipped = min(number, end - begin)
-        number -= skipped
+        skipped = min(count, end - begin)
+        count -= skipped
         if begin + skipped < end:
             yield begin + skipped, end
 
 
 class Block(NamedTuple):
-    """Some rows.
+    """A block of rows of a checkpoint.
 
     Attributes:
-      row: The index of the first one.
-      recorded: The number of rows that were recorded before it.
+      row: The index of the first row.
+      recorded: The number of rows that were recorded before the block.
       columns: The rows of each array.
-      fraction: The share of the first file that has been read.
+      fraction: The fraction of the first file that has been read.
     """
 
     row: int
@@ -237,10 +236,10 @@ def read_blocks(
     Args:
       checkpoint: The checkpoint.
       names: The arrays.
-      start: The row to begin at, if not at the oldest one.
+      start: The first row; None for the oldest row.
 
     Raises:
-      SourceError: A file is damaged or too short. Its `row` is the first that cannot be read.
+      SourceError: A file is damaged or too short. Its `row` is the first unreadable row.
     """
     recorded = checkpoint.first
     for begin, end in checkpoint.segments:
@@ -290,7 +289,7 @@ def _read_rows(stream: ByteStream, array: Array, low: int, high: int) -> np.ndar
             f"{array.shape[0]} rows",
             file=array.label,
         )
-    # Looking for the end also checks the checksum of the file.
+    # Reading to the end also checks the checksum of the file.
     if high == array.shape[0] and stream.read(1):
         raise SourceError(
             f"more data follows the {array.shape[0]} rows of the header", file=array.label
@@ -311,7 +310,7 @@ def _errors_at(row: int) -> Iterator[None]:
 
 
 def _read_header(stream: ByteStream) -> NpyArray:
-    """Returns the array of numbers that a stream begins with, by its header."""
+    """Reads the header of the numeric array in a stream."""
     array = read_header(stream, stream.name)
     if array.dtype.hasobject or array.by_columns:
         kind = "pickled objects" if array.dtype.hasobject else "columns (Fortran order)"
@@ -322,10 +321,10 @@ def _read_header(stream: ByteStream) -> NpyArray:
 def _read_description(file: epath.Path, label: str, name: str) -> Array:
     with ByteStream(file, label, compressed=True) as stream:
         shape, dtype, *_ = _read_header(stream)
-    rank, kinds, in_words = ARRAYS[name]
-    fits = dtype.kind in kinds and (dtype.itemsize == 1 or not in_words.startswith("uint8"))
+    rank, kinds, description = ARRAYS[name]
+    fits = dtype.kind in kinds and (dtype.itemsize == 1 or not description.startswith("uint8"))
     if len(shape) != rank or not fits or 0 in shape[1:]:
-        raise SourceError(f"{dtype} of shape {shape}, expected {in_words}", file=label)
+        raise SourceError(f"{dtype} of shape {shape}, expected {description}", file=label)
     array = Array(file, label, shape, dtype)
     if array.row_size > _MAX_ROW_BYTES:
         raise SourceError(
@@ -365,8 +364,8 @@ def _read_small(file: epath.Path, label: str) -> np.ndarray:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _read_add_count(directory: epath.Path, label: str, number: int) -> int:
-    name = f"add_count_ckpt.{number}.gz"
+def _read_add_count(directory: epath.Path, label: str, index: int) -> int:
+    name = f"add_count_ckpt.{index}.gz"
     count = _read_small(directory / name, f"{label}/{name}")
     if count.size != 1 or count.item() < 1:
         raise SourceError(f"{count.tolist()}, expected one number", file=f"{label}/{name}")

@@ -1,15 +1,13 @@
 """Episodes from the rows of a run of Dopamine: steps, terminals and boundaries.
 
-Before each episode the buffer has `stack_size - 1` rows in which frame, action, reward and flag are
-zero, so that frames can be stacked. They are no steps. But a frame may be black in the game, too,
-so this is the rule:
+Before each episode, the buffer has `stack_size - 1` rows of zeros (frame, action, reward and flag),
+for stacks of frames. These padding rows are no steps. A frame may also be black in the game. Rules:
 
-- Where an episode begins (where reading begins, and after a terminal state), the first
-  `stack_size - 1` rows of zeros are padding, and further ones are black frames. If there are fewer,
+- At the beginning of an episode (of the recording, or after a terminal state), the first
+  `stack_size - 1` rows of zeros are padding, and more rows are black frames. If there are fewer,
   all are black frames.
-- Elsewhere, exactly `stack_size - 1` rows of zeros are padding, too: an end by the time limit
-  leaves no other mark. More of them are black frames, unless the episode has reached its time limit
-  (`max_episode_steps`).
+- Elsewhere, exactly `stack_size - 1` rows of zeros are also padding: a time limit leaves no other
+  mark. A longer run is black frames, except after `max_episode_steps` (the time limit).
 """
 
 from __future__ import annotations
@@ -58,11 +56,11 @@ class _Row(NamedTuple):
 
 @dataclasses.dataclass
 class _Draft:
-    """An episode that is being read.
+    """An unfinished episode.
 
     Attributes:
-      begins_whole: Whether nothing is missing before its first row.
-      may_have_padding: Whether rows of zeros that come first may be padding.
+      begins_whole: Whether the recording has its first row.
+      may_have_padding: Whether rows of zeros at its beginning may be padding.
     """
 
     begins_whole: bool
@@ -74,7 +72,7 @@ class _Draft:
 
 
 class RunReader:
-    """Divides the rows of a run into episodes, once.
+    """Divides the rows of a run into episodes, in a single pass.
 
     Args:
       run: The run.
@@ -86,7 +84,7 @@ class RunReader:
         self._run, self._padding, self._limit = run, padding, max_episode_steps
         self._sizes = [c.arrays["observation"].file.stat().length for c in run.checkpoints]
         self._draft = _Draft(begins_whole=True)
-        self._blank: list[_Row] = []  # Rows of zeros that may be padding or not.
+        self._blank: list[_Row] = []  # Rows of zeros of undecided meaning.
         self._fraction = 0.0
         self._encodes = True
         _, *frame_shape = run.checkpoints[0].arrays["observation"].shape
@@ -98,8 +96,8 @@ class RunReader:
 
     def episodes_after(self, key: str) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes after the one with a key, without reading earlier episodes."""
-        number, row = map(int, key.split(":")[-2:])
-        index = [checkpoint.number for checkpoint in self._run.checkpoints].index(number)
+        checkpoint_index, row = map(int, key.split(":")[-2:])
+        index = [it.index for it in self._run.checkpoints].index(checkpoint_index)
         self._draft.may_have_padding = False  # The key is the row after the episode.
         self._encodes = False
         episodes = self._read(index, row)
@@ -115,12 +113,12 @@ class RunReader:
                     yield from self._add(row, frame)
             except SourceError as error:
                 is_last = index == len(self._run.checkpoints) - 1
-                yield self._damaged(checkpoint.number, error, ends_part=is_last)
+                yield self._damaged(checkpoint.index, error, ends_part=is_last)
             start = None
         yield from self._cut()
 
     def _rows(self, index: int, start: int | None) -> Iterator[tuple[_Row, np.ndarray | None]]:
-        """Yields the transitions of a checkpoint with their frames, None for a row of zeros."""
+        """Yields the transitions of a checkpoint with their frames; None for a row of zeros."""
         checkpoint = self._run.checkpoints[index]
         before, size = sum(self._sizes[:index]), self._sizes[index]
         for block in read_blocks(checkpoint, list(ARRAYS), start):
@@ -136,7 +134,7 @@ class RunReader:
             )
             for i, frame in enumerate(frames):
                 row = _Row(
-                    checkpoint=checkpoint.number,
+                    checkpoint=checkpoint.index,
                     row=block.row + i,
                     recorded=block.recorded + i,
                     action=actions[i],
@@ -155,7 +153,7 @@ class RunReader:
             yield self._finish(is_complete=True)
 
     def _settle_blank_rows(self, *, at_cut: bool = False) -> Iterator[SourceEpisode]:
-        """Decides the meaning of the last rows of zeros; see the module."""
+        """Decides whether the last rows of zeros are padding; see the module."""
         blank, self._blank = self._blank, []
         if not blank:
             return
@@ -192,10 +190,10 @@ class RunReader:
             yield self._finish(is_complete=False)
         self._draft = _Draft(begins_whole=False)
 
-    def _damaged(self, number: int, error: SourceError, *, ends_part: bool) -> DamagedEpisode:
-        """Gives up the episode, and the rest of its checkpoint."""
+    def _damaged(self, index: int, error: SourceError, *, ends_part: bool) -> DamagedEpisode:
+        """Discards the episode, and the rest of its checkpoint."""
         rows = self._draft.rows
-        checkpoint, row = (rows[0].checkpoint, rows[0].row) if rows else (number, error.row)
+        checkpoint, row = (rows[0].checkpoint, rows[0].row) if rows else (index, error.row)
         self._draft, self._blank = _Draft(begins_whole=False), []
         self._encodes = True
         return DamagedEpisode(f"{self._run.part}:{checkpoint}:{row}", error, ends_part)

@@ -1,24 +1,23 @@
 """Google's Atari DQN Replay: the replay buffers of DQN agents, checkpoint by checkpoint.
 
-    observation        the frame, a PNG image of shape (84, 84, 1), or as the arrays are
-    action, reward     as they are; rewards are not clipped
+    observation        the frame, a PNG image of the shape of the arrays, usually (84, 84, 1)
+    action, reward     unchanged; rewards are not clipped
     discount           1, and 0 for the transition into a terminal state
-    game, run          of the episode: the names of its folders
-    checkpoint, row    where its first row is: the number of the checkpoint, the index in its arrays
-    padding_rows       how many rows of zeros were left out before it
-    blank_rows         how many rows of zeros were kept
-    spans_checkpoints  whether it goes on in another checkpoint
+    game, run          the names of the folders of the episode
+    checkpoint, row    the checkpoint of its first row, and the index of this row in the arrays
+    padding_rows       the number of rows of zeros left out before it
+    blank_rows         the number of rows of zeros in it
+    spans_checkpoints  whether it continues in another checkpoint
 
 A run is a folder of checkpoints (`rlds.formats.atari_dqn_replay.checkpoints`). Their rows are
-transitions, read in blocks; no more than the PNG files of one episode are held. The frame after the
-last transition is not there: an episode of T transitions has T steps, and `final_observation_known`
-is false. An episode may begin in one checkpoint and end in the next. At a gap between them, or
-where the recording begins or ends in the middle of an episode, the recorded part is an episode with
-`complete=False`.
+transitions, read in blocks; memory holds the PNG files of one episode. The frame after the last
+transition is not stored: an episode of T transitions has T steps, and `final_observation_known` is
+false. An episode may begin in one checkpoint and end in the next. A gap between them, and the begin
+or end of the recording, may cut an episode: it then has `complete=False`.
 
 Rows of zeros may be padding, which is not a step, or black frames.
-`rlds.formats.atari_dqn_replay.episodes` has the rule that decides. Its decisions are stored in
-`padding_rows` and `blank_rows`.
+`rlds.formats.atari_dqn_replay.episodes` has the rules. The counts are stored in `padding_rows` and
+`blank_rows`.
 """
 
 from __future__ import annotations
@@ -80,18 +79,17 @@ class AtariDqnReplaySource(Stream):
     Args:
       path: A folder with the files of a run, or with several such folders, at most three levels
         below: `<Game>/<run>/replay_logs/`.
-      stack_size: The frames that the agent saw at a time: one more than there are rows of zeros
-        before an episode.
+      stack_size: The number of frames in an observation of the agent: one more than the rows of
+        zeros before an episode.
       max_episode_steps: The time limit.
-      use_add_count: Whether `add_count` is believed. Otherwise the rows of a checkpoint are taken
-        to be in order, and those of checkpoints with consecutive numbers to follow each other; as
-        they are if there are no such files.
+      use_add_count: Whether to trust `add_count`. Otherwise, and without such files, the rows of a
+        checkpoint are in order, and checkpoints with consecutive indices follow each other.
 
     Raises:
       FileNotFoundError: There are no such files.
-      SourceError: A file is missing; the arrays of a checkpoint differ in length, or are not of the
-        right kind; checkpoints contradict each other.
-      ValueError: A number is not positive; two folders are of the same game and run.
+      SourceError: A file is missing; the arrays of a checkpoint differ in length, or have other
+        dtypes or ranks; checkpoints contradict each other.
+      ValueError: An argument is not positive; two folders have the same game and run.
     """
 
     def __init__(
@@ -102,9 +100,9 @@ class AtariDqnReplaySource(Stream):
         max_episode_steps: int = 27_000,
         use_add_count: bool = True,
     ) -> None:
-        for name, number in (("stack_size", stack_size), ("max_episode_steps", max_episode_steps)):
-            if number < 1:
-                raise ValueError(f"{name}: got {number}, expected a positive number")
+        for name, value in (("stack_size", stack_size), ("max_episode_steps", max_episode_steps)):
+            if value < 1:
+                raise ValueError(f"{name}: got {value}, expected a positive number")
         self._stack_size, self._max_episode_steps = stack_size, max_episode_steps
         self._use_add_count = use_add_count
         self._runs: dict[str, Run] = {}
@@ -144,7 +142,7 @@ class AtariDqnReplaySource(Stream):
     @override
     def about(self) -> About:
         checkpoints = {
-            part: [checkpoint.number for checkpoint in run.checkpoints]
+            part: [checkpoint.index for checkpoint in run.checkpoints]
             for part, run in self._runs.items()
         }
         return About(
@@ -176,7 +174,7 @@ class AtariDqnReplaySource(Stream):
         return list(self._runs)
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        """Counts rows that are terminal, and rows with a reward, without reading frames."""
+        """Counts terminal rows, and rows with a reward, without reading frames."""
         del split
         totals = {"terminal": 0, "reward": 0}
         for name in totals:

@@ -1,15 +1,15 @@
 """CALVIN (http://calvin.cs.uni-freiburg.de) as RLDS: long plays of a robot at a desk.
 
     training/, validation/          a split each, with
-      episode_0000042.npz           one step, by its number
+      episode_0000042.npz           one step, by its index
       ep_start_end_ids.npy          the first and the last step of each play
       lang_annotations/auto_lang_ann.npy
-                                    what was done in some windows of steps; they overlap
+                                    annotations of windows of steps, which may overlap
       scene_info.npy                the steps of each scene
       statistics.yaml               means and deviations
 
 A step holds the observation, and the action taken on it: `actions` are absolute poses, and
-`rel_actions` scaled differences to the pose that the robot has.
+`rel_actions` scaled differences to the current pose.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "rel_actions": (*_POSE, "gripper"),
     "robot_obs": (
         *(*_POSE, "gripper_width"),
-        *(f"joint_{number}" for number in range(1, 8)),
+        *(f"joint_{i}" for i in range(1, 8)),
         "gripper_action",
     ),
     "scene_obs": (
@@ -74,8 +74,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _DOCS: Mapping[str, str] = {
-    "actions": "The pose of the hand to go to, in the world; gripper -1 closes, 1 opens.",
-    "rel_actions": "The pose to go to relative to that of the hand, in 1/50 m and 1/20 rad, at "
+    "actions": "The target pose of the hand, in the world; gripper -1 closes, 1 opens.",
+    "rel_actions": "The target pose relative to the pose of the hand, in 1/50 m and 1/20 rad, at "
     "most 1; gripper -1 closes, 1 opens.",
 }
 
@@ -85,20 +85,20 @@ class CalvinSource(Source):
 
     The splits are the folders `training` and `validation`. An episode is a range of steps of
     `ep_start_end_ids.npy`; its key is the name of its first file, without the ending. `action` is
-    the absolute or the relative one, and the other has its own name. All else that a step has is a
-    part of the observation.
+    the absolute or the relative action; the other action keeps its name. All other arrays of a step
+    belong to the observation.
 
     The field `annotations` of an episode has the windows of steps that were annotated: `begin` and
-    `end` (the step after the last one) count from its first step, `text` and `task` say what was
-    done, and `embedding` is the embedding of the text. Windows overlap, and leave steps out, so
-    there is no instruction for each step. `scene` is the scene that the episode is in, if known.
+    `end` (the step after the last one) count from its first step, `text` and `task` describe
+    the task, and `embedding` is the embedding of the text. Windows overlap, and do not cover all
+    steps, so there is no instruction for each step. `scene` is the scene of the episode, or empty.
 
-    No final observation is known, and all episodes are truncated.
+    All episodes are truncated, without a final observation.
 
     Args:
       path: The folder of the dataset, or of a split.
       action: The actions that become `action`.
-      annotations: The folder with the annotations, in that of a split.
+      annotations: The folder with the annotations, in the folder of a split.
 
     Raises:
       FileNotFoundError: There is no such dataset.
@@ -161,7 +161,7 @@ class CalvinSource(Source):
     def about(self) -> About:
         metadata = {name: split.metadata for name, split in self._splits.items()}
         return About(
-            description="Plays of a robot at a desk, some windows of which are annotated in words.",
+            description="Plays of a robot at a desk, with texts for windows of steps.",
             homepage="http://calvin.cs.uni-freiburg.de",
             license="MIT",
             metadata={"calvin": metadata},
@@ -192,13 +192,13 @@ class CalvinSource(Source):
 
     def _totals(self, split: str) -> Mapping[str, int]:
         """Counts the steps of the ranges, and the annotated windows in them."""
-        steps, of_split = self._lengths(split).num_steps, self._splits[split]
-        return {"steps": int(steps.sum()), "annotations": of_split.num_annotations}
+        steps, data = self._lengths(split).num_steps, self._splits[split]
+        return {"steps": int(steps.sum()), "annotations": data.num_annotations}
 
     @override
     def key(self, split: str, index: int) -> str:
-        of_split = self._splits[split]
-        return str(of_split.step(of_split.ranges[index][0]).stem)
+        data = self._splits[split]
+        return str(data.step(data.ranges[index][0]).stem)
 
     @override
     def read(
@@ -208,42 +208,42 @@ class CalvinSource(Source):
         fields: Collection[str] | None = None,
         rows: slice = ALL_ROWS,
     ) -> SourceEpisode:
-        of_split = self._splits[split]
-        first, last = of_split.ranges[index]
+        data = self._splits[split]
+        first, last = data.ranges[index]
         length = last + 1 - first
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
-        numbers = range(first, last + 1)[rows]
+        step_indices = range(first, last + 1)[rows]
         derived = derived_columns(length, length, terminal=False)
-        annotations = of_split.annotations_of(index, self._embedding_size)
+        annotations = data.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(
                 {
-                    **self._columns(split, index, numbers, paths),
+                    **self._columns(split, index, step_indices, paths),
                     **{path: column[rows] for path, column in derived.items()},
                 }
             ),
-            origin=Origin(f"{split}/{of_split.step(first).name}", first, last + 1),
+            origin=Origin(f"{split}/{data.step(first).name}", first, last + 1),
             truncated=True,
             final_observation_known=False,
-            metadata={"annotations": annotations, "scene": of_split.scene_of(index)},
+            metadata={"annotations": annotations, "scene": data.scene_of(index)},
             counts={"steps": length, "annotations": len(annotations["begin"])},
         )
 
     def _columns(
-        self, split: str, index: int, numbers: range, paths: Sequence[str]
+        self, split: str, index: int, step_indices: range, paths: Sequence[str]
     ) -> dict[str, np.ndarray]:
-        """Reads fields of some steps, by their numbers."""
-        of_split = self._splits[split]
-        begin = of_split.ranges[index][0]
-        files = [of_split.step(step_number) for step_number in numbers] if paths else []
-        for step_number, file in zip(numbers, files):
+        """Reads fields of some steps, by their indices."""
+        data = self._splits[split]
+        begin = data.ranges[index][0]
+        files = [data.step(i) for i in step_indices] if paths else []
+        for i, file in zip(step_indices, files):
             if not file.exists():  # Checked before memory is allocated.
-                raise SourceError("no such file", file=file, row=step_number - begin)
+                raise SourceError("no such file", file=file, row=i - begin)
         columns = {}
         for path in paths:
             dtype, shape = self._shapes[self._paths[path]]
-            columns[path] = np.empty((len(numbers), *shape), Field(dtype).column_dtype)
+            columns[path] = np.empty((len(step_indices), *shape), Field(dtype).column_dtype)
         for row, file in enumerate(files):
             try:
                 with open_npz(file) as step:
@@ -251,7 +251,7 @@ class CalvinSource(Source):
                     for path in paths:
                         columns[path][row] = step.read(self._paths[path])
             except SourceError as error:
-                error.locate(episode=self.key(split, index), row=numbers[row] - begin)
+                error.locate(episode=self.key(split, index), row=step_indices[row] - begin)
                 raise
         return columns
 
@@ -277,7 +277,7 @@ class _Split:
       ranges: The first and the last step of each play.
       metadata: The texts and the scenes.
       embedding_size: The number of elements of an embedding; 0 if there are none.
-      num_annotations: The number of annotations that lie in a range.
+      num_annotations: The number of annotations in the ranges.
     """
 
     def __init__(self, directory: epath.Path, annotations: str) -> None:
@@ -303,9 +303,9 @@ class _Split:
         self.metadata: dict[str, Any] = {"scene_info": self._scenes, **texts}
         self._read_annotations()
 
-    def step(self, number: int) -> epath.Path:
+    def step(self, index: int) -> epath.Path:
         """Returns the file of a step."""
-        return self._directory / f"episode_{number:0{self._width}d}.npz"
+        return self._directory / f"episode_{index:0{self._width}d}.npz"
 
     def _find_width(self) -> int:
         """Returns the number of digits in the names of steps."""
@@ -332,7 +332,7 @@ class _Split:
             }
 
     def _read_annotations(self) -> None:
-        """Reads the annotations of windows of steps, and finds the range of each."""
+        """Reads the annotations of windows of steps, and assigns them to ranges."""
         self._annotations = _annotations_of([], [], [], None)
         file = self._annotations_file
         check_link(file.parent)
@@ -363,21 +363,21 @@ class _Split:
         return {**columns, "begin": columns["begin"] - first, "end": columns["end"] - first}
 
     def scene_of(self, index: int) -> str:
-        """Returns the scene of a range; empty if it is not known."""
+        """Returns the scene of a range; empty if unknown."""
         first, last = self.ranges[index]
         scenes = self._scenes.items()
         return next((name for name, (b, e) in scenes if b <= first and last <= e), "")
 
     def inputs(self) -> Iterator[str]:
-        """Yields the files that are read."""
+        """Yields the input files."""
         directory = os.fspath(self._directory)
         names = (_BOUNDS, _SCENES, *_TEXT_FILES)
         for file in (*(self._directory / name for name in names), self._annotations_file):
             if file.exists():
                 yield os.fspath(file)
         for first, last in self.ranges:
-            for number in range(first, last + 1):
-                yield os.path.join(directory, f"episode_{number:0{self._width}d}.npz")
+            for index in range(first, last + 1):
+                yield os.path.join(directory, f"episode_{index:0{self._width}d}.npz")
 
     def faults(self) -> Iterator[SourceError]:
         """Yields annotations and steps outside all ranges."""
@@ -385,22 +385,20 @@ class _Split:
             begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
             fault = f"the window from {begin} to {end - 1} is outside all ranges of {_BOUNDS}"
             yield SourceError(fault, file=self._annotations_file, row=row)
-        numbers = set()
+        indices = set()
         for entry in stores.list_directory(self._directory):
             if match := _STEP.fullmatch(entry.name):
-                numbers.add(int(match[1]))
+                indices.add(int(match[1]))
         for first, last in self.ranges:
-            numbers.difference_update(range(first, last + 1))
-        for number in sorted(numbers):
-            yield SourceError(
-                f"the step is outside all ranges of {_BOUNDS}", file=self.step(number)
-            )
+            indices.difference_update(range(first, last + 1))
+        for index in sorted(indices):
+            yield SourceError(f"the step is outside all ranges of {_BOUNDS}", file=self.step(index))
 
 
 def _annotations_of(
     windows: Sequence[Any], texts: Sequence[Any], tasks: Sequence[Any], embeddings: Any
 ) -> dict[str, np.ndarray]:
-    """The columns of annotations; windows end after their last steps."""
+    """Returns the columns of annotations; the end of a window is exclusive."""
     bounds = np.array(windows, np.int64).reshape(len(windows), 2)
     columns = {
         "begin": bounds[:, 0],

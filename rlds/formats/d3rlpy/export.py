@@ -36,18 +36,18 @@ OBSERVATIONS, ACTIONS, REWARDS = FIELDS
 class D3rlpyExport(Export):
     """Writes an HDF5 file that `ReplayBuffer.load` of d3rlpy 2 reads.
 
-    Episodes that came from d3rlpy become the same arrays again. Of others, the numbers of the
+    Episodes from d3rlpy become the same arrays again. In other episodes, the numeric fields of the
     observation become its arrays, several as a tuple; the action is one array, and the reward a
-    number. d3rlpy keeps the final observation of episodes only that did not end in a terminal
-    state. What it has no place for is in the group `rlds`.
+    number. d3rlpy keeps the final observation of truncated episodes only. All other values are in
+    the group `rlds`.
 
     Args:
       episodes: The episodes.
-      observation: The path of the field that is the observation, if others are not wanted.
-      action: The path of the field that is the action, if there are several.
+      observation: The path of the observation, if only one field is exported.
+      action: The path of the action, if there are several.
 
     Raises:
-      ValueError: There is no such field, or it is no array of numbers of one shape.
+      ValueError: There is no such field, or it is not an array of numbers of one shape.
     """
 
     format = "d3rlpy"
@@ -64,24 +64,24 @@ class D3rlpyExport(Export):
         super().__init__(episodes)
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
         self._sidecar: Sidecar | None = None
-        # The fields of steps by the names of columns, those of parts as `<column>/<part>`; nothing
-        # where zeros are written.
+        # The fields of steps by the names of columns, `<column>/<index>` for elements of tuples;
+        # empty if zeros are written.
         self._paths: dict[str, str] = {}
         columns = self.recorded().get("columns", {})
         if columns and any(is_in(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
             self.unchecked = {"key"}  # Its number in the file.
             for column, count in columns.items():
-                field, parts = FIELDS.get(column, column), [f"/{part}" for part in range(count)]
-                self._paths |= {column + part: field + part for part in parts or [""]}
+                field, suffixes = FIELDS.get(column, column), [f"/{i}" for i in range(count)]
+                self._paths |= {column + suffix: field + suffix for suffix in suffixes or [""]}
             del self._paths[TERMINATED]
             return
         arrays = [p for p, field in steps.items() if is_array(field) and p not in rlds.STEP_FLAGS]
         observations = [path for path in arrays if is_in(path, observation)]
         chosen = (observations[0] if observations else observation, action)
         check_arrays(steps, chosen, "d3rlpy needs observations and one action")
-        for part, path in enumerate(observations):
+        for index, path in enumerate(observations):
             is_alone = len(observations) == 1
-            self._paths[OBSERVATIONS if is_alone else f"{OBSERVATIONS}/{part}"] = path
+            self._paths[OBSERVATIONS if is_alone else f"{OBSERVATIONS}/{index}"] = path
         self._paths |= {ACTIONS: action, REWARDS: rlds.REWARD if rlds.REWARD in arrays else ""}
         field_paths = {
             path: FIELDS[root_of(name)] + name.removeprefix(root_of(name))
@@ -114,11 +114,13 @@ class D3rlpyExport(Export):
             for each in self.each_or_stored():
                 if isinstance(each, Location):
                     columns = [*self._paths, TERMINATED]
-                    names = {_array(name, each.index): _array(name, count) for name in columns}
+                    names = {
+                        _array_name(name, each.index): _array_name(name, count) for name in columns
+                    }
                     staged.copy(each.source, names, file)
                 else:
                     for name, column in self._columns_of(each):
-                        file[_array(name, count)] = column
+                        file[_array_name(name, count)] = column
                 if self._sidecar is None:
                     pass
                 elif isinstance(each, Location):
@@ -132,7 +134,7 @@ class D3rlpyExport(Export):
             file["version"] = VERSION
 
     def _columns_of(self, episode: SourceEpisode) -> Iterator[tuple[str, Any]]:
-        """Yields the columns of an episode; parts of tuple observations as `<column>/<part>`."""
+        """Yields the columns of an episode; elements of tuples as `<column>/<index>`."""
         terminated = bool(episode.steps[rlds.IS_TERMINAL][-1])
         # d3rlpy stores transitions only, so the row of a terminal state is left out.
         end = episode.num_steps - (terminated and episode.final_observation_known)
@@ -149,7 +151,7 @@ class D3rlpyExport(Export):
         yield TERMINATED, np.bool_(terminated)
 
 
-def _array(name: str, number: int) -> str:
-    """Returns the name of the array of a column, or of a part of it, for an episode."""
-    column, *part = name.split("/")
-    return "_".join([column, str(number), *part])
+def _array_name(name: str, index: int) -> str:
+    """Returns the name of the array of a column, or of an element of a tuple, for an episode."""
+    column, *element = name.split("/")
+    return "_".join([column, str(index), *element])

@@ -1,13 +1,13 @@
 """The datasets of d3rlpy (https://d3rlpy.readthedocs.io), read without d3rlpy.
 
-An HDF5 file of d3rlpy 2 has `<column>_<i>` for each episode, and `<column>_<i>_<j>` for the parts
-of tuples. All columns have as many rows as the episode has observations; `terminated` is one bool.
-In an episode that did not end in a terminal state, the last row is no transition: its observation
-is the final one, and its action and reward mean nothing.
+An HDF5 file of d3rlpy 2 has `<column>_<i>` for each episode, and `<column>_<i>_<j>` for the
+elements of tuples. All columns have a row for each observation; `terminated` is one bool.
+In an episode that did not end in a terminal state, the last row is not a transition: it holds the
+final observation, and an action and reward without meaning.
 
 A file of d3rlpy 1 has the rows of all episodes, one after the other, in `observations`, `actions`,
-`rewards` and `terminals`. An episode ends where `terminals` or `episode_terminals` is set, and its
-rows mean the same.
+`rewards` and `terminals`. An episode ends where `terminals` or `episode_terminals` is set; rows
+have the same meaning.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from rlds_ecosystem.model.nests import is_in
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
 OBSERVATIONS, ACTIONS, REWARDS, TERMINATED = "observations", "actions", "rewards", "terminated"
-# The fields of a step that columns become. Others keep their names.
+# The fields of a step that columns become. Other columns keep their names.
 FIELDS: Mapping[str, str] = {
     OBSERVATIONS: rlds.OBSERVATION,
     ACTIONS: rlds.ACTION,
     REWARDS: rlds.REWARD,
 }
-# The prefix of fields of the episode for transition values of a last row that is none.
+# The prefix of fields of the episode for the action and reward in the row of a final observation.
 LAST = "last_row"
 METADATA_KEY = "d3rlpy"
 SUFFIXES = (".h5", ".hdf5")
 VERSION = "2.1"
 _COLUMNS, _NUM_EPISODES, _VERSION = "columns", "num_episodes", "version"
-# Of d3rlpy 1.
+# The flags of d3rlpy 1.
 _TERMINALS, _EPISODE_TERMINALS = "terminals", "episode_terminals"
 _FIRST_VERSION = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS)
 
@@ -54,17 +54,17 @@ _FIRST_VERSION = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS
 class D3rlpySource(RowsSource):
     """The episodes of a dataset that d3rlpy 1 or 2 dumped, an HDF5 file.
 
-    An episode that did not end in a terminal state is truncated, and its final observation is
-    known; of one that did, it is not. The parts of tuples are called `0`, `1`, .... What the last
-    row has beside a final observation is in `last_row`, zeros for other episodes. An episode is
-    `complete` unless a file of d3rlpy 1 stops without an end; d3rlpy leaves that one out.
+    An episode that did not end in a terminal state is truncated, and has a final observation; other
+    episodes have none. The elements of tuples are `0`, `1`, .... The action and reward of a final
+    observation are in `last_row`, zeros for other episodes. An episode is `complete`, except the
+    last one of a file of d3rlpy 1 that lacks its end; d3rlpy leaves it out.
 
     Args:
       path: The file.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or none of d3rlpy.
+      SourceError: It is damaged, or not a file of d3rlpy.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -103,7 +103,7 @@ class D3rlpySource(RowsSource):
         if self._count < 1 or self._count > len(opened):
             fault = f"{self._count} episodes, but {len(opened)} arrays"
             raise self._file.error(fault, _NUM_EPISODES)
-        self._parts = self._parts_of(opened, 0)
+        self._tuple_sizes = self._find_tuple_sizes(opened, 0)
 
     def _find_episodes(self, opened: Any) -> None:
         """Finds the columns and the episodes in a file of d3rlpy 1."""
@@ -128,34 +128,34 @@ class D3rlpySource(RowsSource):
             if name not in rows
         }
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
-        self._parts = dict.fromkeys(self._columns, 0)
+        self._tuple_sizes = dict.fromkeys(self._columns, 0)
 
     def _value(self, opened: Any, name: str) -> Any:
         return self._file.array(opened, name)[()]
 
-    def _parts_of(self, opened: Any, index: int) -> dict[str, int]:
-        """Returns the number of parts of each column; 0 for a single array."""
-        parts = {}
+    def _find_tuple_sizes(self, opened: Any, index: int) -> dict[str, int]:
+        """Returns the number of arrays of each column that is a tuple; 0 for a single array."""
+        sizes = {}
         for column in self._columns:
-            parts[column] = 0
+            sizes[column] = 0
             if f"{column}_{index}" not in opened:
-                while f"{column}_{index}_{parts[column]}" in opened:
-                    parts[column] += 1
-                if not parts[column]:
+                while f"{column}_{index}_{sizes[column]}" in opened:
+                    sizes[column] += 1
+                if not sizes[column]:
                     raise self._file.error("no such array", f"{column}_{index}")
-        return parts
+        return sizes
 
     def _names(self, index: int) -> dict[str, str]:
-        """The arrays of the steps of an episode, by the path of the field."""
+        """Returns the arrays of the steps of an episode, by the path of the field."""
         names = {}
-        for column, parts in self._parts.items():
+        for column, size in self._tuple_sizes.items():
             field = FIELDS.get(column, column)
             if column == TERMINATED:
                 continue
-            if not parts:
+            if not size:
                 names[field] = column if self._is_first else f"{column}_{index}"
-            for part in range(parts):
-                names[f"{field}/{part}"] = f"{column}_{index}_{part}"
+            for element in range(size):
+                names[f"{field}/{element}"] = f"{column}_{index}_{element}"
         return names
 
     def _bounds(self, index: int) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class D3rlpySource(RowsSource):
         return bounds(self._ends, index) if self._is_first else (index, index + 1)
 
     def _slice(self, index: int) -> slice:
-        """The rows of an episode in its arrays."""
+        """Returns the rows of an episode in its arrays."""
         return slice(*self._bounds(index)) if self._is_first else ALL_ROWS
 
     def _field(self, opened: Any, name: str) -> Field:
@@ -177,19 +177,19 @@ class D3rlpySource(RowsSource):
     @functools.cached_property
     @override
     def about(self) -> About:
-        # The number of parts of each column; of d3rlpy 1, the values of the file that are no rows.
+        # The number of elements of each tuple; for d3rlpy 1, also the constants of the file.
         own = {"constants": self._constants} if self._is_first else {"version": VERSION}
         return About(
             description="Episodes of a d3rlpy dataset.",
             homepage="https://d3rlpy.readthedocs.io",
-            metadata={METADATA_KEY: {"columns": self._parts, **own}},
+            metadata={METADATA_KEY: {"columns": self._tuple_sizes, **own}},
         )
 
     @property
     @override
     def can(self) -> Can:
         return Can(
-            hold_open=lambda: self._file,  # It is opened once.
+            hold_open=lambda: self._file,  # The file stays open.
             sidecar=lambda: read_hdf5_sidecar(self._file),
         )
 
@@ -202,7 +202,7 @@ class D3rlpySource(RowsSource):
         return self._count
 
     def key(self, split: str, index: int) -> str:
-        """Returns the number of the episode."""
+        """Returns a key from the index of the episode."""
         return f"episode_{index}"
 
     def _terminated(self, opened: Any, index: int) -> bool:

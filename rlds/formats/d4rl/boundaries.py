@@ -32,14 +32,14 @@ class Boundary:
     jump: float | None = None
 
     def check(self, arrays: Mapping[str, Field], name: str) -> None:
-        """Checks that the rules are known, and that their arrays exist.
+        """Checks that the rules are valid, and that their arrays exist.
 
         Args:
           arrays: The arrays of the file.
           name: The name of the file.
 
         Raises:
-          ValueError: It is not so.
+          ValueError: A rule or an option is invalid, or an array is missing.
         """
         rules, length = self.rules, self.length
         unknown = sorted(set(rules) - set(BOUNDARY_RULES))
@@ -52,8 +52,7 @@ class Boundary:
             raise ValueError(f"boundary: {name} has no array of integers 'infos'")
         if ("length" in rules) != (length is not None):
             raise ValueError(
-                "boundary: the rule 'length' needs the option length, and the reverse; got "
-                f"{length}"
+                f"boundary: the rule 'length' needs the option length, and vice versa; got {length}"
             )
         if length is not None and length < 1:
             raise ValueError(f"length: got {length}, expected 1 or more")
@@ -80,8 +79,8 @@ class Boundary:
         Args:
           reader: Reads the rows.
           arrays: The names of the arrays.
-          terminals: The flags of all rows.
-          timeouts: The flags of all rows.
+          terminals: The terminal flags of all rows.
+          timeouts: The timeout flags of all rows.
         """
         ends = np.zeros(len(terminals), bool)
         if "flags" in self.rules:

@@ -54,22 +54,22 @@ _CHUNK_BYTES, _COPY_BYTES = 1 << 18, 1 << 24
 class D4rlExport(Export):
     """Writes a D4RL file: arrays with the concatenated rows of all episodes.
 
-    The observation and the action are one array each; other numbers of steps are arrays in `infos`,
-    but for those that D4RL has elsewhere. `terminals` and `timeouts` mark the last rows, unless the
-    episodes came from D4RL, where they may be elsewhere, too. `next_observations` are there if the
-    final observation of every episode is known. What D4RL has no place for is in attributes of the
-    group `rlds`: D4RL reads every array of a file.
+    The observation and the action are one array each; other numeric fields of steps become arrays
+    in `infos`, or the arrays of D4RL for them. `terminals` and `timeouts` mark the last rows; in
+    files from D4RL, also other rows. `next_observations` are written if every episode has a
+    final observation. All other values are in attributes of the group `rlds`, because D4RL
+    reads every array of a file.
 
-    Episodes that came from D4RL are written in the order of their file, with its constants, such as
-    the weights of the policy, and its attributes.
+    Episodes from D4RL are written in the order of their file, with its attributes and constants,
+    such as the weights of the policy.
 
     Args:
       episodes: The episodes.
-      observation: The path of the field that is the observation, if there are several.
-      action: The path of the field that is the action, if there are several.
+      observation: The path of the observation, if there are several.
+      action: The path of the action, if there are several.
 
     Raises:
-      ValueError: There is no such field, or it is no array of numbers of one shape.
+      ValueError: There is no such field, or it is not an array of numbers of one shape.
     """
 
     format: ClassVar[str] = "d4rl"
@@ -89,7 +89,7 @@ class D4rlExport(Export):
         self._arrays = {OBSERVATIONS: observation, ACTIONS: action}
         if is_array(fields.get(rlds.REWARD)) and fields[rlds.REWARD].shape == ():
             self._arrays[REWARDS] = rlds.REWARD
-        # The other contents of the file from which the episodes came.
+        # The other contents of the original file.
         self._is_recorded = self.format in episodes.metadata
         recorded = episodes.metadata.get(METADATA_KEY, {}) if self._is_recorded else {}
         self._recorded: Mapping[str, Any] = recorded
@@ -203,7 +203,7 @@ class D4rlExport(Export):
             yield REWARDS, np.zeros(num_rows, np.float32)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         for name, is_end in ((TERMINALS, is_terminal), (TIMEOUTS, not is_terminal)):
-            # Files of D4RL without timeouts mark ends of episodes otherwise.
+            # Files of D4RL without timeouts mark the ends of episodes in another way.
             if name not in self._arrays and not self._is_recorded:
                 yield name, np.arange(num_rows) == (num_rows - 1 if is_end else num_rows)
         if NEXT_OBSERVATIONS not in self._arrays and episode.final_observation_known:
@@ -222,7 +222,7 @@ def _as_vectors(column: np.ndarray) -> np.ndarray:
 
 
 def _append(file: Any, name: str, rows: np.ndarray) -> None:
-    """Adds rows to an array, compressed as D4RL does it."""
+    """Appends rows to an array, with the compression of D4RL."""
     if name not in file:
         shape = rows.shape[1:]
         length = max(1, _CHUNK_BYTES // max(1, rows[:1].nbytes))

@@ -1,7 +1,7 @@
-"""The datasets of D4RL: their names, their files, and the scores that returns are compared to.
+"""The datasets of D4RL: their names, their files, and the reference scores of returns.
 
-What is said here of a file is only what the file does not say itself: where it was published, the
-reference scores of its task, and how its rows are divided into episodes.
+This module adds the facts that are not in the files: their URLs, the reference scores of their
+tasks, and the rules that divide their rows into episodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["DATASETS", "D4rlDataset", "default_boundary", "family_of", "find_dataset"]
 
 _URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
-# All datasets with their files and reference scores, as they were published.
+# The published datasets with their files and reference scores.
 _TABLE = Path(__file__).with_name("datasets.tsv")
 
 
@@ -27,9 +27,9 @@ class D4rlDataset:
       name: Its name, such as "hopper-medium-v2".
       family: The kind of its task: "mujoco", "adroit", "antmaze", "kitchen", "maze2d", "minigrid",
         "flow", "carla" or "bullet".
-      file: Its file, below the folder that all of D4RL was published in.
-      min_score: The return that counts as 0 in normalised scores, if there is one.
-      max_score: The return that counts as 1.
+      file: Its file, below the folder of the publication.
+      min_score: The return with the normalised score 0, if there is one.
+      max_score: The return with the normalised score 1.
     """
 
     name: str
@@ -45,7 +45,7 @@ class D4rlDataset:
 
 
 def find_dataset(name: str | os.PathLike[str]) -> D4rlDataset | None:
-    """Returns the dataset that a file holds, by the name of the file or that of the dataset.
+    """Returns the dataset of a file, by the name of the file or of the dataset.
 
     >>> find_dataset("datasets/hopper_mixed.hdf5").name
     'hopper-medium-replay-v0'
@@ -57,7 +57,7 @@ def find_dataset(name: str | os.PathLike[str]) -> D4rlDataset | None:
 
 
 def family_of(name: str | os.PathLike[str]) -> str | None:
-    """Returns the family of a file, which need not be one that was published.
+    """Returns the family of a file, published or not.
 
     >>> family_of("antmaze-giant-v7.hdf5"), family_of("hopper.hdf5"), family_of("data.hdf5")
     ('antmaze', 'mujoco', None)
@@ -75,12 +75,11 @@ def default_boundary(
     """Returns the rules that divide the rows of a file into episodes, if the user names none.
 
     * Kitchen has the index of the demonstration instead of timeouts: `infos_index`, and `flags`.
-    * In AntMaze the ant goes on after it reached the goal, so that terminals come in runs. Its
-      episodes end where `timeouts` say so. In v0 those are not where the ant was reset, hence
+    * In AntMaze, the ant continues after it reached the goal, so that terminals come in runs:
+      `timeouts` end its episodes. In v0, `timeouts` do not match the resets of the ant, hence
       `observation_jump` too.
-    * Maze2d is one endless trajectory, in which `timeouts` mark that the goal changed. Where there
-      are none: `file`.
-    * All others: `flags`.
+    * Maze2d is one endless trajectory, in which `timeouts` mark a new goal. Without them: `file`.
+    * All other families: `flags`.
     """
     if infos_is_index:
         return ("infos_index", "flags")
@@ -93,7 +92,7 @@ def default_boundary(
     return ("flags",)
 
 
-# The first word that is part of a name decides.
+# The first word in the name of a file decides.
 _FAMILY_OF_WORD = {
     "antmaze": "antmaze",
     "maze2d": "maze2d",

@@ -2,9 +2,9 @@
 
 They have the keys of D4RL but another order of the rows (RSA, see `rlds.alignment`): a row
 has the reward and the terminal flag that arrived with its observation, and the action that was
-taken on it. `T` transitions take `T + 1` rows; the last has the final observation, an action of
-zeros, the last reward and the flag. Read as a file of D4RL, every reward would belong to the wrong
-action.
+taken on it. `T` transitions take `T + 1` rows; the last row has the final observation, an
+action of zeros, the last reward and the flag. Read as a file of D4RL, every reward would belong to
+the wrong action.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ _IS_AMBIGUOUS = "terminal_is_ambiguous"
 class D4rlPybulletSource(Hdf5RowsSource):
     """A file of d4rl-pybullet.
 
-    An episode ends with a row whose terminal flag is set, or at the end of the file, where it is
-    not `complete`. The flag is also set when the time limit of the environment cuts an episode. So
-    an episode of `time_limit` transitions counts as truncated, and says `terminal_is_ambiguous`: it
-    may have ended in its last step by itself.
+    An episode ends with a row whose terminal flag is set. At the end of the file, an episode
+    without the flag is not `complete`. The flag is also set when the time limit of the environment
+    cuts an episode. So an episode of `time_limit` transitions counts as truncated, with the field
+    `terminal_is_ambiguous`: its last state may be terminal.
 
-    The steps have `terminals` as they are. Two values of the raw rows belong to no transition, and
+    The steps keep `terminals` unchanged. Two values of the raw rows belong to no transition, and
     are fields of the episode: `first_reward`, of the first row (0 in all published files), and
-    `last_action`, of the last (zeros, but in an episode that is not complete). If the first of all
-    rewards is not 0, there is a warning: D4RL has the same arrays, in the order SARS.
+    `last_action`, of the last row (zeros in complete episodes). If the first reward of the file is
+    not 0, there is a warning: D4RL has the same arrays, in the order SARS.
 
     Args:
       path: The HDF5 file.
-      time_limit: After how many transitions the environment cuts an episode.
-      follow_links: Whether to read what the file has in other files, see `D4rlSource`.
+      time_limit: The number of transitions after which the environment cuts an episode.
+      follow_links: Whether to read data in other files that the file refers to, see `D4rlSource`.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: An array is missing, has the wrong rank or length, or a flag is neither 0 nor 1;
-        the file is no HDF5 file, or cut short.
+        the file is not an HDF5 file, or cut short.
       ValueError: The time limit is not positive.
     """
 

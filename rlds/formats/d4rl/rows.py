@@ -54,7 +54,7 @@ FIELDS = {
     REWARDS: rlds.REWARD,
     NEXT_OBSERVATIONS: NEXT_OBSERVATION,
 }
-# Arrays of a number per row, for which D4RL also has the shape (N, 1).
+# Arrays with a number per row, of shape (N,) or (N, 1).
 SCALARS = (REWARDS, TERMINALS, TIMEOUTS)
 # Arrays in each file of D4RL and of d4rl-pybullet.
 _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
@@ -62,10 +62,10 @@ _REQUIRED = (OBSERVATIONS, ACTIONS, REWARDS, TERMINALS)
 _VIRTUAL_GROUP = "virtual"
 # The metadata key for the arrays and attributes of a file outside its rows.
 METADATA_KEY, VECTORS = "hdf5", "vectors"
-# The rows after the last one of each episode, in a file that an export wrote.
+# The end row of each episode (exclusive), in a file that an export wrote.
 EPISODE_ENDS = f"{SIDECAR_GROUP}/rows"
 
-# Arrays are read in blocks of about this size. They are as long as a chunk of the file at least.
+# The approximate size of the blocks of rows that are read, at least a chunk of the file.
 _BLOCK_BYTES = 4 << 20
 
 
@@ -77,8 +77,8 @@ class Contents:
       num_rows: The number of rows of its arrays.
       arrays: The types of rows, by the paths of arrays. A vector of one number is a scalar.
       constants: The other arrays, with their values in the types of JSON.
-      attributes: The attributes of arrays and groups, likewise.
-      vectors: The arrays of one number per row that have the shape (N, 1).
+      attributes: The attributes of arrays and groups, in the types of JSON.
+      vectors: The arrays with one number per row of shape (N, 1).
     """
 
     num_rows: int
@@ -94,15 +94,15 @@ class Contents:
 
 
 def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
-    """Reads all of a file but its rows.
+    """Reads the contents of a file, except for its rows.
 
     Args:
       hdf5: The file.
       file: The opened file.
 
     Raises:
-      SourceError: One of the arrays that all have is missing, or has other rows than the others; an
-        array holds neither numbers nor text, or is too large; a part of the file is elsewhere.
+      SourceError: A required array is missing, or arrays differ in length; an array holds neither
+        numbers nor text, or is too large; data of the file is in another file.
     """
     for name in _REQUIRED:
         if not hdf5.has(file, name):
@@ -159,8 +159,8 @@ def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
 class RowReader:
     """Reads rows of the arrays of a file.
 
-    The last block of each array is kept, so that reading on from where the last rows ended does not
-    decompress anything twice. A pickled reader leaves its blocks behind.
+    The last block of each array is kept, so that consecutive reads do not decompress a block twice.
+    A pickled reader has no blocks.
 
     Args:
       file: The file.
@@ -168,7 +168,9 @@ class RowReader:
 
     def __init__(self, file: Hdf5File) -> None:
         self._file = file
-        self._blocks: dict[str, tuple[int, np.ndarray]] = {}  # With their first rows.
+        self._blocks: dict[
+            str, tuple[int, np.ndarray]
+        ] = {}  # Each block with the index of its first row.
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -191,11 +193,11 @@ class RowReader:
         Args:
           name: The path of the array.
           begin: The first row.
-          end: The row after the last one.
-          episode: Their name in errors.
+          end: The end of the rows (exclusive).
+          episode: The name of the episode in errors.
 
         Raises:
-          SourceError: They cannot be decompressed.
+          SourceError: The rows cannot be decompressed.
         """
         size = self.sizes(name)[1]
         pieces = []
@@ -230,7 +232,7 @@ class RowReader:
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
 
     def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields all rows of an array in blocks, each with its first row."""
+        """Yields the blocks of rows of an array, each with the index of its first row."""
         length, size = self.sizes(name)
         for begin in range(0, length, size):
             yield begin, self.rows(name, begin, min(begin + size, length))
@@ -240,7 +242,7 @@ class RowReader:
 
         Args:
           name: The path of the array.
-          following: The path of the other one, or of the same.
+          following: The path of the other array, or of the same array.
         """
         length, size = self.sizes(name)
         for begin in range(0, length - 1, size):
@@ -267,8 +269,8 @@ class RowReader:
 class Hdf5RowsSource(RowsSource):
     """An HDF5 file with an array per field; an episode is a range of rows.
 
-    Derived classes set `_contents`, the flags `_terminals`, and `_ends`, the row after the last one
-    of each episode. `_stem` begins the keys of the episodes.
+    Derived classes set `_contents`, the flags `_terminals`, and `_ends`, the exclusive end rows of
+    the episodes. `_stem` is the prefix of the keys of the episodes.
     """
 
     _contents: Contents
@@ -284,7 +286,7 @@ class Hdf5RowsSource(RowsSource):
         self._reader = RowReader(self._file)
 
     def _take_exported_ends(self) -> bool:
-        """Sets the ends of the episodes that an export wrote, if it wrote the file."""
+        """Reads the ends of episodes in a file of an export; returns False for other files."""
         with self._file.read(field=EPISODE_ENDS) as file:
             if not self._file.has(file, SIDECAR_GROUP):
                 return False
@@ -303,7 +305,7 @@ class Hdf5RowsSource(RowsSource):
         return Can(
             lengths=self._lengths,
             totals=self._totals,
-            hold_open=lambda: self._file,  # It is opened once.
+            hold_open=lambda: self._file,  # The file stays open.
             sidecar=lambda: read_hdf5_sidecar(self._file) if self._is_exported else None,
         )
 

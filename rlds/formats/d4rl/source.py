@@ -1,21 +1,19 @@
 """Files of D4RL, of all its families, as RLDS episodes.
 
 A file is flat: the `T` transitions of an episode are `T` rows of `observations`, `actions`,
-`rewards` and `terminals` (the order SARS of `rlds.alignment`). What else there is varies:
-`timeouts`, `next_observations`, the state of the simulator in `infos`, the weights of the policy in
-`metadata`. The columns of an episode are:
+`rewards` and `terminals` (the order SARS of `rlds.alignment`). Other contents vary: `timeouts`,
+`next_observations`, the state of the simulator in `infos`, the weights of the policy in `metadata`.
+The columns of an episode are:
 
-    observation, action, reward   what the arrays have, in their dtypes; rewards of shape (N, 1) as
-                                  scalars
+    observation, action, reward   the arrays, in their dtypes; rewards of shape (N, 1) as scalars
     discount                      1, and 0 for a transition into a terminal state that ends the
                                   episode
-    terminals, timeouts           the flags of the transition, as they are
-    infos                         as they are, nested; of the observation that the action was taken
-                                  on
-    next_observation              only if it says more than the observations do, see `D4rlSource`
+    terminals, timeouts           the flags of the transition, unchanged
+    infos                         unchanged, nested; values of the observation before the action
+    next_observation              only if it differs from the observations, see `D4rlSource`
 
-and arrays of other names by these names, if they have an axis of rows. All that is constant over
-the file goes to the metadata of the dataset.
+Other arrays with an axis of rows keep their names. Constants of the file go to the metadata of the
+dataset.
 """
 
 from __future__ import annotations
@@ -72,13 +70,13 @@ _POSITION_JUMP_M = 1.0
 
 
 class _NextObservations(NamedTuple):
-    """The content of `next_observations` that is not in the observations.
+    """The content of `next_observations` beyond the observations.
 
     Attributes:
       num_inconsistent: The number of rows within an episode that differ from the observation of
         the next row; None if damage hides it.
-      final: The rows at the ends of the episodes, which are their final observations, if no other
-        row is inconsistent. Otherwise they are read with the other rows.
+      final: The final observations of the episodes, if all other rows are consistent. Otherwise
+        they are read with the other rows.
     """
 
     num_inconsistent: int | None
@@ -88,54 +86,52 @@ class _NextObservations(NamedTuple):
 class D4rlSource(Hdf5RowsSource):
     """A file of D4RL.
 
-    An episode ends where one of the rules of `boundary` says so, and at the end of the file:
+    An episode ends by one of the rules of `boundary`, and at the end of the file:
 
     * `flags`: `terminals` or `timeouts` is set.
     * `timeouts`: `timeouts` is set.
     * `infos_index`: `infos`, the index of a demonstration, changes with the next row.
-    * `observation_jump`: the next observation is not what the transition led to. Where the file has
-      `next_observations`, it differs from them; otherwise the position, the first two numbers of
-      the observation, is farther away than `jump`.
-    * `length`: the episode has `length` rows. The windows are counted from the end of the episode
-      before.
-    * `file`: at the end of the file alone. An episode has to fit into memory, and into the 2 GB of
+    * `observation_jump`: the next row does not continue the transition. It differs from
+      `next_observations`; in a file without them, its position (the first two numbers of the
+      observation) is farther away than `jump`.
+    * `length`: the episode has `length` rows, counted from the end of the previous episode.
+    * `file`: only at the end of the file. An episode has to fit into memory, and into the 2 GB of
       an example of TFDS: divide larger files by `length`.
 
     If no rule is given, the family decides, see `rlds.formats.d4rl.families.default_boundary`.
 
-    An episode is `complete` unless it ends where nothing but the end of the file or of a window
-    ends it: D4RL cuts its files at a round number of rows. It is `truncated` unless its last
-    transition has `terminals` set. A terminal amid an episode, as AntMaze has them, is found in
-    `terminals` only. A file without `timeouts` may have time limits among its `terminals`, or not
-    at all; `time_limit` says so.
+    An episode is not `complete` if only the end of the file or of a window ends it: D4RL cuts its
+    files at a round number of rows. It is `truncated` unless its last transition has `terminals`
+    set. A terminal inside an episode, as in AntMaze, is only in `terminals`. In a file without
+    `timeouts`, some `terminals` may be time limits: see `time_limit`.
 
-    The final observation is the one that `next_observations` has in the last row of the episode.
-    In files without `next_observations` it is not known, and `T` transitions are `T` steps.
+    The last row of `next_observations` in an episode is its final observation. In files without
+    `next_observations` there is none, and `T` transitions are `T` steps.
 
     Most often `next_observations` repeats the observation of the next row, bit for bit, in all rows
     but the last of each episode. Then only the final observations are stored. If a single row
     differs (after a reset without a flag), or if some rows are damaged, all steps have the field
-    `next_observation`, because all episodes of a dataset have the same fields. To find out takes
-    another pass over the two arrays, in blocks, when you first ask for fields or metadata.
+    `next_observation`, because all episodes of a dataset have the same fields. The first access to
+    fields or metadata compares the two arrays, in blocks.
 
     Args:
       path: The HDF5 file.
-      boundary: A rule, or several of which each ends episodes.
+      boundary: A rule, or several; each of them ends episodes.
       length: The number of rows, for the rule `length`.
       jump: The distance, for the rule `observation_jump`; 1 in AntMaze and Maze2d.
-      time_limit: For files without timeouts, after how many transitions the environment cuts an
-        episode: one that long is truncated. 0 if no terminal is a time limit. If neither this nor
-        `boundary` is given, a file that is divided by its terminals alone causes a warning.
-      dataset: The name in D4RL, such as "hopper-medium-v2", if the name of the file does
-        not tell. It is needed for the URL and the reference scores in the metadata alone.
-      follow_links: Whether to read what the file has in other files: links, values that are stored
-        outside of it, and arrays that are views. By default they are errors, as they may lead to
-        any file of this machine. The other files count as `inputs`.
+      time_limit: For files without timeouts, the number of transitions of a truncated episode; 0 if
+        no terminal is a time limit. If neither this nor `boundary` is given, a file that is divided
+        by its terminals alone causes a warning.
+      dataset: The name in D4RL, such as "hopper-medium-v2", if the file has another name. Only the
+        URL and the reference scores in the metadata need it.
+      follow_links: Whether to read data in other files: links, external storage, and virtual
+        arrays. By default they are errors, as they may lead to any file of this machine. The other
+        files count as `inputs`.
 
     Raises:
       FileNotFoundError: There is no such file.
       SourceError: An array is missing, has the wrong rank or length, or a flag is neither 0 nor 1;
-        the file is no HDF5 file, or cut short.
+        the file is not an HDF5 file, or cut short.
       ValueError: An option is wrong, or needs an array that the file does not have.
     """
 
@@ -212,7 +208,7 @@ class D4rlSource(Hdf5RowsSource):
         )
 
     def _find_episodes(self) -> None:
-        """Determines the ends of episodes, and which of the ends are no cuts."""
+        """Determines the ends of episodes, and the ends that are not cuts."""
         arrays, flags = self._contents.arrays, (self._terminals, self._timeouts)
         self.boundary.check(arrays, self._name)
         with self._file:
@@ -236,7 +232,7 @@ class D4rlSource(Hdf5RowsSource):
     def about(self) -> About:
         return About(
             description="A dataset of D4RL, a benchmark of offline reinforcement learning: "
-            "transitions that policies, planners or people made in simulated tasks.",
+            "transitions of policies, planners or people in simulated tasks.",
             homepage="https://github.com/Farama-Foundation/D4RL",
             citation=_CITATION,
             metadata=self._metadata(),
@@ -256,8 +252,8 @@ class D4rlSource(Hdf5RowsSource):
         """Returns the constants of the file.
 
         Under `d4rl`: the dataset, its family, URL and reference scores, the algorithm and the
-        iteration that the policy comes from, the rules of the boundary. Under `hdf5`: the values
-        and attributes that are no rows, see `rlds.raw_files.hdf5_values`.
+        iteration of the policy, the rules of the boundary. Under `hdf5`: constants and attributes,
+        see `rlds.raw_files.hdf5_values`.
         """
         dataset = self._dataset
         about: dict[str, Any] = {
@@ -286,7 +282,7 @@ class D4rlSource(Hdf5RowsSource):
 
     @functools.cached_property
     def _next(self) -> _NextObservations | None:
-        """The content that `next_observations` adds to the observations, from a pass over both."""
+        """The content of `next_observations` beyond the observations, from a pass over both."""
         if NEXT_OBSERVATIONS not in self._contents.arrays:
             return None
         is_end = np.zeros(self._contents.num_rows, bool)

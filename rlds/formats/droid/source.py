@@ -1,11 +1,11 @@
 """DROID as its labs recorded it: a folder for each episode, anywhere below a folder.
 
-    metadata_<uuid>.json            who, where, when, the task, which camera is which
+    metadata_<uuid>.json            operator, location, time, task, serial numbers of cameras
     trajectory.h5                   action/... and observation/..., a row for each step, at 15 Hz
-    recordings/MP4/<serial>.mp4     the video of a camera; <serial>-stereo.mp4 has both its lenses
+    recordings/MP4/<serial>.mp4     the video of a camera; <serial>-stereo.mp4 has both lenses
 
-Cameras have serial numbers, and each robot has others. Here they are called by their places, as the
-metadata says them: `wrist`, `ext1`, `ext2`.
+Serial numbers of cameras differ between robots. Here, cameras have the names of their roles in the
+metadata: `wrist`, `ext1`, `ext2`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "
 _ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
 _RATE_HZ = 15
-# Levels of folders between the one that is opened and those of episodes.
+# The maximum number of levels of folders between the root and the episodes.
 _MAX_LEVELS = 6
 
 _POSE, _JOINTS = ("x", "y", "z", "roll", "pitch", "yaw"), tuple(f"joint_{i}" for i in range(1, 8))
@@ -49,12 +49,12 @@ _TABLE = Hdf5Table(
             _POSE, None, f"Velocity {_FLANGE}, from -1 to 1.", "velocity"
         ),
         "target_cartesian_position": Channels(
-            _POSE, "m, rad", f"Wanted position {_FLANGE}.", "absolute"
+            _POSE, "m, rad", f"Target position {_FLANGE}.", "absolute"
         ),
-        "joint_position": Channels(_JOINTS, "rad", "Wanted positions of the joints.", "absolute"),
+        "joint_position": Channels(_JOINTS, "rad", "Target positions of the joints.", "absolute"),
         "joint_positions": Channels(_JOINTS, "rad", "Positions of the joints."),
         "joint_velocity": Channels(
-            _JOINTS, None, "Wanted velocities of the joints, from -1 to 1.", "velocity"
+            _JOINTS, None, "Target velocities of the joints, from -1 to 1.", "velocity"
         ),
         "joint_velocities": Channels(_JOINTS, "rad/s", "Velocities of the joints."),
         "gripper_position": Channels(doc="0 is open, 1 is closed."),
@@ -66,19 +66,19 @@ _TABLE = Hdf5Table(
 class DroidSource(Hdf5EpisodesSource):
     """Raw episodes of DROID in a folder; the first readable one defines the fields of all.
 
-    All arrays of the file are kept, under their names: `action/...` with its parts,
-    `observation/...`. The instruction is what the metadata calls `current_task`. Videos stay
-    packets; where there are fewer frames than steps, the last steps have none. An episode has
-    `success`, which is what its path says (`.../success/...`, `.../failure/...`) and otherwise
-    what the metadata says, and both `metadata` and `attributes` (of the HDF5 file) in JSON.
+    All arrays of the file keep their names: `action/...`, `observation/...`. The instruction is the
+    `current_task` of the metadata. Videos stay packets; if a video has fewer frames than steps, the
+    last steps have none. The `success` of an episode comes from its path (`.../success/...`,
+    `.../failure/...`), or else from the metadata. An episode also has `metadata` and `attributes`
+    (of the HDF5 file) in JSON.
 
     Args:
-      path: The folder of an episode, or one above.
+      path: The folder of an episode, or a folder above.
       video: Whether the steps have the frames of the videos, see `rlds.sources.video_frames`.
 
     Raises:
       FileNotFoundError: There is no episode.
-      SourceError: None can be read.
+      SourceError: No episode can be read.
     """
 
     table = _TABLE
@@ -125,10 +125,10 @@ class DroidSource(Hdf5EpisodesSource):
         return task if isinstance(task, str) else ""
 
     def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
-        metadata, parts = _metadata_of(episode), episode.file.parent.parts
-        is_success = metadata.get("success", False) and "failure" not in parts
+        metadata, folders = _metadata_of(episode), episode.file.parent.parts
+        is_success = metadata.get("success", False) and "failure" not in folders
         return {
-            "success": "success" in parts or bool(is_success),
+            "success": "success" in folders or bool(is_success),
             "metadata": json.dumps(metadata),
         }
 
@@ -153,27 +153,27 @@ class DroidSource(Hdf5EpisodesSource):
         files = []
         for _, file, _ in self._episodes["train"]:
             folder, uuid = file.parent, _uuid_of(file.parent)
-            of_episode = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+            episode_files = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
             videos = folder.joinpath(*_VIDEOS)
             if videos.is_dir():
                 names = [entry.name for entry in stores.list_directory(videos)]
-                of_episode += [videos / name for name in names if name.endswith(".mp4")]
-            files += present(of_episode)
+                episode_files += [videos / name for name in names if name.endswith(".mp4")]
+            files += present(episode_files)
         return files
 
 
 class _Trajectory(EpisodeGroup):
-    """A trajectory file, with camera positions in array paths in place of serial numbers."""
+    """A trajectory file, with roles of cameras in array paths instead of serial numbers."""
 
     def __init__(self, hdf5: Hdf5File, group: Any, roles: Mapping[str, str]) -> None:
         super().__init__(hdf5, group)
 
-        def renamed(part: str) -> str:
-            serial, underscore, suffix = part.partition("_")
+        def rename(name: str) -> str:
+            serial, underscore, suffix = name.partition("_")
             return f"{roles.get(serial, serial)}{underscore}{suffix}"
 
         self.arrays = {
-            "/".join(map(renamed, path.split("/"))): array for path, array in self.arrays.items()
+            "/".join(map(rename, path.split("/"))): array for path, array in self.arrays.items()
         }
 
     def attributes(self) -> dict[str, Any]:

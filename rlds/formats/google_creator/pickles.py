@@ -15,24 +15,24 @@ from envlogger.step_data import StepData
 
 __all__ = ["NAMES"]
 
-# The limit of the values of a spec, as placeholders are allocated for it.
+# The maximum number of values of a spec, for which placeholders are allocated.
 _MAX_VALUES = 1 << 24
 
 
 def _step_type_of_name(kind: Any, name: Any) -> dm_env.StepType:
-    """Unpickles a `StepType` as the first releases of Python 3.11 write enumerations."""
+    """Unpickles a `StepType` in the form of the first releases of Python 3.11."""
     if kind is not dm_env.StepType:
         raise ValueError("an attribute of an object other than StepType")
     return dm_env.StepType[name]
 
 
 def _text() -> str:
-    """Stands for the type that a spec names."""
+    """Stands for the type `str` of a spec."""
     return ""
 
 
 def _array(kind: type[specs.Array], shape: Any, dtype: Any, *arguments: Any) -> specs.Array:
-    """Makes a spec of a class from its pickled state."""
+    """Creates a spec of a class from its pickled state."""
     if type(shape) is not tuple or not 0 <= math.prod(shape) <= _MAX_VALUES:
         limit = f"at most {_MAX_VALUES:,} values"
         raise ValueError(f"a spec of shape {shape!r:.100}, expected {limit}")
@@ -46,7 +46,7 @@ def _array(kind: type[specs.Array], shape: Any, dtype: Any, *arguments: Any) -> 
 NAMES: Mapping[str, Callable[..., Any]] = {
     "builtins.getattr": _step_type_of_name,
     "builtins.str": _text,
-    "builtins.unicode": _text,  # As Python 2 calls it.
+    "builtins.unicode": _text,  # The name in Python 2.
     "dm_env._environment.StepType": dm_env.StepType,
     "dm_env._environment.TimeStep": dm_env.TimeStep,
     "dm_env.specs.Array": functools.partial(_array, specs.Array),

@@ -5,9 +5,9 @@ dict with the `steps` in the order of the environment (see `envlogger.StepData`)
 the episode and the specs. In the custom data of a step are
 
     tag:<label>   whether the annotator gave this label to the step
-    image         what the person saw, a JPEG file
-    keys          the keys that were pressed
-    info          what the environment says beside the observation
+    image         the screen of the player, a JPEG file
+    keys          the pressed keys
+    info          further information of the environment
 
 and in the metadata `agent_id`, `episode_id`, `num_steps`, `total_reward`, and perhaps `tags` and
 `notes` of the annotator. If the tool is set to record with EnvLogger, a download is a log instead.
@@ -62,7 +62,7 @@ _TAG = "tag:"
 _IMAGE, _KEYS, _INFO = "image", "keys", "info"
 _TAGS, _NOTES = "tags", "notes"
 _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
-# Numbers whose type depends on Python, not on the environment.
+# Numbers with a type of Python, not of the environment.
 _NUMBER_DTYPES = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
 _JPEG = b"\xff\xd8\xff"
 # The limit of nested features; Protobuf cannot read much deeper nesting.
@@ -74,26 +74,25 @@ _MAX_BYTES = 1 << 32
 class RldsCreatorSource(Source):
     """Download of the published RLDS Creator: files of pickles.
 
-    Pickles are read by `rlds.raw_files.restricted_pickle`, which refuses all but plain data, steps
-    and specs.
+    Pickles are read by `rlds.raw_files.restricted_pickle`, which allows plain data, steps and specs
+    only.
 
-    Steps have the custom data beside their other fields: `tag:<label>` as bool, `image` as the JPEG
-    file that it is, `keys` as JSON, because other keys are pressed in each step. The metadata of
-    episodes is kept by its names, but `episode_id` as `recorded_episode_id`. `tags` is a list in
-    JSON; where there are none it is `[]`, and `notes` is empty where there are none.
+    Steps have fields for the custom data: `tag:<label>` as bool, `image` as the JPEG file, `keys`
+    as JSON, because the pressed keys vary by step. The metadata of episodes keeps its names,
+    except that `episode_id` becomes `recorded_episode_id`. `tags` is a list in JSON, by default
+    `[]`; `notes` is empty by default.
 
-    An episode is `complete` if it begins with a FIRST step and ends with a LAST one, or at one of
-    the tags in `truncate_at_tag`: that is where the annotator says that it ends.
+    An episode is `complete` if it begins with a FIRST step, and ends with a LAST step or at one of
+    the tags in `truncate_at_tag`, with which annotators mark an end.
 
     Args:
       path: The directory or the zip file.
-      truncate_at_tag: Labels, or one, at the first of which an episode is cut: the observation of
-        the step with the tag is the final one. Unless it is the last anyway, the episode counts as
-        truncated; `num_steps` and `total_reward` are those of what is left.
-      strip_internal_metadata: Whether to leave out what only the tool needs: `image`, `keys` and
-        `info` of the steps, `tags` and `notes` of the episodes.
-      json_fields: The custom data of steps whose structure changes from step to step; it is stored
-        as JSON.
+      truncate_at_tag: A label, or several; the first tagged step cuts the episode, and holds its
+        final observation. An episode with later steps counts as truncated; its `num_steps` and
+        `total_reward` are recomputed.
+      strip_internal_metadata: Whether to leave out data of the tool: `image`, `keys` and `info` of
+        the steps, `tags` and `notes` of the episodes.
+      json_fields: The custom data of steps whose structure varies by step; it is stored as JSON.
 
     Raises:
       FileNotFoundError: There is no such file or directory, or no pickle in it.
@@ -185,14 +184,14 @@ class RldsCreatorSource(Source):
                 )
         steps, metadata = self._columns(episode, name)
         self._check_images(steps, name)
-        chosen, is_at_tag = self._kept_steps(episode["steps"])
+        kept, is_at_tag = self._kept_steps(episode["steps"])
         is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
         return SourceEpisode(
             key=self.key(split, index),
             steps=steps,
-            origin=Origin(name, 0, len(chosen)),
+            origin=Origin(name, 0, len(kept)),
             truncated=not is_terminal,
-            complete=chosen[0].timestep.first() and (is_at_tag or chosen[-1].timestep.last()),
+            complete=kept[0].timestep.first() and (is_at_tag or kept[-1].timestep.last()),
             metadata=metadata,
         )
 
@@ -242,18 +241,20 @@ class RldsCreatorSource(Source):
         return steps, False
 
     def _columns(self, episode: dict[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns of an episode and its metadata."""
+        """Returns the columns of an episode and its metadata."""
         recorded, metadata = episode["steps"], dict(episode["metadata"] or {})
-        chosen, _ = self._kept_steps(recorded)
-        first = chosen[0].custom_data
-        if isinstance(first, dict):  # Old versions keep the metadata of the episode there.
+        kept, _ = self._kept_steps(recorded)
+        first = kept[0].custom_data
+        if isinstance(
+            first, dict
+        ):  # Old versions keep the metadata of the episode in the first step.
             metadata.update(first.pop("episode_metadata", None) or {})
-        if len(chosen) < len(recorded):
-            metadata = {**metadata, **_numbers_of(chosen, metadata)}
+        if len(kept) < len(recorded):
+            metadata = {**metadata, **_recompute_totals(kept, metadata)}
         file = self._path / name
         try:
             steps = to_rlds_episode(
-                [self._without_internals(step) for step in chosen],
+                [self._without_internals(step) for step in kept],
                 action_spec=episode["action_spec"],
                 reward_spec=episode["reward_spec"],
                 discount_spec=episode["discount_spec"],
@@ -311,7 +312,7 @@ def _field_of(spec: Any) -> Any:
 
 
 def pickles_in(path: epath.Path) -> list[str]:
-    """Returns the names of the pickles of a download, by number."""
+    """Returns the names of the pickles of a download, in order."""
     if not path.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
     is_zip = not path.is_dir()
@@ -340,10 +341,10 @@ def pickles_in(path: epath.Path) -> list[str]:
     for name, count in Counter(names).items():
         if count > 1:
             raise SourceError(f"{count} files have the name {name}", file=path)
-    return sorted(names, key=_folder_and_number)
+    return sorted(names, key=_sort_key)
 
 
-def _folder_and_number(name: str) -> tuple[str, int, str]:
+def _sort_key(name: str) -> tuple[str, int, str]:
     folder, _, file = name.rpartition("/")
     return folder, int(file.removesuffix(".pkl")), file
 
@@ -363,33 +364,33 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
                 raise SourceError(fault, file=file, row=row, field=field)
 
 
-def _numbers_of(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _recompute_totals(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the length and the return for the metadata of an episode that was cut."""
     rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
-    numbers = {
+    totals = {
         _NUM_STEPS: len(steps) - 1,
         _TOTAL_REWARD: float(np.sum(rewards, dtype=np.float64)),
     }
-    return {field: number for field, number in numbers.items() if field in metadata}
+    return {field: total for field, total in totals.items() if field in metadata}
 
 
 def _image_field(steps: Mapping[str, Any], file: epath.Path) -> Field | None:
-    """Returns the field of images of the tool; None if there are none, or no JPEG files."""
+    """Returns the field of images of the tool; None without JPEG files."""
     column = steps.get(_IMAGE)
     if not isinstance(column, np.ndarray) or column.dtype != object:
         return None
     if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
         return None
     channels = _channels(column[0], file, 0)
-    # The person at the screen may change the size.
+    # The player may resize the screen.
     return Field(np.uint8, (None, None, channels), encoding="jpeg")
 
 
 def _channels(image: Any, file: epath.Path, row: int) -> int:
-    """Returns how many channels a JPEG file has.
+    """Returns the number of channels of a JPEG file.
 
     Raises:
-      SourceError: It is none.
+      SourceError: It is not a JPEG file.
     """
     if not isinstance(image, bytes):
         fault = f"{type(image).__name__}, expected the bytes of a JPEG file"

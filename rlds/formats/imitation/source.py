@@ -2,7 +2,7 @@
 
 `imitation.data.serialize.save` writes a folder of the library `datasets`: a table in Arrow files,
 with a row for each trajectory. It has `T + 1` observations (`obs`), `T` actions (`acts`) and infos,
-perhaps `T` rewards (`rews`), and whether it ended in a terminal state (`terminal`).
+optional `T` rewards (`rews`), and the flag of a terminal state (`terminal`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ METADATA_KEY = "imitation"
 class ImitationSource(RowsSource):
     """The trajectories that imitation saved in a folder.
 
-    The final observation is known. An episode is truncated unless it is `terminal`. `infos` are
-    step metadata: the text that imitation stored, in JSON; what it stands for is not made, as that
+    Episodes have a final observation, and are truncated unless `terminal`. `infos` are step
+    metadata: the text that imitation stored, in JSON. It is not decoded to Python objects, as that
     may run any code.
 
     Args:
@@ -53,32 +53,33 @@ class ImitationSource(RowsSource):
 
     Raises:
       FileNotFoundError: There is no such folder, or a file of it is missing.
-      SourceError: It holds something else, or is damaged.
+      SourceError: It has another format, or is damaged.
     """
 
     table = RowsTable(FIELDS, other_fields="transitions")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._directory = stores.as_path(path)
-        described = require_files(self._directory / INFO_FILE, self._directory / STATE_FILE)
-        with source_errors(described[0]):
-            self._info = json.loads(described[0].read_text())
+        metadata_files = require_files(self._directory / INFO_FILE, self._directory / STATE_FILE)
+        with source_errors(metadata_files[0]):
+            self._info = json.loads(metadata_files[0].read_text())
             self._features = list(self._info["features"])
-        with source_errors(described[1]):
-            self._state = json.loads(described[1].read_text())
+        with source_errors(metadata_files[1]):
+            self._state = json.loads(metadata_files[1].read_text())
             names = [str(file["filename"]) for file in self._state["_data_files"]]
             for name in names:
                 if name != os.path.basename(name) or name.startswith("."):
                     raise SourceError(
-                        f"the file name {name!r}, expected a name in this folder", file=described[1]
+                        f"the file name {name!r}, expected a name in this folder",
+                        file=metadata_files[1],
                     )
         if not {OBS, ACTS, TERMINAL} <= {*self._features} <= {*FIELDS, TERMINAL}:
             fault = f"columns {self._features}, expected {OBS}, {ACTS}, {INFOS}, {TERMINAL}, {REWS}"
-            raise SourceError(fault, file=described[0])
+            raise SourceError(fault, file=metadata_files[0])
         self._files = require_files(*(self._directory / name for name in names))
         self._versions = [stores.version_of(file) for file in self._files]
         self._tables: list[Any] | None = None
-        self._inputs = [*described, *self._files]
+        self._inputs = [*metadata_files, *self._files]
         self._sizes = [len(table) for table in self._read_tables()]
         if not sum(self._sizes):
             raise SourceError("there is no trajectory", file=self._directory)
@@ -90,7 +91,7 @@ class ImitationSource(RowsSource):
         return {**self.__dict__, "_tables": None}
 
     def _read_tables(self) -> list[Any]:
-        """The tables, whose values stay in their files."""
+        """Returns the tables, memory-mapped from their files."""
         if self._tables is None:
             arrow, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
             tables = []
@@ -155,7 +156,7 @@ class ImitationSource(RowsSource):
         return sum(self._sizes)
 
     def key(self, split: str, index: int) -> str:
-        """Returns the number of the trajectory."""
+        """Returns a key from the index of the trajectory."""
         return f"trajectory_{index}"
 
     @override

@@ -32,10 +32,9 @@ __all__ = ["ManiSkillExport"]
 class ManiSkillExport(Hdf5EpisodesExport):
     """A folder with `trajectory.h5` and `trajectory.json`, as ManiSkill 3 records them.
 
-    `obs` has all T + 1 observations, and `actions` and `rewards` have T rows, as have other fields
-    of the steps that are numbers. All else is in the sidecar, the folder `.rlds`.
-    Episodes are numbered from 0 on; of those that came from ManiSkill, the JSON file has the
-    entries again.
+    `obs` has all T + 1 observations; `actions`, `rewards` and other numeric fields of the steps
+    have T rows. All other values are in the sidecar, the folder `.rlds`. Indices
+    of episodes begin at 0; episodes from ManiSkill keep their entries of the JSON file.
 
     Args:
       episodes: The episodes.

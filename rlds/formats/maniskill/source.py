@@ -3,11 +3,11 @@
 A group `traj_<episode_id>` of the HDF5 file has
 
     actions                                  T rows, an array or a group of arrays
-    terminated, truncated, success, fail     T rows; some may be missing
-    rewards                                  T rows; may be missing
-    obs                                      T + 1 rows, an array or groups of arrays; or missing
-    env_states                               T + 1 rows, likewise; one array in ManiSkill 2
-    env_init_state                           what the episode began with, in ManiSkill 2
+    terminated, truncated, success, fail     T rows, optional
+    rewards                                  T rows, optional
+    obs                                      T + 1 rows, an array or groups of arrays; optional
+    env_states                               T + 1 rows, like `obs`; one array in ManiSkill 2
+    env_init_state                           the initial state, in ManiSkill 2
 
 and the JSON file an entry with the same `episode_id`: seed, control mode, `reset_kwargs`.
 """
@@ -46,10 +46,9 @@ __all__ = [
 ]
 
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
-# The field of an episode that is its entry of the JSON file.
+# The field of an episode with its entry of the JSON file.
 ENTRY = "entry"
-# The suffix of the sidecar folder of a file.
-# The folder in which earlier releases kept the sidecar of a file.
+# The suffix of the sidecar folder of a file, in earlier releases.
 _LEGACY_SIDECAR = ".rlds"
 
 TABLE = Hdf5Table(
@@ -121,7 +120,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         if not self._names:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
         self._digest = self._json.pop(SIDECAR_KEY, None)
-        names = [self._names[number] for number in sorted(self._names)]
+        names = [self._names[episode_id] for episode_id in sorted(self._names)]
         file = self._path
         self._set_episodes({"train": [Hdf5Episode(n, file, f"{file.name}/{n}") for n in names]})
 
@@ -135,8 +134,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
             if not isinstance(entries, list):
                 raise SourceError("expected a list", file=self._json_file, field=EPISODES)
             for entry in entries:
-                if (number := _number_of(entry)) is not None:
-                    self._entries.setdefault(number, entry)
+                if (episode_id := _episode_id_of(entry)) is not None:
+                    self._entries.setdefault(episode_id, entry)
         self._json = content
 
     def _file(self, episode: Hdf5Episode) -> Hdf5File:
@@ -154,8 +153,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         return type(num_steps) is not int or num_transitions >= num_steps
 
     def _entry(self, episode: Hdf5Episode) -> Mapping[str, Any]:
-        number = int(episode.key.removeprefix(TRAJECTORY))
-        entry: Mapping[str, Any] = self._entries.get(number, {})
+        episode_id = int(episode.key.removeprefix(TRAJECTORY))
+        entry: Mapping[str, Any] = self._entries.get(episode_id, {})
         return entry
 
     def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
@@ -185,7 +184,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         return dataclasses.replace(
             super().can,
             faults=self._faults,
-            hold_open=lambda: self._hdf5,  # It stays open.
+            hold_open=lambda: self._hdf5,  # The file stays open.
             sidecar=self._sidecar,
         )
 
@@ -211,15 +210,15 @@ class ManiSkillSource(Hdf5EpisodesSource):
         )
 
     def _faults(self, split: str) -> Iterator[SourceError]:
-        """Yields errors of episodes in only one of the two files."""
+        """Yields errors of episodes that only one of the two files has."""
         for row, entry in enumerate(self._json.get(EPISODES, [])):
-            number = _number_of(entry)
-            name = EPISODES if number is None else f"{TRAJECTORY}{number}"
-            if number is None:
+            episode_id = _episode_id_of(entry)
+            name = EPISODES if episode_id is None else f"{TRAJECTORY}{episode_id}"
+            if episode_id is None:
                 fault = f"an entry without {EPISODE_ID}"
-            elif number not in self._names:
+            elif episode_id not in self._names:
                 fault = f"listed, but {self._path.name} has no {name}"
-            elif self._entries[number] is not entry:
+            elif self._entries[episode_id] is not entry:
                 fault = "listed twice"
             else:
                 continue
@@ -228,17 +227,17 @@ class ManiSkillSource(Hdf5EpisodesSource):
             yield SourceError(
                 f"not read: its name is not {TRAJECTORY}<i>", file=self._path, field=name
             )
-        for number in sorted(self._names) if self._json else ():
-            if number not in self._entries:
+        for episode_id in sorted(self._names) if self._json else ():
+            if episode_id not in self._entries:
                 fault = f"{self._json_file.name} does not list it"
-                yield SourceError(fault, file=self._path, episode=self._names[number])
+                yield SourceError(fault, file=self._path, episode=self._names[episode_id])
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
         return [self._path, *([self._json_file] if self._json else [])]
 
 
-def _number_of(entry: Any) -> int | None:
-    """Returns the episode number of an entry of the JSON file; None if it has none."""
-    number = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
-    return number if type(number) is int else None
+def _episode_id_of(entry: Any) -> int | None:
+    """Returns the episode id of an entry of the JSON file; None if it has none."""
+    episode_id = entry.get(EPISODE_ID) if isinstance(entry, dict) else None
+    return episode_id if type(episode_id) is int else None

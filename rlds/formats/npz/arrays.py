@@ -1,4 +1,4 @@
-"""The arrays of an `.npz` file with one episode: their names and numbers of rows."""
+"""The arrays of an `.npz` file with one episode: their names and lengths."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _FLAGS = {
     **dict.fromkeys(("done", "dones"), _DONE),
     **dict.fromkeys(("truncated", "truncations", "timeout", "timeouts"), _TRUNCATED),
 }
-# The fraction of zero actions above which a first zero action is no placeholder.
+# The maximum fraction of zero actions for which a first zero action may be a placeholder.
 _MAX_ZERO_FRACTION = 0.1
 
 
 class Layout(NamedTuple):
-    """The layout of NPZ files that only the user knows.
+    """The layout of NPZ files, declared by the user.
 
     Attributes:
-      alignment: The order of state, action and reward in a row; None if it is not known.
-      names: The paths in an episode of arrays with other names, by name; of flags, such as "done",
+      alignment: The order of state, action and reward in a row; None if unknown.
+      names: The paths of renamed arrays in an episode, by array name; for flags, such as "done",
         their usual names.
-      time_limit: The number of transitions after which the environment cuts an episode, if `done`
-        does not tell; 0 if it cuts none, None if it is not known.
+      time_limit: The number of transitions after which the environment cuts an episode, if only
+        `done` is stored; 0 if it cuts none, None if unknown.
     """
 
     alignment: Literal["sar", "rsa"] | None = None
@@ -49,10 +49,12 @@ class Layout(NamedTuple):
         """Returns the field path of an array, or of a group of arrays."""
         root, slash, suffix = name.partition("/")
         if "" in name.split("/"):
-            raise ValueError(f"an array with the name {name!r}, expected no empty parts")
-        for given, path in self.names.items():
-            if is_in(name, given):
-                return path + name.removeprefix(given)
+            raise ValueError(
+                f"an array with the name {name!r}, expected no empty names between slashes"
+            )
+        for array_name, path in self.names.items():
+            if is_in(name, array_name):
+                return path + name.removeprefix(array_name)
         return f"{_PLURALS.get(root, root)}{slash}{suffix}"
 
 
@@ -63,10 +65,11 @@ class EpisodeFile:
       file: The file.
       paths: The paths of its arrays in an episode, without the flags.
       are_steps: Whether the rows are the steps of RLDS, whose last action may be a placeholder.
-      following: The arrays whose last rows have the final observation, by those of observations.
+      following: The arrays of next observations, by the arrays of observations; their last row is
+        the final observation.
       num_rows: The number of rows of actions.
       num_transitions: The number of transitions among them.
-      num_steps: The number of observations, including a known final one.
+      num_steps: The number of observations, with the final one if stored.
     """
 
     def __init__(self, arrays: NpzFile, layout: Layout) -> None:
@@ -110,7 +113,7 @@ class EpisodeFile:
         """Checks that an array of the steps has a row for each.
 
         Raises:
-          SourceError: It has not.
+          SourceError: The number of rows differs.
         """
         expected = {self.num_rows, self.num_steps}
         if root_of(path) in TRANSITION_FIELDS:
@@ -118,8 +121,8 @@ class EpisodeFile:
         rows = self.rows(path)
         if rows not in expected:
             got = "a scalar" if rows is None else f"{rows} rows"
-            numbers = " or ".join(map(str, sorted(expected)))
-            raise self.error(f"{got}, expected {numbers} rows, one for each step", path)
+            counts = " or ".join(map(str, sorted(expected)))
+            raise self.error(f"{got}, expected {counts} rows, one for each step", path)
 
     def field(self, path: str, *, of_steps: bool) -> Field:
         """Returns the field of an array, for each step or for the episode."""
@@ -154,16 +157,16 @@ class EpisodeFile:
 
     @property
     def is_done_ambiguous(self) -> bool:
-        """Whether `done` may mean a time limit, as no other flag tells."""
+        """Whether `done` may mean a time limit, because no other flag is stored."""
         explicit = (_TERMINAL, rlds.IS_TERMINAL, _TRUNCATED)
         return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
         """Whether only the first action is zero: actions may precede their observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_in(p, rlds.ACTION)]
-        if self.num_steps != self.num_rows or any(part.dtype.kind != "f" for part in actions):
+        if self.num_steps != self.num_rows or any(it.dtype.kind != "f" for it in actions):
             return False
-        zero = np.all([~part.reshape(self.num_rows, -1).any(axis=1) for part in actions], axis=0)
+        zero = np.all([~it.reshape(self.num_rows, -1).any(axis=1) for it in actions], axis=0)
         return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _MAX_ZERO_FRACTION
 
     def _has_final(self) -> bool:
@@ -174,16 +177,16 @@ class EpisodeFile:
         """Finds next observations that give the final observation of the episode."""
         observed = [path for path in self.paths if is_in(path, rlds.OBSERVATION)]
         pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
-        are_there = self.num_steps == self.num_rows and all(
+        exist = self.num_steps == self.num_rows and all(
             following in self._arrays
             and self.rows(following) == self.num_rows
             and self.field(following, of_steps=True) == self.field(path, of_steps=True)
             for path, following in pairs.items()
         )
-        return pairs if are_there else {}
+        return pairs if exist else {}
 
     def _ends_without_discount(self) -> bool:
-        """Whether the discount of the last transition is zero, as that into a terminal state is."""
+        """Whether the discount of the last transition is zero, as for a terminal state."""
         if rlds.DISCOUNT not in self._arrays or self.num_transitions < 1:
             return False
         discounts = self.read(rlds.DISCOUNT)
@@ -206,7 +209,7 @@ class EpisodeFile:
         return bool(len(rows))
 
     def _rows_of_all(self, root: str) -> int:
-        """The number of rows that all arrays of an observation or an action have."""
+        """Returns the common number of rows of the arrays of an observation or an action."""
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
             fault = f"no such array; the file has {', '.join(self.paths) or 'none'}"
@@ -229,11 +232,11 @@ def open_episode(file: epath.Path, layout: Layout) -> Iterator[EpisodeFile]:
 
     Args:
       file: The file.
-      layout: The layout that the file does not state.
+      layout: The layout declared by the user.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or no episode.
+      SourceError: It is damaged, or not an episode.
     """
     with open_npz(file) as arrays:
         yield EpisodeFile(arrays, layout)

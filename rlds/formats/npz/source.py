@@ -1,22 +1,21 @@
 """Folders of `.npz` files, as `numpy.savez` writes them: one file for an episode.
 
-    observation                  T + 1 rows, or T if the final observation is not known
+    observation                  T + 1 rows, or T without the final observation
     action                       T rows
-    reward, discount             T rows; may be left out
-    terminal, terminated, done   whether the episode ended in a terminal state; may be left out
-    truncated, timeout           whether it was cut; may be left out
+    reward, discount             T rows; optional
+    terminal, terminated, done   whether the episode ended in a terminal state; optional
+    truncated, timeout           whether it was cut; optional
 
 Names may be plural, and `observation/camera` is a field of the observation. Flags are scalars, or
 have a row for each action or each observation, of which only the last may be set. A `done` means a
-terminal state unless `truncated` is set, too. Without flags of terminal states, a last discount of
-zero is one. With `next_observation` of T rows, the final observation is the last of them.
+terminal state unless `truncated` is also set. Without flags, a last discount of zero means a
+terminal state. If `next_observation` has T rows, its last row is the final observation.
 
-Steps of RLDS have `is_first`, `is_last` or `is_terminal`, and as many rows of everything. They stay
-as they are, and the last one is that of the final observation, unless `final_observation_known` is
-false.
+Steps of RLDS have `is_first`, `is_last` or `is_terminal`, and equal numbers of rows. They stay
+unchanged, and the last step holds the final observation, unless `final_observation_known` is false.
 
-All other arrays keep their names. Those with T or T + 1 rows are fields of the steps, and the
-others fields of the episode; the first file decides for all.
+All other arrays keep their names. Arrays with T or T + 1 rows are fields of the steps, the rest
+fields of the episode; the first file decides for all.
 """
 
 from __future__ import annotations
@@ -47,31 +46,31 @@ from rlds_ecosystem.model.nests import is_in, nest, root_of
 __all__ = ["NpzSource"]
 
 _SUFFIX = ".npz"
-# The prefix of transition values of a first row whose action led to its observation.
+# The prefix of the action, reward and discount of the first row in the order RSA.
 _PLACEHOLDERS = "placeholders"
 
 
 class NpzSource(RowsSource):
     """A folder of `.npz` files, one for each episode.
 
-    The module says which arrays they have. Episodes come in the natural order of their files
+    See the module for the arrays. Episodes come in the natural order of their files
     (`ep2.npz` before `ep10.npz`), whose names are their keys. All files have the arrays, dtypes and
     shapes of the first one. Only arrays that are requested are read.
 
-    An episode is `truncated` unless its flags say that it ended in a terminal state, and
-    `complete` unless it has flags of which none is set.
+    An episode is `truncated` unless a flag marks a terminal state. It is `complete` without flags,
+    or if a flag is set.
 
     Args:
       path: The folder, or a file.
-      per_episode: Names of arrays that belong to the episode, although the first file has as many
-        rows of them as it has steps.
+      per_episode: Names of arrays that belong to the episode, although they have a row for each
+        step in the first file.
       alignment: "sar": the action of a row was taken on its observation, and its reward followed.
-        "rsa": they led to the observation of the row, as in files of DrQ-v2, ExORL and Dreamer. The
-        action, reward and discount of the first row are the `placeholders` of the episode then. By
-        default it is "sar", with a warning if the first action is zero and hardly another.
-      time_limit: For files with `done` and no flag that tells terminal states from time limits:
-        after how many transitions the environment cuts an episode, or 0 if it cuts none. By default
-        a `done` is a terminal state, with a warning.
+        "rsa": they led to the observation of the row, as in files of DrQ-v2, ExORL and Dreamer.
+        Then the action, reward and discount of the first row are `placeholders` of the episode. The
+        default is "sar", with a warning if the first action is zero and few other actions are.
+      time_limit: For files with `done` alone, which may mean a terminal state or a time limit: the
+        number of transitions after which the environment cuts an episode, or 0 if it cuts none. By
+        default a `done` is a terminal state, with a warning.
       observation: The name of the array that is the observation, such as "image", or of several;
         these are its fields.
       action: The name of the array that is the action, or of several, likewise.
@@ -106,7 +105,7 @@ class NpzSource(RowsSource):
         self._per_episode = tuple(per_episode)
         flags = {"terminal": terminal, "truncated": truncated, "done": done}
         names = {"observation": observation, "action": action, "reward": reward, **flags}
-        self._names = {option: _paths_of(option, given) for option, given in names.items() if given}
+        self._names = {option: _paths_of(option, value) for option, value in names.items() if value}
         called = {name: path for paths in self._names.values() for name, path in paths.items()}
         self._layout = Layout(alignment, called, time_limit)
         self._files = files_at(path, lambda name: name.endswith(_SUFFIX))
@@ -117,12 +116,12 @@ class NpzSource(RowsSource):
                 file.name.encode()  # The key of an episode is text.
         steps, values = dict[str, Field](), dict[str, Field]()
         with open_episode(self._files[0], self._layout) as first:
-            there = [*first.paths, *first.flags]
+            existing = [*first.paths, *first.flags]
             named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
             for option, paths in named.items():
                 for name, path_in_episode in paths.items():
-                    if not any(is_in(array_path, path_in_episode) for array_path in there):
-                        raise ValueError(f"{option}: got {name!r}, expected one of {there}")
+                    if not any(is_in(array_path, path_in_episode) for array_path in existing):
+                        raise ValueError(f"{option}: got {name!r}, expected one of {existing}")
             for array_path in first.paths:
                 of_steps = self._has_step_rows(array_path, first)
                 of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
@@ -145,9 +144,9 @@ class NpzSource(RowsSource):
         if may_be_led:
             warn_of_convention(
                 self._files[0],
-                "the first action is zero, and few others are: it may be a placeholder, as in "
-                "DrQ-v2 and Dreamer, where an action led to the observation of its row. The file "
-                "is read as alignment='sar': pass alignment='rsa' or alignment='sar'",
+                "the first action is zero, and few other actions are: it may be a placeholder, as "
+                "in DrQ-v2 and Dreamer, where an action led to the observation of its row. The "
+                "file is read as alignment='sar': pass alignment='rsa' or alignment='sar'",
             )
 
     @property
@@ -191,8 +190,8 @@ class NpzSource(RowsSource):
         """Opens a file with the same arrays as the first one."""
         with open_episode(self._files[index], self._layout) as episode:
             first, expected = self._files[0].name, {**self.step_fields, **self.value_fields}
-            there = set(episode.paths)
-            for path in [path for path in expected if path not in there]:
+            existing = set(episode.paths)
+            for path in [path for path in expected if path not in existing]:
                 raise episode.error(f"no such array, but {first} has it", path)
             for path in episode.paths:
                 if path not in expected:
@@ -228,7 +227,7 @@ class NpzSource(RowsSource):
 
     @override
     def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:
-        # An array of no dimensions is a scalar.
+        # An array without dimensions is a scalar.
         return {path: episode.handle.read(path)[()] for path in self.value_fields if path in paths}
 
     @override
@@ -242,7 +241,7 @@ class NpzSource(RowsSource):
 
 
 def _paths_of(root: str, names: str | Sequence[str]) -> dict[str, str]:
-    """The paths in an episode of the arrays that an option names."""
+    """Returns the paths in an episode of the arrays of an option, by array name."""
     if isinstance(names, str):
         return {names: root}
     return {name: f"{root}/{name}" for name in names}

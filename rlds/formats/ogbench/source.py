@@ -1,8 +1,8 @@
 """The datasets of OGBench (https://github.com/seohongpark/ogbench), read without OGBench.
 
-A file `<name>.npz` has the rows of all episodes one after the other, and `<name>-val.npz` those for
-validation. An episode of `T` transitions has `T + 1` rows: the last one, with `terminals` 1, is the
-final observation, whose action means nothing. There are no rewards: tasks compute their own.
+A file `<name>.npz` has the concatenated rows of all episodes, and `<name>-val.npz` those for
+validation. An episode of `T` transitions has `T + 1` rows: the last row, with `terminals` 1, holds
+the final observation, and an action without meaning. There are no rewards: tasks compute them.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ _REQUIRED = (_OBSERVATIONS, _ACTIONS, _TERMINALS)
 
 
 class OGBenchSource(RowsSource):
-    """The episodes of an OGBench dataset: `<name>.npz` and, if it is there, `<name>-val.npz`.
+    """The episodes of an OGBench dataset: `<name>.npz` and the optional `<name>-val.npz`.
 
-    All episodes were cut after a number of steps: they are truncated, and their final observation
-    is known. Beside the fields of RLDS, steps have `qpos`, `qvel` and the like under their names,
-    and an episode has `last_action`, which the file has beside the final observation.
+    All episodes were cut after a number of steps: they are truncated, with a final observation.
+    Steps also have `qpos`, `qvel` and the like, and an episode has `last_action`, the action in the
+    row of the final observation.
 
     Args:
-      path: The file of the split `train`, or that of the split `val` alone, or a folder with these
-        two.
+      path: The file of the split `train`, or of the split `val`, or a folder with both.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is no dataset of OGBench, or is damaged.
+      SourceError: It is not a dataset of OGBench, or is damaged.
     """
 
     # Other arrays (qpos, qvel, button_states) keep their names.
@@ -86,7 +85,7 @@ class OGBenchSource(RowsSource):
 
     @property
     def splits(self) -> Sequence[str]:  # type: ignore[override]
-        """`train`, and `val`, if they are there."""
+        """The names of the existing splits: `train`, `val`."""
         return [*self._files]
 
     @property
@@ -120,7 +119,7 @@ class OGBenchSource(RowsSource):
         return {"rows": self._files[split].arrays[_TERMINALS].shape[0]}
 
     def key(self, split: str, index: int) -> str:
-        """Returns the number of the episode."""
+        """Returns a key from the split and the index of the episode."""
         return f"{split}-{index:07d}"
 
     @override
@@ -147,7 +146,7 @@ def _field_of(array: Any) -> Field:
 
 
 def _ends_of(file: NpzRows) -> np.ndarray:
-    """Returns the ends of the episodes: the rows after the final observations."""
+    """Returns the end rows of the episodes (exclusive)."""
     terminals = file.read(_TERMINALS) != 0
     if terminals.ndim != 1:
         raise SourceError("expected a number for each row", file=file.path, field=_TERMINALS)
@@ -170,10 +169,10 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
         names = [
             entry.name for entry in stores.list_directory(location) if entry.name.endswith(_SUFFIX)
         ]
-        trains = [name for name in names if not name.endswith(_VALIDATION + _SUFFIX)]
-        if len(trains) > 1 or not names:
+        train_names = [name for name in names if not name.endswith(_VALIDATION + _SUFFIX)]
+        if len(train_names) > 1 or not names:
             raise FileNotFoundError(f"{os.fspath(path)!r} has {len(names)} .npz files; name one.")
-        location = location / (trains or names)[0]
+        location = location / (train_names or names)[0]
     if not location.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
     if location.name.endswith(_VALIDATION + _SUFFIX):
@@ -183,7 +182,7 @@ def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, by a small part of it."""
+    """Whether a path has this format, judged by the names and shapes of its arrays."""
     arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
     rows = {array.shape[0] for array in arrays.values()}
     return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1

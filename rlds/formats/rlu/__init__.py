@@ -1,5 +1,5 @@
 """RL Unplugged: Atari, DMLab, the control suite, locomotion, real-world RL, bsuite.
 
-Two products hold whole episodes and pieces of them: the builders of the latter have names of their
-own (`..._transitions`, `..._windows`), and all of bsuite is pieces.
+Some products hold whole episodes, other products pieces of episodes: transitions or short windows.
+Builders of pieces end in `_transitions` or `_windows`. All data of bsuite are pieces.
 """

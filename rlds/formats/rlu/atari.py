@@ -2,16 +2,15 @@
 
     observation                  `observations`: PNG files, unchanged
     action, reward, discount     `actions`, `unclipped_rewards`, `discounts`
-    clipped_rewards              of the step, beside `reward`
+    clipped_rewards              of the step, next to `reward`
     recorded_episode_id          `episode_idx`, of the episode; unique only with `checkpoint_idx`
     checkpoint_idx, episode_return, clipped_episode_return
                                  of the episode
 
-In what order the rows are is not said anywhere. As `alignment="sar"` nothing is moved and nothing
-dropped: a row is a transition, as in the replay data that the dataset was made of, and the
-observation after the last one is not there (`final_observation_known` is false). `alignment="rsa"`
-takes the reward and the discount of a row for those that arrived with its observation, and the last
-row for the final observation; an episode whose first row has a reward refutes that.
+The order of values in a row is undocumented. With `alignment="sar"`, a row is a transition, as in
+the original replay data, and there is no final observation (`final_observation_known` is false).
+With `alignment="rsa"`, the reward and the discount of a row arrived with its observation, and the
+last row holds the final observation; an episode whose first row has a reward contradicts this.
 
 The other product, `atari/<Game>`, has transitions in random order, not episodes: see
 `rlds.formats.rlu.atari_transitions`.

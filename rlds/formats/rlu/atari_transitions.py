@@ -5,13 +5,13 @@
     action, reward, discount     `a_t`, `r_t`, `d_t`
     placeholders/action          `a_tp1`, the action after the transition
     recorded_episode_id          `episode_id`, with all 64 bits for an unsigned number
-    episode_return               of the episode that the transition is of; made of clipped rewards
+    episode_return               of the episode of the transition; the sum of clipped rewards
 
 and all other fields by their names.
 
-An episode of the dataset is one transition, and has two steps: the second is the observation that
-it led to. For what is said of such pieces (`is_window`), see `rlds.formats.rlu.windows`. Nothing
-says where in their episode they are; whole episodes are another product, see
+An episode of the dataset is one transition with two steps: the second step is the observation after
+it. For the fields of such pieces (`is_window`), see `rlds.formats.rlu.windows`. The position of a
+transition in its episode is not stored. Whole episodes are another product, see
 `rlds.formats.rlu.atari`.
 """
 
@@ -33,11 +33,11 @@ __all__ = ["NUM_FRAMES", "RluAtariTransitionsSource"]
 NUM_FRAMES = 4
 NUM_FILES = 100
 
-# A record has two fields for its two rows; joined, they get these names.
+# Names of the fields after concatenating the two rows of a record.
 _ACTIONS = "a_t, a_tp1"
 _FRAMES = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
 
-# The dtype of the values of each field, None for strings, and how many there are in a record.
+# The dtype of the values of each field (None for strings), and their count in a record.
 _EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
     **dict.fromkeys(("o_t", "o_tp1"), (None, NUM_FRAMES)),
     **dict.fromkeys(("a_t", "a_tp1", "episode_id"), (np.dtype(np.int64), 1)),
@@ -63,7 +63,7 @@ class RluAtariTransitionsSource(RluWindowsSource):
     }
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields with both rows joined: actions, and frames by position."""
+        """Returns the fields with both rows concatenated: actions, and frames by position."""
         prepared = dict(values)
         for name, (dtype, count) in _EXPECTED.items():
             _check(name, values, dtype, count)
@@ -79,9 +79,9 @@ def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, coun
     if name not in values:
         raise FieldError(name, f"no such field; the record has {sorted(values)}")
     column = values[name]
-    found_dtype = column.dtype if isinstance(column, np.ndarray) else None
-    if found_dtype != dtype or len(column) != count:
-        fault = f"{len(column)} {_in_words(found_dtype)}, expected {count} {_in_words(dtype)}"
+    actual_dtype = column.dtype if isinstance(column, np.ndarray) else None
+    if actual_dtype != dtype or len(column) != count:
+        fault = f"{len(column)} {_describe(actual_dtype)}, expected {count} {_describe(dtype)}"
         raise FieldError(name, fault)
     if isinstance(column, np.ndarray):
         return
@@ -92,5 +92,5 @@ def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, coun
             )
 
 
-def _in_words(dtype: np.dtype | None) -> str:
+def _describe(dtype: np.dtype | None) -> str:
     return "strings" if dtype is None else f"{dtype} numbers"

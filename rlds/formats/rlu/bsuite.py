@@ -1,4 +1,4 @@
-"""RL Unplugged, bsuite: windows of two rows, so single transitions.
+"""RL Unplugged, bsuite: windows of two rows, that is, single transitions.
 
     observation, action, reward  of these names
     discount                     `discount`, and 0 for a transition into the end of an episode
@@ -6,14 +6,14 @@
     step_type                    of the step
     episodic_reward              of the episode; of the step, if there is one per row
 
-and all other fields by their names. For what else is said of windows, and for the order of their
-rows, see `rlds.formats.rlu.windows`.
+and all other fields by their names. For the other fields and the row order of windows,
+see `rlds.formats.rlu.windows`.
 
-An observation is a vector; what shape it had is not in the file (in bsuite, that of `catch` is
+An observation is a vector; its original shape is not in the file (in bsuite, that of `catch` is
 `(10, 5)`).
 
-An episode ends where `step_type` is 2, whatever the discount of the transition into that step is:
-the loader that RL Unplugged was published with takes it for 0. So it is `is_terminal` there.
+An episode ends at a step of type 2, with any discount of the transition into it: the published
+loader of RL Unplugged uses 0. So this step is `is_terminal`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rlds.formats.rlu.windows import RluWindowsSource
 __all__ = ["LEVELS", "NOISES", "RluBsuiteSource"]
 
 LEVELS = ("cartpole", "catch", "mountain_car")
-# The probability that another action is taken than the agent has chosen.
+# The probabilities of replacing the action of the agent.
 NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5")
 NUM_RUNS = 5
-# The complete run, and the two sets that it was divided into.
+# The complete run, and its training and validation sets.
 SUBSETS = ("full", "full_train", "full_valid")
 
 _RECORDED_DISCOUNT = "recorded_discount"
@@ -52,15 +52,18 @@ class RluBsuiteSource(RluWindowsSource):
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with two discounts: the recorded one, and that of the transition."""
-        discounts, step_types = _numbers(values, rlds.DISCOUNT), _numbers(values, STEP_TYPE)
+        discounts, step_types = (
+            _numeric_values(values, rlds.DISCOUNT),
+            _numeric_values(values, STEP_TYPE),
+        )
         leads_to_end = (step_types[1:] == LAST)[: len(discounts)]
         masked = discounts.copy()
         masked[: len(leads_to_end)][leads_to_end] = 0.0
         return {**values, rlds.DISCOUNT: masked, _RECORDED_DISCOUNT: discounts}
 
 
-def _numbers(values: Mapping[str, Values], name: str) -> np.ndarray:
-    numbers = values.get(name)
-    if not isinstance(numbers, np.ndarray):
+def _numeric_values(values: Mapping[str, Values], name: str) -> np.ndarray:
+    column = values.get(name)
+    if not isinstance(column, np.ndarray):
         raise FieldError(name, f"no such numbers; the record has {sorted(values)}")
-    return numbers
+    return column

@@ -1,17 +1,17 @@
 """RL Unplugged, DeepMind Control Suite: whole episodes (`dm_control_suite_episodes`).
 
-    observation/...              `observation/...`: all there are
+    observation/...              all `observation/...`
     action, reward, discount     of these names
     step_type                    of the step
     recorded_episode_id          `episode_id`, of the episode
     timestamp, episodic_reward   of the episode; of the step, if there is one per row
 
-and all other fields by their names, nested where these have a slash.
+and all other fields by their names, nested at slashes.
 
-Rows are what the environment returned, one more than there are transitions: `step_type` says 0 for
-the first and 2 for the last. Whether the reward and the discount of a row arrived with its
-observation (`alignment="rsa"`, the default, as in `dm_env`) or came of its action (`"sar"`) is not
-said anywhere. The reward that belongs to no transition has to be zero, which refutes the wrong one.
+Rows are the time steps of the environment, one more than there are transitions: `step_type` is 0 in
+the first row and 2 in the last. It is undocumented if the reward and the discount of a row arrived
+with its observation (`alignment="rsa"`, the default, as in `dm_env`) or followed its action
+(`"sar"`). The reward outside of all transitions must be zero; otherwise the alignment is wrong.
 
 The other product, `dm_control_suite`, has windows of episodes: see
 `rlds.formats.rlu.control_suite_windows`.

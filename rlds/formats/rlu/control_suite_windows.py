@@ -1,7 +1,7 @@
 """RL Unplugged, DeepMind Control Suite: windows of two rows (`dm_control_suite`).
 
-The fields are those of the whole episodes, see `rlds.formats.rlu.control_suite`; for what is said
-of windows, and for the order of their rows, see `rlds.formats.rlu.windows`.
+For the fields, see `rlds.formats.rlu.control_suite`; for windows and the order of their rows, see
+`rlds.formats.rlu.windows`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """RL Unplugged, DeepMind Lab.
 
-    observation/pixels           `observations_pixels`: PNG files, unchanged. Their channels are
-                                 BLUE, GREEN, RED: decoded, they have to be reversed
-                                 (`info.metadata["channel_order"]` says so too)
-    observation/last_action      `observations_action`: one-hot, all zeros where there was none
+    observation/pixels           `observations_pixels`: PNG files, unchanged, with channels in the
+                                 order BLUE, GREEN, RED (`info.metadata["channel_order"]`)
+    observation/last_action      `observations_action`: one-hot, all zeros without an action
     observation/last_reward      `observations_reward`
     action, reward, discount     `actions`, `rewards`, `discounts`
     discounted_rewards           of the step, as `reward`
     recorded_episode_id          `episode_id`, of the episode
     start_idx, episode_return    of the episode
 
-An episode has a row more than it has transitions, for its final observation, and is terminal if the
-discount of its last transition is 0. The rewards of a row and of its observation tell the order of
-the rows: in "sar" a reward is observed one row later, in "rsa" in the same row. The first record in
-which only one of them holds decides, and "sar" is taken if there is none; `alignment` overrides it.
+An episode has one more row than transitions, for its final observation, and is terminal if the
+discount of its last transition is 0. The order of the rows follows from the rewards: in "sar", the
+observation repeats a reward one row later, in "rsa" in the same row. The first unambiguous record
+decides; the default is "sar". `alignment` overrides it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ __all__ = ["PathOrPaths", "count_sets", "find_files"]
 # A directory, a file, or several files.
 PathOrPaths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-_FILE_NAME = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<number>\d{5})")
+_FILE_NAME = re.compile(r"(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})")
 
 
 def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
@@ -26,26 +26,26 @@ def find_files(path: PathOrPaths, prefix: str | None) -> dict[str, epath.Path]:
     Args:
       path: A directory with files, or a file, or a list of files. In a directory the files are
         those with names such as `train-00000-of-00100`.
-      prefix: Only files of the directory whose names begin so, up to the first number.
+      prefix: The prefix of the names of the files, up to the first number; None for all files.
 
     Raises:
       FileNotFoundError: There is no such file, or none in the directory.
-      ValueError: A file is there twice.
+      ValueError: A file is listed twice.
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _named(require_files(*path))
+        return _name_files(require_files(*path))
     directory = stores.as_path(path)
     if not directory.is_dir():
-        return _named(require_files(directory))
+        return _name_files(require_files(directory))
     names = sorted(file.name for file in directory.iterdir())
     matches = [match for match in map(_FILE_NAME.fullmatch, names) if match]
-    chosen = [match[0] for match in matches if prefix in (None, match["prefix"])]
-    if not chosen:
+    file_names = [match[0] for match in matches if prefix in (None, match["prefix"])]
+    if not file_names:
         raise FileNotFoundError(
             f"{os.fspath(directory)!r} has no file with a name such as "
             f"{prefix or 'train'}-00000-of-00100; it has {names[:5]}."
         )
-    return {name: directory / name for name in chosen}
+    return {name: directory / name for name in file_names}
 
 
 def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
@@ -54,12 +54,12 @@ def count_sets(files: Iterable[epath.Path]) -> dict[str, dict[str, int]]:
     for file in files:
         match = _FILE_NAME.fullmatch(file.name)
         if match is not None:
-            of_set = sets.setdefault(match["prefix"], {"of": int(match["number"]), "found": 0})
-            of_set["found"] += 1
+            counts = sets.setdefault(match["prefix"], {"of": int(match["count"]), "found": 0})
+            counts["found"] += 1
     return sets
 
 
-def _named(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
+def _name_files(files: Sequence[epath.Path]) -> dict[str, epath.Path]:
     """Names files by the shortest unique ends of their paths."""
     if not files:
         raise FileNotFoundError("files: expected at least one file.")

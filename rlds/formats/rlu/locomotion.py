@@ -1,8 +1,8 @@
 """RL Unplugged, DeepMind Locomotion: whole episodes (`dm_locomotion_episodes`).
 
-As the Control Suite (`rlds.formats.rlu.control_suite`), with one more kind of field: cameras are
-raw RGB values, in a string for each row or one for all rows, and become PNG images, which lose
-nothing. The other product, `dm_locomotion`, has windows of episodes: see
+Like the Control Suite (`rlds.formats.rlu.control_suite`), with one more kind of field: cameras are
+raw RGB values, in a string for each row or one for all rows, and become PNG images without loss.
+The other product, `dm_locomotion`, has windows of episodes: see
 `rlds.formats.rlu.locomotion_windows`.
 """
 
@@ -34,7 +34,7 @@ class RluLocomotionSource(RluControlSuiteSource):
     """Locomotion episodes of RL Unplugged. `RluSource` describes the other arguments.
 
     Args:
-      camera_shape: The shape of the images of cameras. The files do not say it.
+      camera_shape: The shape of camera images, which is not in the files.
     """
 
     _DESCRIPTION = "Episodes of DeepMind Locomotion of RL Unplugged."

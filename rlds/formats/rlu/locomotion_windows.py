@@ -1,8 +1,7 @@
 """RL Unplugged, DeepMind Locomotion: windows of 2 and of up to 40 rows (`dm_locomotion`).
 
-The fields are those of the whole episodes, see `rlds.formats.rlu.locomotion`; for what is said of
-windows, and for the order of their rows, see `rlds.formats.rlu.windows`. Long windows overlap, and
-those at the ends of episodes may be shorter.
+For the fields, see `rlds.formats.rlu.locomotion`; for windows and the order of their rows, see
+`rlds.formats.rlu.windows`. Long windows overlap; windows at the ends of episodes may be shorter.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from rlds.formats.rlu.windows import RluWindowsSource
 
 __all__ = ["WITH_LONG_WINDOWS", "RluLocomotionWindowsSource"]
 
-# The tasks that were meant to need memory; for the others, there are windows of two rows.
+# The tasks that need memory; the other tasks have windows of two rows only.
 WITH_LONG_WINDOWS = ("humanoid_walls", "rodent_mazes", "rodent_two_touch")
 SETS = [
     *((task, "seq2") for task in TASKS),

@@ -1,4 +1,4 @@
-"""Detection of the products of RL Unplugged: by a field, and by whether episodes are whole."""
+"""Detection of the products of RL Unplugged, by a field and the completeness of episodes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rlds.formats.rlu.records import FIRST, LAST, STEP_TYPE, Values
 
 __all__ = ["builder_for"]
 
-# The number of records to examine: one alone may be damaged, or an episode of one transition.
+# The number of records to examine: a single one may be damaged, or an episode of one transition.
 _NUM_EXAMINED = 3
 
 
-# A field that no other records have (all that begin so, if it ends with a separator), the builder
-# for whole episodes, and that for pieces of episodes.
+# A field of the product (a prefix of fields, if it ends with a separator), the builder for whole
+# episodes, and the builder for pieces of episodes.
 _PRODUCTS = (
     ("observations", "rlds_rlu_atari", None),
     ("o_tp1", None, "rlds_rlu_atari_transitions"),
@@ -27,10 +27,10 @@ _PRODUCTS = (
 
 
 def builder_for(records: Iterable[Mapping[str, Values]]) -> str | None:
-    """Returns the name of the builder for records, None if they do not tell.
+    """Returns the name of the builder for records; None if undecided.
 
     Args:
-      records: The fields of each. No more of them are read than it takes.
+      records: The fields of each record. Reading stops after the first few.
 
     >>> import numpy as np
     >>> middle = {"observation/position": np.zeros(4), "step_type": np.array([1.0, 1.0])}
@@ -39,26 +39,28 @@ def builder_for(records: Iterable[Mapping[str, Values]]) -> str | None:
     """
     records = itertools.islice(records, _NUM_EXAMINED)
     first = next(records, {})
-    builders = ((episodes, pieces) for mark, episodes, pieces in _PRODUCTS if _has(first, mark))
+    builders = (
+        (episodes, pieces) for mark, episodes, pieces in _PRODUCTS if _has_field(first, mark)
+    )
     episodes, pieces = next(builders, (None, None))
     if episodes is None or pieces is None:
         return episodes or pieces
-    more_are_whole = sum(map(_is_whole, itertools.chain([first], records)))
-    if not more_are_whole:
+    balance = sum(map(_completeness, itertools.chain([first], records)))
+    if not balance:
         return None
-    return episodes if more_are_whole > 0 else pieces
+    return episodes if balance > 0 else pieces
 
 
-def _has(values: Mapping[str, Values], mark: str) -> bool:
+def _has_field(values: Mapping[str, Values], mark: str) -> bool:
     if mark[-1].isalnum():
         return mark in values
     return any(name.startswith(mark) for name in values)
 
 
-def _is_whole(values: Mapping[str, Values]) -> int:
-    """1 for a record that is an episode from its beginning to its end, -1 for another, 0 for maybe.
+def _completeness(values: Mapping[str, Values]) -> int:
+    """Returns 1 for a whole episode, -1 for a piece of an episode, and 0 if undecided.
 
-    That is one that was cut after its beginning: whole episodes may be, and pieces are.
+    A record that begins an episode, but does not end it, may be either.
     """
     step_types = values.get(STEP_TYPE, [])
     if isinstance(step_types, list) or not len(step_types):  # A list holds strings.

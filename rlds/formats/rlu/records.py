@@ -1,8 +1,7 @@
-"""Records of RL Unplugged: `tf.train.Example`s with all rows of an episode, or of a piece of one.
+"""Records of RL Unplugged: `tf.train.Example`s with all rows of an episode or a window.
 
-Floats and integers of all rows are stored one after the other, byte strings one per row. A record
-does not say how many rows there are, nor how wide they are; that follows from a field that is known
-to have one value per row.
+Floats and integers of all rows are concatenated; byte strings are one per row. A record stores
+neither the number nor the width of rows; they follow from a field with one value per row.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = [
 # The order of the rows, see `rlds.alignment`.
 Alignment: TypeAlias = Literal["sar", "rsa"]
 
-# Stands before the names of fields that belong to the reward of their row.
+# The first name in paths of fields that belong to the reward of their row.
 ARRIVED = "<arrived>"
 # Fields of transitions, not of observations.
 TRANSITION = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, ARRIVED)
@@ -54,7 +53,7 @@ FIRST, MID, LAST = 0, 1, 2
 
 # The values of a field of a record: float32, int64, or byte strings.
 Values: TypeAlias = np.ndarray | list[bytes]
-# The last chunk of every PNG file: no data, and the checksum of that.
+# The last chunk of every PNG file, without data, and its checksum.
 _PNG_END = b"IEND\xaeB`\x82"
 
 # The path of a field in nested dicts.
@@ -79,7 +78,7 @@ class RecordField:
       path: The path of the field in the dataset.
       per: The unit that has one value: row, transition or episode.
       shape: The shape of a value.
-      dtype: Its dtype; `object` for byte strings that are no images.
+      dtype: Its dtype; `object` for byte strings other than images.
       stored_as: The dtype in the record, `object` for all byte strings.
       png: The common first bytes of all files, if the values are PNG images.
     """
@@ -109,7 +108,7 @@ class RecordContents(NamedTuple):
     Attributes:
       rows: Columns with a value for each row.
       transitions: Columns with a value for each row but the last.
-      episode: Values that are of the episode.
+      episode: Values of the episode.
     """
 
     rows: dict[str, Any]
@@ -118,7 +117,7 @@ class RecordContents(NamedTuple):
 
 
 def num_rows(values: Mapping[str, Values], row_field: str) -> int:
-    """Returns how many rows a record has.
+    """Returns the number of rows of a record.
 
     Raises:
       FieldError: `row_field` is missing.
@@ -131,7 +130,7 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
 
 
 def count(per: Per, rows: int) -> int:
-    """Returns how many values a field has in a record with this many rows."""
+    """Returns the number of values of a field in a record, by the number of rows."""
     return {"row": rows, "transition": rows - 1, "episode": 1}[per]
 
 
@@ -142,14 +141,14 @@ def field_of_strings(
     strings: list[bytes],
     raw_shape: tuple[int, int, int] | None,
 ) -> RecordField:
-    """Returns how a field of strings is laid out.
+    """Returns the layout of a field of strings.
 
     Args:
       name: Its name.
       path: The path of the field in the dataset.
       per: The unit that has one value: row, transition or episode.
       strings: Its values.
-      raw_shape: The shape of images that are stored as strings of raw values, if they are.
+      raw_shape: The shape of images that are stored as raw values; None for other strings.
 
     Raises:
       FieldError: A PNG image is damaged.
@@ -172,10 +171,10 @@ def read_fields(
 ) -> RecordContents:
     """Returns the fields of a record.
 
-    Images are PNG files: those that are, unchanged, and raw ones encoded.
+    PNG files stay unchanged; raw images are encoded as PNG files.
 
     Raises:
-      FieldError: The fields are not laid out so.
+      FieldError: The fields have another layout.
     """
     rows = num_rows(values, row_field)
     contents = RecordContents({}, {}, {})
@@ -197,7 +196,7 @@ def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndar
     rows = count(field.per, rows)
     stored_as = values.dtype if isinstance(values, np.ndarray) else np.dtype(object)
     if stored_as != field.stored_as and len(values):  # Empty lists have no recorded kind.
-        kinds = [_in_words(dtype) for dtype in (stored_as, field.stored_as)]
+        kinds = [_describe(dtype) for dtype in (stored_as, field.stored_as)]
         raise FieldError(name, f"{kinds[0]}, but {kinds[1]} in the first record")
     stored_as = field.stored_as
     width = 1 if stored_as.kind == "O" else math.prod(field.shape)
@@ -226,19 +225,19 @@ def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[by
     ]
 
 
-def _in_words(dtype: np.dtype) -> str:
+def _describe(dtype: np.dtype) -> str:
     return "strings" if dtype.kind == "O" else f"{dtype.name} numbers"
 
 
 def are_whole(step_types: np.ndarray, *, is_piece: bool) -> bool:
-    """Returns whether rows are an episode from its beginning to its end.
+    """Whether rows are an episode from its beginning to its end.
 
     Args:
       step_types: The types of the rows.
       is_piece: Whether they may begin in the middle of an episode.
 
     Raises:
-      FieldError: They cannot follow each other in an episode.
+      FieldError: The order of types is impossible in an episode.
     """
     index = np.arange(len(step_types))
     is_inner = (step_types == MID) | ((step_types == LAST) & (index == index[-1]))

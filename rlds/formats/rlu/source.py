@@ -1,8 +1,8 @@
 """The reader of all RL Unplugged products: records of TFRecord files as episodes.
 
-What a record holds is found out from the first one (`rlds.formats.rlu.records`), and nothing of it
-is left out: what is not an observation, an action, a reward or a discount becomes metadata of the
-steps, if there is a value for each, or of the episode.
+The first record defines the fields (`rlds.formats.rlu.records`), without loss: fields other than
+observation, action, reward and discount become metadata of the steps, if they have a value for each
+step, or else of the episode.
 """
 
 from __future__ import annotations
@@ -76,24 +76,23 @@ PLACEHOLDERS, IS_WINDOW = "placeholders", "is_window"
 class RluSource(Stream):
     """Episodes in files of RL Unplugged; see the modules of the products.
 
-    A part is a file; the key of an episode is `<file>:<index of the record>`. Ids that the records
-    have are kept as `recorded_episode_id`; nothing says that they are unique (see `repeated_ids`).
+    A part is a file; the key of an episode is `<file>:<index of the record>`. Ids of the records
+    are kept as `recorded_episode_id`; they may be ambiguous (see `repeated_ids`).
 
-    Where the rows include the final observation, one action, one reward and one discount of an
-    episode belong to no transition. They are kept in `placeholders`, a field of the episode, so
-    that nothing is lost.
+    If the rows include the final observation, one action, one reward and one discount of an episode
+    belong to no transition. They are kept in `placeholders`, a field of the episode.
 
     Args:
       path: A directory with files, or a file, or a list of files. In a directory the files are
         those with names such as `train-00000-of-00100`.
-      prefix: Only files of the directory whose names begin so, up to the first number.
-      alignment: The order of the rows; what the module of the product says if None.
-      require_unique_ids: Whether repeated ids are an error. To find them all files are read.
+      prefix: The prefix of the names of the files, up to the first number; None for all files.
+      alignment: The order of the rows; None for the default of the product.
+      require_unique_ids: Whether repeated ids are an error; the check reads all files.
 
     Raises:
       FileNotFoundError: There is no such file, or none in the directory.
-      SourceError: The first record is not what the product has; says how. Or another builder is
-        there for the records.
+      SourceError: The first record does not fit the product; says why. Or the records belong to
+        another builder.
       ValueError: The product has no such alignment.
     """
 
@@ -103,16 +102,16 @@ class RluSource(Stream):
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # The field with one value a row.
     id_fields: ClassVar[Sequence[str]] = ()  # Fields that should tell episodes apart.
-    ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA that is always so.
+    ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA always true.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
-    unused_reward_is_zero: ClassVar[bool] = False  # Whether that shows which order it is.
+    unused_reward_is_zero: ClassVar[bool] = False  # Whether it reveals the order.
     image_fields: ClassVar[Sequence[str]] = ()  # Fields whose values must be PNG files.
-    # Whether records are pieces of episodes. Their last row may have no action, reward, ...
+    # Whether records are pieces of episodes, whose last row may lack action, reward and discount.
     are_pieces: ClassVar[bool] = False
-    # Paths of fields: in a step if there is a value for each row, or else in the episode;
-    # `ARRIVED` goes before it if the values belong to the rewards of their rows. Paths of other
-    # fields are their names, with this between the parts.
+    # Paths of fields: in a step if there is a value for each row, or else in the episode; `ARRIVED`
+    # is the first name if the values belong to the rewards of their rows. Paths of other fields are
+    # their names, split at the separator.
     field_paths: ClassVar[Mapping[str, Path]] = {}
     separator: ClassVar[str] = "/"
 
@@ -129,7 +128,7 @@ class RluSource(Stream):
         self._files = find_files(path, prefix)
         with source_errors(next(iter(self._files))):
             self._check_product()
-            self._fields = self._discover()
+            self._fields = self._find_fields()
             self.alignment: Alignment = alignment or self.find_alignment()
         for recorded_id, keys in self.repeated_ids().items() if require_unique_ids else ():
             raise SourceError(
@@ -140,7 +139,7 @@ class RluSource(Stream):
     # --- Declarations of products ----------------------------------------------------------------
 
     def field_path(self, name: str) -> Path:
-        """Returns the path of the field that a field of the records becomes; see `field_paths`."""
+        """Returns the path of a field of the records in the dataset; see `field_paths`."""
         return self.field_paths.get(name) or tuple(name.split(self.separator))
 
     def find_alignment(self) -> Alignment:
@@ -153,10 +152,10 @@ class RluSource(Stream):
         return None
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields of a record in the form that `field_path` and `row_field` know.
+        """Returns the fields of a record with the names of `field_path` and `row_field`.
 
         Raises:
-          FieldError: A field is not as it has to be.
+          FieldError: A field is invalid.
         """
         return values
 
@@ -220,12 +219,14 @@ class RluSource(Stream):
                 yield episode
 
     def repeated_ids(self) -> dict[tuple[int, ...], list[str]]:
-        """Returns ids that several episodes have, and the keys of these. Reads all files."""
+        """Returns the ids of several episodes, with the keys of these. Reads all files."""
         fields = [name for name in self.id_fields if name in self._fields]
         keys = collections.defaultdict(list)
         for part, index, values in self.records() if fields else ():
             keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
-        return {recorded_id: same for recorded_id, same in keys.items() if len(same) > 1}
+        return {
+            recorded_id: repeated for recorded_id, repeated in keys.items() if len(repeated) > 1
+        }
 
     # --- Records ---------------------------------------------------------------------------------
 
@@ -238,43 +239,43 @@ class RluSource(Stream):
 
     def _check_product(self) -> None:
         """Checks that the records do not belong to another product."""
-        right = _builder_of(self._files)
-        if right not in (None, self.builder_name):
+        builder = _builder_of(self._files)
+        if builder not in (None, self.builder_name):
             raise SourceError(
-                f"the records belong to another part of RL Unplugged: use the builder {right!r}, "
-                f"not {self.builder_name!r}",
+                f"the records belong to another product of RL Unplugged: use the builder "
+                f"{builder!r}, not {self.builder_name!r}",
                 file=next(iter(self._files)),
             )
 
-    def _discover(self) -> dict[str, RecordField]:
-        """Finds out the fields from the first record with several rows, or else the first record.
+    def _find_fields(self) -> dict[str, RecordField]:
+        """Returns the fields of the first record with several rows, or else of the first record.
 
         Only several rows show whether a field has a value for each row or one for all.
         """
-        chosen = None
+        example = None
         for part, index, values in self.records():
             with _errors_of(part, index):
                 has_several_rows = num_rows(values, self.row_field) > 1
-            if chosen is None or has_several_rows:
-                chosen = part, index, values
+            if example is None or has_several_rows:
+                example = part, index, values
             if has_several_rows:
                 break
-        if chosen is None:
+        if example is None:
             raise SourceError("the files have no records", file=next(iter(self._files)))
-        part, index, values = chosen
+        part, index, values = example
         with _errors_of(part, index):
-            return self._lay_out(values)
+            return self._find_layouts(values)
 
-    def _lay_out(self, values: Mapping[str, Values]) -> dict[str, RecordField]:
+    def _find_layouts(self, values: Mapping[str, Values]) -> dict[str, RecordField]:
         """Returns the layout of the fields of a record, by name.
 
-        What is there once is of the episode, unless it is of steps. What is there one time less
-        than there are rows is not there for the last row, in pieces of episodes. Floats are vectors
-        where `has_vectors` says so: one of them per row is a vector with one element, not a scalar,
-        and none is a vector without elements, as walkers without such sensors have.
+        A single value belongs to the episode, except in fields of steps. In pieces of episodes, a
+        field may lack the value of the last row. With `has_vectors`, floats are vectors: one value
+        per row is a vector of one element, not a scalar, and no value is an empty vector, as of
+        walkers without such sensors.
 
         Raises:
-          FieldError: A field does not fit the number of rows, or is not known to be anything.
+          FieldError: A field does not fit the number of rows, or a required field is missing.
         """
         rows = num_rows(values, self.row_field)
         fields = {}
@@ -346,18 +347,18 @@ class RluSource(Stream):
     def _steps(self, contents: RecordContents) -> dict[str, Any]:
         """Returns the columns of the steps, in the order of RLDS."""
         rows = contents.rows
-        of_transitions = {name: rows.get(name, {}) for name in TRANSITION}
+        transitions = {name: rows.get(name, {}) for name in TRANSITION}
         if self.alignment == "sar" and self.ends_with_observation:
-            of_transitions = map_columns(lambda column: column[:-1], of_transitions)
-        of_transitions = _merged(of_transitions, contents.transitions)
-        discounts = of_transitions[rlds.DISCOUNT][1 if self.alignment == "rsa" else 0 :]
+            transitions = map_columns(lambda column: column[:-1], transitions)
+        transitions = _merge(transitions, contents.transitions)
+        discounts = transitions[rlds.DISCOUNT][1 if self.alignment == "rsa" else 0 :]
         steps: dict[str, Any] = {
             "observation": rows[rlds.OBSERVATION],
-            "action": of_transitions[rlds.ACTION],
-            "reward": of_transitions[rlds.REWARD],
-            "discount": of_transitions[rlds.DISCOUNT],
+            "action": transitions[rlds.ACTION],
+            "reward": transitions[rlds.REWARD],
+            "discount": transitions[rlds.DISCOUNT],
             "terminal": bool(np.any(discounts[-1:] == 0.0)),
-            "transition_metadata": of_transitions[ARRIVED],
+            "transition_metadata": transitions[ARRIVED],
             "observation_metadata": {
                 name: columns
                 for name, columns in rows.items()
@@ -388,7 +389,7 @@ class RluSource(Stream):
         return {PLACEHOLDERS: {**placeholders, **arrived}}
 
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
-        """Checks that rewards and discounts are finite, while their rows are known."""
+        """Checks that rewards and discounts are finite; errors name the row in the file."""
         for name in _FINITE_FIELDS:
             wrong = np.flatnonzero(~np.isfinite(steps[name]))
             if len(wrong):
@@ -401,7 +402,7 @@ class RluSource(Stream):
             return
         row = self._unused_row
         reward = rows[rlds.REWARD][row]
-        if abs(reward) > 0.0:  # NaN is none either.
+        if abs(reward) > 0.0:  # False for NaN.
             raise FieldError(
                 rlds.REWARD,
                 f"{reward}, expected 0: with alignment={self.alignment!r} this reward belongs to "
@@ -425,11 +426,11 @@ def _raw_records(files: Mapping[str, epath.Path]) -> Generator[tuple[str, int, d
 
 
 def _builder_of(files: Mapping[str, epath.Path]) -> str | None:
-    """Returns the builder for the records of files; None if they do not tell."""
+    """Returns the builder for the records of files; None if undecided."""
     with contextlib.closing(_raw_records(files)) as records:
 
         def undamaged() -> Iterator[dict[str, Values]]:
-            with contextlib.suppress(SourceError):  # Raised when that record is needed.
+            with contextlib.suppress(SourceError):  # Reading the record raises the error.
                 for _, _, values in records:
                     yield values
 
@@ -458,11 +459,11 @@ def _without_mark(path: Path) -> Path:
     return path[1:] if path[0] == ARRIVED else path
 
 
-def _merged(columns: Any, more: Any) -> Any:
+def _merge(columns: Any, more: Any) -> Any:
     """Merges nested columns."""
     if not isinstance(more, Mapping):
         return more
     return {
         **columns,
-        **{name: _merged(columns.get(name, {}), child) for name, child in more.items()},
+        **{name: _merge(columns.get(name, {}), child) for name, child in more.items()},
     }

@@ -1,20 +1,20 @@
 """Windows of RL Unplugged: products whose records are pieces of episodes.
 
-They were made for training: windows of a few rows, in random order, and nothing says which follow
-each other. An episode of the dataset is one window. `n` transitions have `n + 1` steps, the last of
-which is the observation after the last transition; it is known.
+Windows are for training: a few rows each, in random order, without the position in the episode. An
+episode of the dataset is one window. `n` transitions have `n + 1` steps; the last step is the final
+observation.
 
-    is_window                    of the episode, true: `is_first` and `is_last` are the ends of the
-                                 window, not of what was played
-    step_type                    of the step, if there is one: 0 where an episode began, 2 where it
-                                 ended, so these tell
-    is_terminal, truncated       whether the last transition has the discount 0, or not
-    complete                     whether all of an episode is in the window, from a step of type 0
-                                 to one of type 2; almost never
-    placeholders                 of the episode: what the last row has of action, reward, discount
+    is_window                    of the episode, true: `is_first` and `is_last` mark the ends of
+                                 the window, not of the original episode
+    step_type                    of the step, if stored: 0 at the begin of the original episode, 2
+                                 at its end
+    is_terminal, truncated       from the discount of the last transition: terminal if it is 0
+    complete                     whether the window is a whole episode, from a step of type 0 to a
+                                 step of type 2; almost never
+    placeholders                 of the episode: action, reward and discount of the last row
 
-The loaders that RL Unplugged was published with take the reward and the discount of a row for those
-that its action brought. So the rows are in the order SAR, and there is no other.
+In the published loaders of RL Unplugged, the reward and the discount of a row follow its action. So
+the rows are always in the order SAR.
 """
 
 from __future__ import annotations
@@ -33,6 +33,6 @@ class RluWindowsSource(RluSource):
 
     alignments: ClassVar[Sequence[Alignment]] = ("sar",)
     row_field = STEP_TYPE
-    id_fields: ClassVar[Sequence[str]] = ()  # All windows of an episode have the same.
+    id_fields: ClassVar[Sequence[str]] = ()  # All windows of an episode share an id.
     unused_reward_is_zero = False
     are_pieces = True

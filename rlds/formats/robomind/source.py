@@ -1,11 +1,11 @@
 """RoboMIND: `<embodiment>/<task>/success_episodes/{train,val}/<id>/data/trajectory.hdf5`.
 
-    puppet/<part>                         T rows: the state of the robot
-    master/<part>                         T rows: what the person who led it did, the action
-    observations/rgb_images/<camera>      T images: JPEG files, or frames as they are
+    puppet/<name>                         T rows: the state of the robot
+    master/<name>                         T rows: the state of the teleoperator, the action
+    observations/rgb_images/<camera>      T images: JPEG files, or frames of raw pixels
     observations/depth_images/<camera>    T images: PNG files
 
-There are no times (about 10 rows in a second), no rewards and no observation after the last action.
+There are no times (the rate is about 10 Hz), no rewards and no observation after the last action.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _TABLE = Hdf5Table(
 _FRAME_SHAPES = {
     height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))
 }
-# Levels of folders above that of the episodes.
+# The maximum number of levels of folders above the episodes.
 _MAX_LEVELS = 3
 
 
 class RoboMindSource(Hdf5EpisodesSource):
     """Episodes of one embodiment of RoboMIND; other embodiments have other fields.
 
-    `puppet/...` and the images become the observation, and `master/...` the action. Images that are
-    files stay the same bytes. Frames that are none become PNG files, of the same pixels. The
-    episodes have the fields `embodiment` and `task`, after their folders. If a file has
+    `puppet/...` and the images become the observation, and `master/...` the action. Image files
+    stay unchanged. Frames of raw pixels become PNG files. The episodes have the fields `embodiment`
+    and `task`, after their folders. If a file has
     `language_raw`, it is also the `language_instruction` of the steps.
 
     Args:
-      path: The folder of an embodiment or a task, or one below; or a file `trajectory.hdf5`.
-      colour: The order of the channels in images, which is BGR for some robots: a
-        note for who reads them, by `Field.names`. Nothing is exchanged.
+      path: The folder of an embodiment or a task, or a folder below; or a file `trajectory.hdf5`.
+      colour: The order of the channels in images, which is BGR for some robots. It becomes
+        `Field.names`; pixels stay unchanged.
       instructions: The `language_instruction` of tasks, by the names of their folders; for other
         tasks it is empty.
 
@@ -116,38 +116,36 @@ class RoboMindSource(Hdf5EpisodesSource):
 
 
 class _Trajectory(EpisodeGroup):
-    """A file where images may be frames of pixels, which become PNG files."""
+    """A file whose frames of raw pixels become PNG files."""
 
     def files(self, path: str, rows: slice) -> np.ndarray:
-        """Reads rows that are files, or frames."""
+        """Reads rows of image files or frames."""
         files = super().files(path, rows)
         files[:] = [_frame_as_file(row) for row in files]
         return files
 
 
 def _frame_as_file(row: bytes) -> bytes:
-    """Makes a PNG file of a frame that is none."""
+    """Encodes a frame of raw pixels as a PNG file; returns files unchanged."""
     if len(row) not in _FRAME_SHAPES or is_image_file(row):
         return row
     return encode_png(np.frombuffer(row, np.uint8).reshape(_FRAME_SHAPES[len(row)]), filters=False)
 
 
 def _names_of(episode: Hdf5Episode) -> tuple[str, str]:
-    """The folders of the embodiment and the task; empty where the file is elsewhere."""
-    parts = episode.file.parts
-    if len(parts) < 7 or parts[-5] != _SUCCESS:
-        return "", ""
-    return parts[-7], parts[-6]
+    """Returns the folders of the embodiment and the task; empty in another folder structure."""
+    names = episode.file.parts
+    return (names[-7], names[-6]) if len(names) >= 7 and names[-5] == _SUCCESS else ("", "")
 
 
 def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]:
-    """Returns the episodes of each split that has any, by the numbers in their names."""
+    """Returns the episodes of each split with episodes, in natural order."""
     root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
     episodes: dict[str, list[Hdf5Episode]] = {}
     for file in sorted(_walk(root, _MAX_LEVELS), key=lambda file: natural_order(os.fspath(file))):
         split = file.parts[-4] if file.parts[-4:][0] in _SPLITS else _SPLITS[0]
         below = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
-        # The folders that lead to the episode, without those that are always there.
+        # The folders of the episode, without the fixed ones.
         names = [name for name in below.split("/")[: -len(_FILE)] if name not in (_SUCCESS, split)]
         key = "/".join(names) or file.parts[-3]
         episodes.setdefault(split, []).append(Hdf5Episode(key, file, below))
@@ -157,18 +155,18 @@ def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]
 def _walk(path: Any, levels: int) -> Iterator[epath.Path]:
     """Yields the trajectory files at a path or below it.
 
-    Each folder of an episode should have one, so it is yielded even if it is not there.
+    Each folder of an episode should have one; a missing file is yielded, too.
     """
-    parts = list(path.parts)
-    if _SUCCESS in parts[-5:]:
-        below = parts[::-1].index(_SUCCESS)
+    names = list(path.parts)
+    if _SUCCESS in names[-5:]:
+        below = names[::-1].index(_SUCCESS)
         if below == 0:
             for split in _SPLITS:
                 if is_there(path / split):
                     yield from _walk(path / split, 0)
         elif below == 1:
-            names = folders_in(path) if path.is_dir() else []
-            yield from (path.joinpath(name, *_FILE) for name in names)
+            ids = folders_in(path) if path.is_dir() else []
+            yield from (path.joinpath(episode_id, *_FILE) for episode_id in ids)
         else:
             yield path.joinpath(*_FILE[below - 2 :])
     elif path.name == _FILE[-1]:

@@ -1,16 +1,16 @@
 """Replay buffers of Stable-Baselines3 (https://stable-baselines3.readthedocs.io), read without it.
 
-`save_replay_buffer` writes a pickle. Of that, the attributes of the buffer are read, and no object
-is made. The buffer is a ring with a row for each time, for several environments side by side:
+`save_replay_buffer` writes a pickle. Only the attributes of the buffer are read; no object is
+created. The buffer is a ring with a row for each time, for several parallel environments:
 
     observations, next_observations   the latter not with `optimize_memory_usage`
-    actions, rewards                  of the transition from one to the other
+    actions, rewards                  of the transition to the next observation
     dones, timeouts                   a done is a terminal state unless it is a timeout; without
                                       `handle_timeout_termination`, no timeouts are stored
     pos, full                         the next row to be written, and whether the ring is full
 
-Its algorithms store actions of a `Box` scaled to [-1, 1]. Others, such as CleanRL's, store what the
-environment got in a buffer of the same class.
+The algorithms of Stable-Baselines3 store actions of a `Box` scaled to [-1, 1]. Other libraries
+with this class, such as CleanRL, store the actions of the environment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _RECORDS = {
         *_BUFFERS,
         *(f"{_COMMON_MODULE}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
         f"{_HER_MODULE}.goal_selection_strategy.GoalSelectionStrategy",
-        "builtins.getattr",  # Of Python 3.11, for a strategy.
+        "builtins.getattr",  # Python 3.11 writes it for a strategy.
         *(
             f"{package}.spaces.{space}"
             for package in ("gym", "gymnasium")
@@ -82,7 +82,7 @@ class _Episode(NamedTuple):
     Attributes:
       env: The environment.
       rows: The rows of its transitions.
-      is_cut: True if it began before the first row.
+      is_cut: True if it may have begun before the first row.
       is_done: True if it ended.
     """
 
@@ -95,29 +95,29 @@ class _Episode(NamedTuple):
 class Sb3Source(RowsSource):
     """The episodes in a replay buffer of Stable-Baselines3, a pickle.
 
-    The transitions of each environment are put in the order of time, and cut where an episode ended
-    or where an observation does not follow from the one before. What the buffer lost at both ends
-    is said by `complete`. Beside the fields of RLDS, steps have `dones` and `timeouts`, and an
-    episode the number of its `env`. Statistics of `VecNormalize` are in another file.
+    The transitions of each environment are sorted by time, and cut at the ends of episodes and at
+    gaps between observations. An episode that lost rows at an end is not `complete`. Steps also
+    have `dones` and `timeouts`, and an episode the index of its `env`. Statistics of `VecNormalize`
+    are in another file.
 
-    Where no timeouts are stored, each done is taken for a terminal state, and the episode has
-    `terminal_is_ambiguous`: whether it may have been a time limit.
+    Without stored timeouts, each done counts as a terminal state, and the episode has the field
+    `terminal_is_ambiguous`: whether the done may be a time limit.
 
-    The buffer is in memory as a whole, as it is for Stable-Baselines3.
+    The buffer is loaded into memory, as in Stable-Baselines3.
 
     Args:
       path: The file.
       actions: "scaled": the actions are scaled to [-1, 1], as by the algorithms of
-        Stable-Baselines3; they become those that the environment got. "as_stored": they are not, as
-        by CleanRL. By default they are as stored, with a warning if they may be scaled.
-      time_limit: For buffers without timeouts, after how many transitions the environment cuts an
-        episode; 0 if it cuts none. By default this is not known, and there is a warning.
+        Stable-Baselines3; they are scaled back to those of the environment. "as_stored": they are
+        not scaled, as by CleanRL; the default, with a warning if they may be scaled.
+      time_limit: For buffers without timeouts, the number of transitions after which the
+        environment cuts an episode; 0 if it cuts none. By default unknown, with a warning.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is no replay buffer, or damaged.
-      ValueError: The time limit is negative; or the actions are not scaled, as they are beyond
-        [-1, 1] or have no bounds.
+      SourceError: It is not a replay buffer, or damaged.
+      ValueError: The time limit is negative; or "scaled" actions are beyond [-1, 1], or have no
+        bounds.
     """
 
     table = RowsTable({"actions": rlds.ACTION, "rewards": rlds.REWARD}, other_fields="transitions")
@@ -155,7 +155,7 @@ class Sb3Source(RowsSource):
             warn_of_convention(
                 self._file,
                 f"all actions are in [-1, 1], but the action space is {low} to {high}. "
-                "Stable-Baselines3 stores scaled actions, others store them as they are. They are "
+                "Stable-Baselines3 stores scaled actions, other libraries unscaled ones. They are "
                 'read as stored: pass actions="scaled" or actions="as_stored"',
             )
         if time_limit is None and any(map(self._is_end_ambiguous, self._episodes)):
@@ -173,7 +173,7 @@ class Sb3Source(RowsSource):
         return SourceError(fault, file=self._file, field=field, row=row)
 
     def _read(self) -> Mapping[str, Any]:
-        """The attributes of the buffer."""
+        """Returns the attributes of the buffer."""
         if self._buffer is None:
             if stores.version_of(self._file) != self._version:
                 raise changed(os.fspath(self._file))
@@ -186,7 +186,7 @@ class Sb3Source(RowsSource):
 
     def _checked(self, state: Any) -> Mapping[str, Any]:
         size, envs, pos = (state[name] for name in ("buffer_size", "n_envs", "pos"))
-        if not all(type(number) is int and number >= 0 for number in (size, envs, pos)):
+        if not all(type(value) is int and value >= 0 for value in (size, envs, pos)):
             state_numbers = f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}"
             raise self._error(f"{state_numbers}, expected integers of 0 or more")
         if pos > size:
@@ -202,8 +202,8 @@ class Sb3Source(RowsSource):
         arrays = {name: state[name] for name in _ARRAYS}
         for name in ("observations", "next_observations"):
             if (value := state.get(name)) is not None:
-                parts = _parts(value).items()
-                arrays |= {f"{name}/{part}".rstrip("/"): array for part, array in parts}
+                named = _named_arrays(value).items()
+                arrays |= {f"{name}/{key}".rstrip("/"): array for key, array in named}
         return arrays
 
     def _find_episodes(self) -> list[_Episode]:
@@ -211,8 +211,8 @@ class Sb3Source(RowsSource):
         rows = np.arange(state["pos"])
         if state["full"]:
             rows = np.concatenate([np.arange(state["pos"], state["buffer_size"]), rows])
-            if not self._knows_next:
-                rows = rows[1:]  # Overwritten by the newest final observation.
+            if not self._has_next:
+                rows = rows[1:]  # The newest final observation overwrote the oldest row.
         episodes = []
         for env in range(state["n_envs"]):
             ends = state["dones"][rows, env] != 0
@@ -227,7 +227,7 @@ class Sb3Source(RowsSource):
         return episodes
 
     def _find_bounds(self) -> tuple[np.ndarray, ...]:
-        """Returns the lowest and the highest action of a bounded `Box`; nothing for others."""
+        """Returns the lowest and the highest action of a bounded `Box`; empty for other spaces."""
         state = self._read()
         space = getattr(state.get("action_space"), "state", None)
         bounds = [space.get(name) for name in ("low", "high")] if isinstance(space, dict) else []
@@ -241,8 +241,8 @@ class Sb3Source(RowsSource):
         if not self._bounds:
             return False
         actions = self._read()["actions"]
-        parts = (actions[episode.rows, episode.env] for episode in self._episodes)
-        return all(bool(np.all(np.abs(part) <= 1 + _SCALE_TOLERANCE)) for part in parts)
+        rows = (actions[episode.rows, episode.env] for episode in self._episodes)
+        return all(bool(np.all(np.abs(row) <= 1 + _SCALE_TOLERANCE)) for row in rows)
 
     @property
     def _has_timeouts(self) -> bool:
@@ -256,24 +256,24 @@ class Sb3Source(RowsSource):
         return is_limit or episode.is_cut
 
     @property
-    def _knows_next(self) -> bool:
+    def _has_next(self) -> bool:
         return self._read().get("next_observations") is not None
 
     def _find_discontinuities(self, rows: np.ndarray, env: int) -> np.ndarray:
-        """Returns a mask of rows whose observation differs from that after the row before."""
+        """Returns a mask of rows whose next observation is not the observation of the next row."""
         state = self._read()
         breaks = np.zeros(max(len(rows) - 1, 0), bool)
-        if self._knows_next:
-            observations = _parts(state["observations"])
-            for name, following in _parts(state["next_observations"]).items():
+        if self._has_next:
+            observations = _named_arrays(state["observations"])
+            for name, following in _named_arrays(state["next_observations"]).items():
                 breaks |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
         return breaks
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays of the buffer, by the paths of their fields."""
         state = self._read()
-        parts = _parts(state["observations"]).items()
-        observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): part for name, part in parts}
+        named = _named_arrays(state["observations"]).items()
+        observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): array for name, array in named}
         return {**observations, **{self.table.field_path(name): state[name] for name in _ARRAYS}}
 
     @functools.cached_property
@@ -327,7 +327,7 @@ class Sb3Source(RowsSource):
             count,
             episode.is_done and not timeout,
             # Without next observations, the final observation is overwritten by the reset.
-            "next" if self._knows_next or not episode.is_done else "",
+            "next" if self._has_next or not episode.is_done else "",
             episode.is_done and not episode.is_cut,
             episode,
         )
@@ -337,7 +337,7 @@ class Sb3Source(RowsSource):
         stored, arrays = episode.handle, self._arrays().items()
         columns = {p: array[stored.rows, stored.env] for p, array in arrays if p in paths}
         if self._is_scaled and rlds.ACTION in columns:
-            columns[rlds.ACTION] = self._unscaled(columns[rlds.ACTION])
+            columns[rlds.ACTION] = self._unscale(columns[rlds.ACTION])
         return columns
 
     @override
@@ -350,8 +350,8 @@ class Sb3Source(RowsSource):
     def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
         return {"transitions": episode.num_rows}
 
-    def _unscaled(self, actions: np.ndarray) -> np.ndarray:
-        """The actions that the environment got, computed as by Stable-Baselines3."""
+    def _unscale(self, actions: np.ndarray) -> np.ndarray:
+        """Returns the actions of the environment, with the arithmetic of Stable-Baselines3."""
         low, high = self._bounds
         return (low + 0.5 * (actions + 1.0) * (high - low)).astype(actions.dtype)
 
@@ -359,12 +359,13 @@ class Sb3Source(RowsSource):
     def _final(self, episode: EpisodeRows) -> Any:
         state, stored = self._read(), episode.handle
         row, name = int(stored.rows[-1]), "next_observations"
-        if not self._knows_next:
+        if not self._has_next:
             row, name = (row + 1) % state["buffer_size"], "observations"
-        parts = {part: array[row, stored.env] for part, array in _parts(state[name]).items()}
-        return parts if isinstance(state[name], Mapping) else parts[""]
+        arrays = _named_arrays(state[name]).items()
+        final = {key: array[row, stored.env] for key, array in arrays}
+        return final if isinstance(state[name], Mapping) else final[""]
 
 
-def _parts(observation: Any) -> dict[str, np.ndarray]:
+def _named_arrays(observation: Any) -> dict[str, np.ndarray]:
     """Returns the arrays of an observation, by name; a single array has no name."""
     return dict(observation) if isinstance(observation, Mapping) else {"": observation}

@@ -31,10 +31,10 @@ _MAX_MESSAGE_BYTES = 2**31 - 1
 
 
 class Encoded(NamedTuple):
-    """An episode that is encoded.
+    """An encoded episode.
 
     Attributes:
-      episode: The episode as the dataset has it, with the files of its images.
+      episode: The episode in the form of the dataset, with image files.
       example: Its bytes.
     """
 
@@ -48,10 +48,10 @@ class EpisodeEncoder:
     Args:
       encoder: The encoder of the bytes.
       finite: The fields of steps that must be neither NaN nor infinite.
-      checks: Whether episodes must keep the rules of RLDS, and are brought into the form of the
+      checks: Whether to validate the rules of RLDS, and to convert columns to the dtypes of the
         fields.
-      rounds: Whether float64 is rounded where the dataset has float32.
-      png_level: The effort that goes into PNG files.
+      rounds: Whether float64 is rounded to float32 fields.
+      png_level: The compression level of PNG files.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class EpisodeEncoder:
     ) -> None:
         self._encoder, self._checks = encoder, checks
         self._rounds, self._png_level = rounds, png_level
-        self._of_steps = feature_at(encoder.features, (rlds.STEPS, None))
-        self._steps: Any = field_of(self._of_steps)
+        self._step_features = feature_at(encoder.features, (rlds.STEPS, None))
+        self._steps: Any = field_of(self._step_features)
         self._fields = field_of(encoder.features)
         del self._fields[rlds.STEPS]
         leaves = [(path, f) for path, f in leaves_at(self._steps, None) if isinstance(f, Field)]
@@ -102,17 +102,17 @@ class EpisodeEncoder:
         return encoded
 
     def encode_all(self, episodes: Sequence[SourceEpisode]) -> Sequence[Encoded] | None:
-        """Encodes several episodes: with the bytes of each, in much less time.
+        """Encodes several episodes, to the same bytes as one by one, but much faster.
 
         Args:
           episodes: Episodes whose columns have the same names, dtypes and shapes.
 
         Returns:
-          None if anything is wrong with one of them, which `encode` will find.
+          None if an episode is invalid; `encode` raises the error.
         """
         if len(episodes) == 1 or not self._checks:
             return None
-        steps = _joined([episode.steps for episode in episodes])
+        steps = _concatenate([episode.steps for episode in episodes])
         try:
             fields = stack_values([fields_of(episode) for episode in episodes])
             encoded = self._encode(episodes, steps, fields, "")
@@ -126,8 +126,8 @@ class EpisodeEncoder:
         return encoded if is_right else None
 
     def _encode_alone(self, episode: SourceEpisode) -> Encoded:
-        """Encodes an episode without matching; drops metadata that the dataset lacks."""
-        steps = self._with_files(episode.steps, self._of_steps)
+        """Encodes an episode without checks; drops metadata that the dataset lacks."""
+        steps = self._with_files(episode.steps, self._step_features)
         fields = {name: it for name, it in fields_of(episode).items() if name in self._fields}
         example = self._encoder.encode({**fields, rlds.STEPS: steps})
         return Encoded(dataclasses.replace(episode, steps=steps), example)
@@ -136,7 +136,7 @@ class EpisodeEncoder:
         self, episodes: Sequence[SourceEpisode], steps: Columns, fields: Columns, where: str
     ) -> Sequence[Encoded]:
         lengths = [episode.num_steps for episode in episodes]
-        steps = self._with_files(self._matched(steps, sum(lengths), where), self._of_steps)
+        steps = self._with_files(self._match(steps, sum(lengths), where), self._step_features)
         fields = match_columns(fields, self._fields, rows=len(lengths), where=where)
         fields = self._with_files(fields, self._encoder.features)
         examples = self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
@@ -145,15 +145,17 @@ class EpisodeEncoder:
         for row, (episode, example) in enumerate(zip(episodes, examples, strict=True)):
             rows = slice(begin, begin + lengths[row])
             begin = rows.stop
-            of_steps = steps if len(episodes) == 1 else _rows_of(steps, rows)
-            matched = dataclasses.replace(episode, steps=of_steps, metadata=_rows_of(metadata, row))
+            episode_steps = steps if len(episodes) == 1 else _rows_of(steps, rows)
+            matched = dataclasses.replace(
+                episode, steps=episode_steps, metadata=_rows_of(metadata, row)
+            )
             encoded.append(Encoded(matched, example))
         return encoded
 
-    def _matched(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
+    def _match(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
         """Returns step columns matched with the fields; ragged columns stay unchanged."""
         columns = dict(leaves_at(steps, None)) if self._ragged else {}
-        ragged = {path: columns[path] for path in self._ragged if _differs(columns.get(path))}
+        ragged = {path: columns[path] for path in self._ragged if _is_ragged(columns.get(path))}
         expected = self._steps
         if ragged:
             expected, steps = (_without(nest, ragged) for nest in (expected, steps))
@@ -174,8 +176,8 @@ class EpisodeEncoder:
         return columns if files is None else objects(files)
 
 
-def _differs(column: Any) -> bool:
-    """Whether the rows of a column are of different shapes."""
+def _is_ragged(column: Any) -> bool:
+    """Whether the rows of a column differ in shape."""
     return isinstance(column, RaggedColumn) or getattr(column, "dtype", None) == np.dtype(object)
 
 
@@ -191,11 +193,11 @@ def _rows_of(columns: Any, rows: Any) -> Any:
     return map_columns(operator.itemgetter(rows), columns)
 
 
-def _joined(columns: Sequence[Any]) -> Any:
+def _concatenate(columns: Sequence[Any]) -> Any:
     """Concatenates columns of several episodes."""
     head = columns[0]
     if isinstance(head, Mapping):
-        return {name: _joined([column[name] for column in columns]) for name in head}
+        return {name: _concatenate([column[name] for column in columns]) for name in head}
     return head if len(columns) == 1 else np.concatenate(columns)
 
 
@@ -218,7 +220,7 @@ def counts_of(episode: SourceEpisode) -> dict[str, int]:
 
 def _error_of(violation: Violation, episode: SourceEpisode) -> SourceError:
     row = violation.step
-    if row is not None:  # Without a row of its own, the final observation is in the last row.
+    if row is not None:  # A final observation without a row of its own is in the last row.
         row = min(episode.origin.begin + row, episode.origin.end - 1)
     return SourceError(
         violation.what,

@@ -19,18 +19,20 @@ _MAX_GROUP_BYTES = 1 << 20
 def in_groups(
     episodes: Iterable[tuple[int, SourceEpisode]],
 ) -> Iterator[list[tuple[int, SourceEpisode]]]:
-    """Yields lists of numbered episodes: small episodes of equal form are grouped."""
+    """Yields groups of episodes with their indices: small episodes of equal layout are grouped."""
     group: list[tuple[int, SourceEpisode]] = []
-    kind: Hashable = None
+    group_layout: Hashable = None
     room = 0.0
     for item in episodes:
-        forms: list[Hashable] = []
-        size = _measure(item[1].steps, forms)
-        if group and (len(group) == _MAX_GROUP_EPISODES or size > room or tuple(forms) != kind):
+        layout: list[Hashable] = []
+        size = _measure(item[1].steps, layout)
+        if group and (
+            len(group) == _MAX_GROUP_EPISODES or size > room or tuple(layout) != group_layout
+        ):
             yield group
             group = []
         if not group:
-            kind, room = tuple(forms), _MAX_GROUP_BYTES
+            group_layout, room = tuple(layout), _MAX_GROUP_BYTES
         group.append(item)
         room -= size
         if room <= 0:  # A large episode does not wait in memory.
@@ -41,13 +43,13 @@ def in_groups(
         yield group
 
 
-def _measure(columns: Any, forms: list[Hashable]) -> float:
-    """Returns the bytes of columns, and appends the properties that must agree to join them.
+def _measure(columns: Any, layout: list[Hashable]) -> float:
+    """Returns the size of columns in bytes, and appends their dtypes and shapes to `layout`.
 
-    They are infinitely many if the columns cannot be joined with others.
+    The size is infinite if the columns cannot be concatenated with other columns.
     """
     if type(columns) is np.ndarray:
-        forms.append((columns.dtype, columns.shape[1:]))
+        layout.append((columns.dtype, columns.shape[1:]))
         if columns.dtype != object:
             return columns.nbytes
         items = columns.ravel().tolist()
@@ -56,7 +58,7 @@ def _measure(columns: Any, forms: list[Hashable]) -> float:
         return math.inf
     size = 0.0
     for name, child in columns.items():
-        forms.append(name)
-        size += _measure(child, forms)
-    forms.append(None)  # The end of the dict.
+        layout.append(name)
+        size += _measure(child, layout)
+    layout.append(None)  # The end of the dict.
     return size

@@ -67,7 +67,7 @@ _FORMATS = ("tfrecord", "array_record", "parquet")
 _COPIED_INFO_KEYS = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
 # Plain tensor features; other features give their numbers a meaning.
 _PLAIN_FEATURES = ("", "Tensor", "Scalar")
-# All larger examples are decoded and compared; of smaller ones, one of each group.
+# Larger examples are always decoded and compared; of smaller examples, one of each group.
 _MAX_GROUPED_BYTES = 1 << 14
 # The name of the datasets of staged parts.
 _PART_NAME = "part"
@@ -80,18 +80,19 @@ def field_metadata(source: AnySource, *, as_texts: bool = True) -> dict[str, Any
 
     Args:
       source: The source of the fields.
-      as_texts: True to include which strings are texts or image files.
+      as_texts: Whether to mark strings as texts or image files.
     """
     fields = as_fields({rlds.STEPS: source.fields.steps, **source.fields.episode})
     fields_json = {
         path: field_json(field)
         for path, field in leaves_at(fields, None)
-        if isinstance(field, Field) and (field.meaning or (as_texts and _is_more(path, field)))
+        if isinstance(field, Field)
+        and (field.meaning or (as_texts and _has_text_or_image(path, field)))
     }
     return {FIELDS: fields_json} if fields_json else {}
 
 
-def _is_more(path: str, field: Field) -> bool:
+def _has_text_or_image(path: str, field: Field) -> bool:
     is_of_steps = path.startswith(f"{rlds.STEPS}/")
     return field.dtype == str or (bool(field.encoding) and not is_of_steps)
 
@@ -127,12 +128,12 @@ class TfdsExport(Export):
       shuffle: True to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does; False to keep their order.
       num_shards: The number of files of each split; by default, as many as TFDS chooses.
-      shard_episodes: The largest number of episodes in a file, in place of `num_shards`.
+      shard_episodes: The largest number of episodes in a file, instead of `num_shards`.
       float64: The storage of float64 in steps: "bytes" (default) keeps every bit; "float32" rounds
         to plain numbers, as the loaders of dlimp, Octo and OpenVLA need.
       tensor_encoding: The storage of arrays in steps: "none" for plain numbers, where possible, or
         "zlib".
-      layout: "direct" stores arrays such that feeds read any step in place; examples of TFDS
+      layout: "direct" stores arrays such that feeds can read single steps; examples of TFDS
         datasets are encoded again.
       png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1
         (fast), or 6 for small images. All levels are lossless.
@@ -169,15 +170,15 @@ class TfdsExport(Export):
         source = episodes.source
         self._storage = TensorStorage(float64, tensor_encoding, layout, png_level)
         self._shuffle, self._num_shards, self._shard_episodes = shuffle, num_shards, shard_episodes
-        for option, number in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{option}: got {number}, expected at least 1")
+        for option, count in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
+            if count is not None and count < 1:
+                raise ValueError(f"{option}: got {count}, expected at least 1")
         bases = reading.bases(source)
         self._checks = not all(isinstance(base, FolderSource) for base in bases)
         self._features_json: Any
         self._stored = stored = _stored_source(episodes)
         if stored is not None and layout is not None:
-            self._stored, self._features = None, _direct(stored.folder.features)
+            self._stored, self._features = None, _with_byte_offsets(stored.folder.features)
             self._features_json = self._features.to_json()
         elif stored is None:
             self._features = features_of(source, self._storage)
@@ -251,7 +252,7 @@ class TfdsExport(Export):
         counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
         with contextlib.ExitStack() as files:
             writers: dict[str, TFRecordWriter] = {}
-            for split, episode, example in self._encoded():
+            for split, episode, example in self._encode_episodes():
                 if split not in writers:
                     file = path / shard_name(TEMPLATE, _PART_NAME, split, _FORMATS[0], 0, 1)
                     writers[split] = files.enter_context(contextlib.closing(TFRecordWriter(file)))
@@ -264,7 +265,7 @@ class TfdsExport(Export):
         info = {**info_of(_PART_NAME, "1.0.0", _FORMATS[0]), "splits": splits}
         describe(path, info, self._features_json, {CONVERSION: counts})
 
-    def _encoded(self) -> Iterator[tuple[str, SourceEpisode, bytes]]:
+    def _encode_episodes(self) -> Iterator[tuple[str, SourceEpisode, bytes]]:
         """Yields the splits, episodes and encoded examples of a part, and notifies the `watch`."""
         self.watch.begin()
         # Each part is checked by itself, independent of the worker.
@@ -300,10 +301,12 @@ class TfdsExport(Export):
         decoded = self._decoder.decode(example)
         steps = decoded.pop(rlds.STEPS)
         metadata = {name: it for name, it in fields_of(episode).items() if name in self._features}
-        ones, twos = flat(episode.steps, metadata), flat(steps, decoded)
-        for path in ones.keys() | twos.keys():
-            one, two = ones.get(path), twos.get(path)
-            if (change := difference(one, two)) and not _are_equal(one, two):
+        original, restored = flat(episode.steps, metadata), flat(steps, decoded)
+        for path in original.keys() | restored.keys():
+            value, decoded_value = original.get(path), restored.get(path)
+            if (change := difference(value, decoded_value)) and not _are_equal(
+                value, decoded_value
+            ):
                 raise ValueError(
                     f"tfds, episode {episode.key}: {path} is not what was encoded: {change}"
                 )
@@ -316,7 +319,7 @@ class TfdsExport(Export):
             return None
 
     def _read(self) -> Iterator[tuple[int, SourceEpisode]]:
-        """Yields the episodes of a part with their numbers."""
+        """Yields the episodes of a part with their indices."""
         hold_open = self.episodes.source.can.hold_open or contextlib.nullcontext
         with hold_open():
             for index in itertools.count() if self.order is None else self.order:
@@ -340,7 +343,7 @@ class TfdsExport(Export):
         encoder = tfds_files.ExampleEncoder(self._features, png_level=level)
         fields = leaves_at(as_fields(self.episodes.spec), None)
         if not all(isinstance(field, Field | Opaque) for _, field in fields):
-            # Features of TFDS, which encodes what is not in their form.
+            # TFDS encodes values in other forms than those of its features.
             from rlds.tfds.examples import TfdsExampleEncoder
 
             encoder = TfdsExampleEncoder.of_json(self._features_json, png_level=level)
@@ -351,7 +354,7 @@ class TfdsExport(Export):
     def _write_whole(self, path: Path) -> None:
         self._check_files()
         path.mkdir()
-        self.order = [index for numbers in self._in_order().values() for index in numbers]
+        self.order = [index for indices in self._find_order().values() for index in indices]
         plans: dict[str, _Plan] = {}
         for location in self.each_or_stored(lambda location: True):
             assert isinstance(location, Location)
@@ -386,7 +389,7 @@ class TfdsExport(Export):
         if all("steps" in of_split for of_split in counts.values()):
             self.num_steps = sum(of_split["steps"] for of_split in counts.values())
         if self._is_conversion:
-            original = metadata.get(CONVERSION)  # Of a dataset that is copied.
+            original = metadata.get(CONVERSION)  # A copied dataset has these.
             metadata[CONVERSION] = {
                 "inputs": digest_of_inputs(source),
                 **({"float64": "float32"} if self._storage.rounds else {}),
@@ -417,28 +420,32 @@ class TfdsExport(Export):
             return
         for split in source.splits:
             folder, lengths = source.folder[split], list[int]()
-            with contextlib.suppress(TfdsFilesError):  # Reading its episodes says so.
+            with contextlib.suppress(TfdsFilesError):  # Reading its episodes raises the error.
                 lengths = folder.stored_lengths()
             for file, listed, held in zip(folder.paths, folder.shard_lengths, lengths):
                 if held > listed:
                     fault = f"the file has {held} episodes, but dataset_info.json declares {listed}"
                     raise SourceError(fault, file=file)
 
-    def _in_order(self) -> dict[str, list[int]]:
-        """Returns the numbers of the episodes of each split, in the order of the dataset.
+    def _find_order(self) -> dict[str, list[int]]:
+        """Returns the indices of the episodes of each split, in the order of the dataset.
 
         Raises:
-          SourceError: Two have the same key.
+          SourceError: Two episodes have the same key.
         """
         keys: dict[str, dict[str, int]] = {}
-        source, numbers = self.episodes.source, self.order
+        source, order = self.episodes.source, self.order
         orders: dict[str, list[int]] = {}
-        for index in range(len(self.episodes)) if numbers is None else numbers:
-            split, at = self.episodes.locate(index)
+        for index in range(len(self.episodes)) if order is None else order:
+            split, position = self.episodes.locate(index)
             orders.setdefault(split, []).append(index)
             if not (self._shuffle or self._checks):
                 continue
-            key = source.key(split, at) if isinstance(source, Source) else self._staged_key(index)
+            key = (
+                source.key(split, position)
+                if isinstance(source, Source)
+                else self._staged_key(index)
+            )
             if keys.setdefault(split, {}).setdefault(key, index) != index:
                 raise SourceError(
                     f"another episode has the key {key!r}; keys must be unique",
@@ -455,35 +462,35 @@ class TfdsExport(Export):
     def _staged_key(self, index: int) -> str:
         """Returns the key of an episode from its example in a staged part."""
         assert self.staged is not None
-        source, split, at = self.staged.locate(index)
+        source, split, position = self.staged.locate(index)
         assert isinstance(source, FolderSource)
         name = rlds.metadata.EPISODE_ID
-        return str(source.folder[split].example(at, [name])[name].decode())
+        return str(source.folder[split].example(position, [name])[name].decode())
 
     def _left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
-        """Returns the keys of the episodes of each split that were left out, and why."""
+        """Returns the left-out episodes of each split: their keys, and the errors."""
         left_out: dict[str, list[dict[str, str]]] = {}
         source = self.episodes.source
         for index in sorted(errors):
-            split, at = self.episodes.locate(index)
+            split, position = self.episodes.locate(index)
             error = errors[index]
             key = f"{os.path.basename(error.file)}:{error.episode}"
             if isinstance(source, Source):
-                key = source.key(split, at)
+                key = source.key(split, position)
             left_out.setdefault(split, []).append({"key": key, "why": str(error)})
         return left_out
 
-    def _counts(self, numbers: Mapping[str, int]) -> dict[str, Counter[str]]:
-        """Returns the counts of each split; of copies, only their number."""
+    def _counts(self, num_episodes: Mapping[str, int]) -> dict[str, Counter[str]]:
+        """Returns the counts of each split; for copies, only the number of episodes."""
         assert self.staged is not None
-        counted: dict[str, Counter[str]] = {split: Counter() for split in numbers}
+        counted: dict[str, Counter[str]] = {split: Counter() for split in num_episodes}
         for part in self.staged.sources() if self._checks else ():
             assert isinstance(part, FolderSource)
             for split, counts in part.folder.metadata[CONVERSION].items():
                 counted[split].update(counts)
-        for split, num_episodes in numbers.items():
-            if counted[split]["episodes"] != num_episodes:
-                counted[split] = Counter(episodes=num_episodes)
+        for split, count in num_episodes.items():
+            if counted[split]["episodes"] != count:
+                counted[split] = Counter(episodes=count)
         return counted
 
     def _check_totals(
@@ -509,38 +516,38 @@ class _Plan:
 
     Attributes:
       files: The files with the examples.
-      numbers: The index of the file of each example, in the order of the dataset.
-      records: The number of its record in the file.
-      sizes: Its size in bytes.
-      ends: For each shard, the number of the example after its last one.
+      file_indices: The index of the file of each example, in the order of the dataset.
+      records: The index of the record of each example in its file.
+      sizes: The size of each example in bytes.
+      ends: The end of the examples of each shard (exclusive).
     """
 
     def __init__(self) -> None:
         self.files: list[RecordFile] = []
-        self.numbers, self.records = array("l"), array("l")
+        self.file_indices, self.records = array("l"), array("l")
         self.sizes = array("q")
         self.ends: list[int] = []
-        self._file_numbers: dict[int, int] = {}
+        self._indices_by_file: dict[int, int] = {}
 
     def add(self, file: RecordFile, record: int) -> None:
         """Adds the next example."""
-        if id(file) not in self._file_numbers:
-            self._file_numbers[id(file)] = len(self.files)
+        if id(file) not in self._indices_by_file:
+            self._indices_by_file[id(file)] = len(self.files)
             self.files.append(file)
-        self.numbers.append(self._file_numbers[id(file)])
+        self.file_indices.append(self._indices_by_file[id(file)])
         self.records.append(record)
         self.sizes.append(file.size(record))
 
-    def cut(self, split: str, number: int | None, shard_sizes: tuple[int, int]) -> None:
-        """Cuts the examples into shards: a given number, or as many as TFDS chooses."""
+    def cut(self, split: str, count: int | None, shard_sizes: tuple[int, int]) -> None:
+        """Cuts the examples into `count` shards, or as many as TFDS chooses."""
         total = len(self.sizes)
-        number = number or num_shards(sum(self.sizes), total, *shard_sizes)
-        if number > total:
+        count = count or num_shards(sum(self.sizes), total, *shard_sizes)
+        if count > total:
             raise ValueError(
-                f"num_shards: got {number}, expected 1 to {total}, the number of episodes of the "
+                f"num_shards: got {count}, expected 1 to {total}, the number of episodes of the "
                 f"split {split!r}"
             )
-        self.ends = shard_ends(total, number)
+        self.ends = shard_ends(total, count)
 
     @property
     def shard_lengths(self) -> list[int]:
@@ -550,11 +557,10 @@ class _Plan:
     def examples(self, shard: int) -> Iterator[bytes]:
         """Yields the examples of a shard.
 
-        They may be in a random order. So a window of them is read file by file, each from front to
-        end.
+        Their order may be random. So a window of them is read file by file, each from front to end.
 
         Raises:
-          StorageError: One is damaged.
+          StorageError: An example is damaged.
         """
         begin, end = ([0, *self.ends][shard + side] for side in (0, 1))
         while begin < end:
@@ -564,14 +570,14 @@ class _Plan:
                 stop += 1
             window = range(begin, stop)
             contents: dict[int, bytes | bytearray] = {}
-            for row in sorted(window, key=lambda row: (self.numbers[row], self.records[row])):
-                file = self.files[self.numbers[row]]
+            for row in sorted(window, key=lambda row: (self.file_indices[row], self.records[row])):
+                file = self.files[self.file_indices[row]]
                 try:
                     contents[row] = file.read(self.records[row])
                 except (TfdsFilesError, IndexError) as error:
                     raise StorageError(
                         f"{error}. It was damaged since it was written or read: remove the file, "
-                        "or the folder of parts that it is in, and convert again"
+                        "or its folder of parts, and convert again"
                     ) from error
             for row in window:
                 yield bytes(contents.pop(row))
@@ -590,21 +596,21 @@ class _ShardWriter:
     plans: Mapping[str, _Plan]
 
     def __call__(self, task: tuple[str, int]) -> None:
-        """Writes a shard of a split, unless it is there."""
+        """Writes a shard of a split, unless it exists."""
         split, shard = task
         plan = self.plans[split]
         count = len(plan.ends)
         name = shard_name(self.template, self.name, split, self.file_format, shard, count)
         if (self.folder / name).exists():
             return
-        # Another worker may write the same shard, if this one was taken for dead.
+        # Another worker may write the same shard if this worker seemed dead.
         draft = self.folder / f".{name}.{uuid.uuid4().hex}"
         try:
             write_records(draft, self.file_format, plan.examples(shard))
             os.replace(draft, self.folder / name)
         except StorageError:
             raise
-        except RuntimeError as error:  # Of the library of ArrayRecord.
+        except RuntimeError as error:  # The library of ArrayRecord raises it.
             raise OSError(str(error)) from error
         finally:
             draft.unlink(missing_ok=True)
@@ -637,24 +643,24 @@ def _example(location: Location) -> bytes | bytearray:
         return location.source.folder[location.split].example_bytes(location.index)
 
 
-def _are_equal(one: Any, two: Any) -> bool:
+def _are_equal(left: Any, right: Any) -> bool:
     """Whether numbers are equal; any NaN equals any NaN."""
-    ones, twos = np.asarray(one), np.asarray(two)
-    are_floats = ones.dtype == twos.dtype and ones.dtype.kind == "f"
-    return are_floats and np.array_equal(ones, twos, equal_nan=True)
+    left, right = np.asarray(left), np.asarray(right)
+    are_floats = left.dtype == right.dtype and left.dtype.kind == "f"
+    return are_floats and np.array_equal(left, right, equal_nan=True)
 
 
 def _digest(example: bytes | bytearray) -> int:
     return int(google_crc32c.value(bytes(example)))
 
 
-def _direct(feature: Any) -> Any:
-    """A feature with its tensors in the encoding that makes their elements direct."""
+def _with_byte_offsets(feature: Any) -> Any:
+    """Returns a feature with tensors in the encoding that gives their elements byte offsets."""
     if isinstance(feature, Features):
-        children = {name: _direct(child) for name, child in feature.items()}
+        children = {name: _with_byte_offsets(child) for name, child in feature.items()}
         return dataclasses.replace(feature, features=children)
     if isinstance(feature, Dataset):
-        return dataclasses.replace(feature, feature=_direct(feature.feature))
+        return dataclasses.replace(feature, feature=_with_byte_offsets(feature.feature))
     if isinstance(feature, Tensor) and feature.class_name.rpartition(".")[2] in _PLAIN_FEATURES:
         encoding = direct_encoding(feature.shape, feature.dtype)
         return dataclasses.replace(feature, encoding=encoding, class_name="")
@@ -670,7 +676,7 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
         location = stored_location(source, *episodes.locate(index))
         if location is not None and isinstance(location.source, FolderSource):
             stored = reading.with_image_files(location.source)
-            now = reading.with_image_files(source)
-            same = stored.fields.steps == now.fields.steps
-            return stored if same and stored.fields.episode == now.fields.episode else None
+            fields, new = stored.fields, reading.with_image_files(source).fields
+            is_same = fields.steps == new.steps and fields.episode == new.episode
+            return stored if is_same else None
     return None

@@ -32,14 +32,14 @@ AS_NUMBERS += ["float16", "float32"]
 """The dtypes that TFDS stores as plain numbers without loss."""
 
 _DTYPES_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
-# TensorFlow decodes raw bytes to every dtype that is needed but this one.
+# The only dtype of these to which TensorFlow cannot decode raw bytes.
 _UNDECODABLE_DTYPE = "uint32"
 _FLOAT64_CHOICES = ("bytes", "float32")
 _ENCODING_CHOICES = ("none", "zlib")
 _LAYOUT_CHOICES = ("direct",)
 # Numbers of channels of uint8 arrays that are images.
 _CHANNELS = (1, 3, 4)
-# The class of strings that are no texts.
+# The class of strings other than text.
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _TENSORS = ("", _TENSOR, "tensorflow_datasets.core.features.scalar.Scalar")
 
@@ -48,23 +48,23 @@ _TENSORS = ("", _TENSOR, "tensorflow_datasets.core.features.scalar.Scalar")
 class TensorStorage:
     """The storage of arrays in a TFDS dataset: encoding, rounding and compression.
 
-    The loaders of dlimp, Octo and OpenVLA take the steps as they are stored. They need
-    `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
-    The metadata of episodes, which TFDS decodes for them too, always keeps every bit.
+    The loaders of dlimp, Octo and OpenVLA do not decode steps. They need `float64="float32"` and
+    plain arrays (`tensor_encoding="none"` if the features ask for zlib). The metadata of episodes,
+    which TFDS decodes, always keeps every bit.
 
     Attributes:
       float64: The storage of float64. "bytes" keeps every bit; TFDS decodes the bytes, and readers
         get float64. "float32" rounds, and stores plain numbers; readers get float32. None is
-        "bytes", with a warning if a feature that you give would have made plain numbers of it.
+        "bytes", with a warning if a feature of yours would have rounded it.
       tensor_encoding: The storage of arrays of numbers: "none" as plain numbers, "zlib" compressed.
         None leaves that to the features.
-      layout: "direct" stores each value in as many bytes as all others of its field, where that is
-        possible, so that any step can be read alone: plain float32 and bools, and the bytes of
-        other numbers. None leaves that to the features.
-      png_level: The effort that goes into PNG files, see `tfds_files.png.encode_png`.
+      layout: "direct" stores the values of a field with a fixed width, where possible, so that
+        any step can be read alone: plain float32 and bools, and the bytes of other numbers. None
+        leaves that to the features.
+      png_level: The compression level of PNG files, see `tfds_files.png.encode_png`.
 
     Raises:
-      ValueError: There is no such choice, or two contradict each other.
+      ValueError: A choice is invalid, or two choices contradict each other.
     """
 
     float64: str | None = None
@@ -128,7 +128,7 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> st
     """Returns the TFDS encoding of a tensor.
 
     Raises:
-      ValueError: If there is none.
+      ValueError: There is none.
     """
     if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
         return "none"
@@ -139,34 +139,34 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> st
 
 
 def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
-    """Returns the features of the dataset that a source becomes.
+    """Returns the features of the dataset that is converted from a source.
 
     Args:
       source: The source.
       storage: The storage of its steps.
 
     Raises:
-      SourceError: The source has a field of a name that the dataset itself uses, or one that TFDS
+      SourceError: The source has a field with a name of the dataset's own, or a field that TFDS
         cannot hold without loss.
     """
     fields = source.fields
-    flags = () if source.bases else fields.flags  # An edit may have added some.
-    for taken, names in ((flags, fields.steps), (RESERVED, fields.episode)):
-        if clashes := [name for name in taken if name in names]:
+    flags = () if source.bases else fields.flags  # An edit may have added flags.
+    for reserved, names in ((flags, fields.steps), (RESERVED, fields.episode)):
+        if clashes := [name for name in reserved if name in names]:
             raise SourceError(
                 f"{type(source).__name__}: the name {clashes[0]!r} is reserved; rename the field",
                 file=files_of(source),
             )
     steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}
-    of_episode = as_fields({**EPISODE_FIELDS, **fields.episode})
+    episode_fields = as_fields({**EPISODE_FIELDS, **fields.episode})
     # Image files stay image files, stored by TFDS as bytes.
-    of_episode = map_named_leaves(lambda path, field: _as_file(field), of_episode)
+    episode_fields = map_named_leaves(lambda path, field: _as_file(field), episode_fields)
     try:
-        of_steps = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
-        children = {name: feature_of(field, name) for name, field in of_episode.items()}
-    except ValueError as error:  # The fields, too, may be those that a file names.
+        step_feature = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
+        children = {name: feature_of(field, name) for name, field in episode_fields.items()}
+    except ValueError as error:  # Fields may come from a file.
         raise SourceError(str(error), file=files_of(source)) from error
-    return Features(features=_sorted({**children, rlds.STEPS: Dataset(feature=of_steps)}))
+    return Features(features=_sorted({**children, rlds.STEPS: Dataset(feature=step_feature)}))
 
 
 def _as_file(field: Any) -> Any:
@@ -183,13 +183,13 @@ def feature_of(
     """Returns the feature for a field.
 
     Args:
-      field: A field, a dict of fields, or a feature of TFDS, which stays what it is.
+      field: A field, a dict of fields, or a feature of TFDS, which stays unchanged.
       path: Its name in error messages.
       storage: The storage of steps; None for a field of an episode.
       as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` become PNG images.
 
     Raises:
-      ValueError: TFDS has no way to hold it.
+      ValueError: TFDS cannot hold it.
     """
     if isinstance(field, Mapping) and not hasattr(field, "to_json"):
         children = {
@@ -200,8 +200,8 @@ def feature_of(
     if not isinstance(field, Field):
         if not hasattr(field, "to_json"):
             raise ValueError(f"{path}: {field} cannot be stored")
-        of_tfds = {"featuresDict": {"features": {"it": field.to_json()}}}
-        return _as_stored(parse_features(of_tfds)["it"], path, storage or EXACT)
+        features = {"featuresDict": {"features": {"it": field.to_json()}}}
+        return _as_stored(parse_features(features)["it"], path, storage or EXACT)
     shape, dtype = field.shape, field.column_dtype
     is_image = dtype == np.uint8 and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape
     if field.encoding or (is_image and as_png):
@@ -209,7 +209,7 @@ def feature_of(
             shape=shape, dtype=dtype, encoding_format=field.encoding or "png", doc=field.doc
         )
     dtype, encoding = (storage or EXACT).of_tensor(shape, dtype, "none", path)
-    # TFDS reads plain values of one size only.
+    # TFDS reads plain values of fixed sizes only.
     is_ragged = None in shape and (storage is not None or shape.count(None) > 1)
     if is_ragged and encoding == "none":
         if dtype.kind == "O" or dtype.name == _UNDECODABLE_DTYPE:
@@ -220,7 +220,7 @@ def feature_of(
 
 
 def _as_stored(feature: Feature, path: str, storage: TensorStorage) -> Feature:
-    """Returns a given feature, changed to store its values without loss."""
+    """Returns a feature, changed to store its values without loss."""
     if isinstance(feature, Features):
         children = {name: _as_stored(it, f"{path}/{name}", storage) for name, it in feature.items()}
         return dataclasses.replace(feature, features=children)

@@ -1,8 +1,8 @@
 """Source of TFDS dataset folders, written by TFDS or this project.
 
-They can be read, and copied to other files: for another number of files, another order, or another
-file format. Nothing is decoded for a copy, so images are not compressed a second time, and features
-of any kind are kept.
+Episodes can be read, or copied to other files: for another number of files, order or file format.
+Copies are not decoded, so images are not compressed a second time, and features of any kind are
+kept.
 """
 
 from __future__ import annotations
@@ -55,18 +55,17 @@ _EPISODE_FLAGS = (rlds.FINAL_OBSERVATION_KNOWN, TRUNCATED, COMPLETE)
 class FolderSource(Source):
     """Folder of an RLDS dataset of TFDS, in any of its file formats.
 
-    The key of an episode is the name of its file and its index in it.
-    Episodes that are read have all that the dataset has; where it does not say so, they are taken
-    to be complete, to be truncated if their last step is not terminal, and their final observation
-    to be known.
+    The key of an episode is the name of its file and its index in it. Episodes keep all fields of
+    the dataset. By default, they are complete, truncated if their last step is not terminal, and
+    have a final observation.
 
     Args:
-      path: The directory with `dataset_info.json` and `features.json`, or one above it that has no
+      path: The directory with `dataset_info.json` and `features.json`, or a folder above it with no
         other dataset.
       splits: The splits to read; all if None.
-      decode_images: Whether the steps of an episode have images as arrays, rather than the bytes of
-        the files they are stored as, which is much faster. `Episodes.columns` decodes them anyway.
-      video: Whether the steps have the frames of the clips that the episodes have, see
+      decode_images: Whether images in steps are arrays; otherwise they are the bytes of their
+        files, which is much faster. `Episodes.columns` always decodes them.
+      video: Whether the steps have the frames of the clips of the episodes, see
         `rlds.sources.video_frames`.
 
     Raises:
@@ -76,7 +75,7 @@ class FolderSource(Source):
 
     Attributes:
       folder: The files.
-      splits: The names of the splits that have episodes.
+      splits: The names of the splits with episodes.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class FolderSource(Source):
         try:
             features = self.folder.features
         except tfds_files.UnsupportedFileError:
-            pass  # It can be copied nevertheless.
+            pass  # It can still be copied.
         else:
             if not isinstance(features.get(rlds.STEPS), tfds_files.Dataset):
                 raise SourceError(
@@ -144,12 +143,12 @@ class FolderSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        """The fields of the dataset, with the flags that it has."""
+        """The fields of the dataset, and its flags."""
         steps = {name: it for name, it in self._steps.items() if name not in rlds.STEP_FLAGS}
         fields = _fields_of(self.folder.features, image_files=not self._decode_images)
         own = {name: field for name, field in fields.items() if name not in RESERVED}
         flags = [name for name in rlds.STEP_FLAGS if name in self._steps]
-        return Fields(steps, map_named_leaves(self._described, own), flags)
+        return Fields(steps, map_named_leaves(self._with_meaning, own), flags)
 
     @functools.cached_property
     def _steps(self) -> dict[str, Any]:
@@ -157,8 +156,10 @@ class FolderSource(Source):
         assert isinstance(steps, tfds_files.Dataset)
         fields = _fields_of(steps.feature, image_files=not self._decode_images)
         if self._meaning is not None:
-            fields = map_named_leaves(functools.partial(_named, self._meaning), fields)
-        described: dict[str, Any] = map_named_leaves(self._described, fields, rlds.STEPS)
+            fields = map_named_leaves(
+                functools.partial(_with_registered_meaning, self._meaning), fields
+            )
+        described: dict[str, Any] = map_named_leaves(self._with_meaning, fields, rlds.STEPS)
         return described
 
     @functools.cached_property
@@ -168,13 +169,13 @@ class FolderSource(Source):
             entries = self.folder.metadata.get(FIELDS, {}).items()
             return {str(path): field_from_json(content) for path, content in entries}
 
-    def _described(self, path: str, field: Any) -> Any:
+    def _with_meaning(self, path: str, field: Any) -> Any:
         """Returns a field with element names and unit; text fields as text."""
         stored = self._meanings.get(path)
         if stored is None or not isinstance(field, Field):
             return field
         if stored.encoding and field.is_text:
-            return stored  # A file that is an image, which is stored as bytes.
+            return stored  # An image file, which is stored as bytes.
         names = stored.names if len(stored.names or ()) == (*field.shape, None)[-2:][0] else None
         is_text = field.is_text and stored.dtype == str
         return dataclasses.replace(
@@ -184,7 +185,7 @@ class FolderSource(Source):
         )
 
     def _as_texts(self, path: str, value: Any) -> Any:
-        """Returns a value as text, if its field is text that is stored as UTF-8."""
+        """Decodes the UTF-8 bytes of a text field; other values stay unchanged."""
         stored = self._meanings.get(path)
         if stored is None or stored.dtype != str:
             return value
@@ -194,7 +195,7 @@ class FolderSource(Source):
 
     @functools.cached_property
     def _meaning(self) -> DatasetMeaning | None:
-        """The meaning of the fields, if the dataset is known: files do not define elements."""
+        """The meaning of the fields from the registry of datasets; None if not registered."""
         with contextlib.suppress(ValueError):  # `rlds validate` explains why.
             return find_meaning(self.name, self.folder.metadata)
         return None
@@ -234,12 +235,14 @@ class FolderSource(Source):
             if length != declared:
                 fault = f"the file has {length} episodes, but dataset_info.json declares {declared}"
                 yield SourceError(fault, file=file)
-        listed = {file.name for file in self.folder[split].paths}
-        like = f"-{split}.{self.folder.file_format}-"
-        there = sorted(file.name for file in self.directory.iterdir() if like in file.name)
-        if unlisted := [name for name in there if name not in listed]:
-            fault = f"dataset_info.json lists {len(listed)} files of the split {split!r}, but not"
-            yield SourceError(f"{fault} {', '.join(unlisted[:3])}", file=self.directory)
+        declared_files = {file.name for file in self.folder[split].paths}
+        infix = f"-{split}.{self.folder.file_format}-"
+        names = sorted(file.name for file in self.directory.iterdir() if infix in file.name)
+        if unlisted := [name for name in names if name not in declared_files]:
+            fault = (
+                f"dataset_info.json lists {len(declared_files)} files of the split {split!r}, but"
+            )
+            yield SourceError(f"{fault} not {', '.join(unlisted[:3])}", file=self.directory)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""
@@ -268,9 +271,9 @@ class FolderSource(Source):
             key=self.key(split, index),
             steps=steps,
             origin=Origin(file.name, record, record + 1),
-            truncated=_or(flags[TRUNCATED], not is_terminal),
-            final_observation_known=_or(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
-            complete=_or(flags[COMPLETE], True),
+            truncated=_or_default(flags[TRUNCATED], not is_terminal),
+            final_observation_known=_or_default(flags[rlds.FINAL_OBSERVATION_KNOWN], True),
+            complete=_or_default(flags[COMPLETE], True),
             metadata=values,
         )
 
@@ -282,7 +285,7 @@ class FolderSource(Source):
 
     @functools.cached_property
     def _paths(self) -> list[str]:
-        """The paths of all fields, in the form that `read` takes."""
+        """The paths of all fields, as arguments of `read`."""
         fields = {**_fields_of(self.folder.features), rlds.STEPS: self._steps}
         return [path for path, _ in leaves_at(fields, None)]
 
@@ -292,12 +295,12 @@ def _is_about_episode(path: str) -> bool:
     return path.partition("/")[0] in EPISODE_FIELDS or path == f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
 
 
-def _or(value: Any, otherwise: bool) -> bool:
-    return otherwise if value is None else bool(value)
+def _or_default(value: Any, default: bool) -> bool:
+    return default if value is None else bool(value)
 
 
-def _named(meaning: DatasetMeaning, path: str, field: Any) -> Any:
-    """Returns a field with the known names, unit and kind of its elements."""
+def _with_registered_meaning(meaning: DatasetMeaning, path: str, field: Any) -> Any:
+    """Returns a field with the registered names, unit and kind of its elements."""
     if not isinstance(field, Field) or len(field.shape) != 1 or not field.shape[0]:
         return field
     names, unit = meaning.names_of(path, field.shape[0]), meaning.unit_of(path)
@@ -326,7 +329,7 @@ def _field_of(feature: tfds_files.Feature, image_files: bool = False) -> Any:
 
 
 def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
-    """Returns the field of a sequence of values of a field; of dicts, those of their values."""
+    """Returns the field of a sequence of values of a field; for a dict, of each value."""
     if isinstance(field, Mapping):
         return {name: _in_sequence(child, sequence) for name, child in field.items()}
     if not isinstance(field, Field):
@@ -335,5 +338,5 @@ def _in_sequence(field: Any, sequence: tfds_files.Sequence) -> Any:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, by a small part of it."""
+    """Whether a path has this format, judged by the existence of its features."""
     return bool((tfds_files.find_folder(path) / "features.json").exists())

@@ -44,16 +44,16 @@ _IMAGE_SUFFIXES = {"png": "png", "jpeg": "jpg"}
 class WebdatasetExport(Export):
     """Shards of WebDataset: tar files, in which a sample is an episode.
 
-    A sample has `steps.npz`, with an array for each field of steps that has numbers of one shape,
-    and with the flags; a file for each image, such as `observation.camera.000000.png`; a file for
-    each clip of video, `video.<name>.mp4`; and `meta.json`. `features.json`, beside the shards,
-    says what the fields are. What no other reader needs is in the field `rlds.bin`: text, lists,
-    fields of episodes.
+    A sample has `steps.npz`, with the flags and an array for each numeric field of steps with a
+    fixed shape; a file for each image, such as `observation.camera.000000.png`; a file for each
+    clip of video, `video.<name>.mp4`; and `meta.json`. `features.json`, next to the shards,
+    describes the fields. The field `rlds.bin` holds values for RLDS only: text, lists, fields of
+    episodes.
 
     Args:
       episodes: The episodes.
-      shard_bytes: A shard gets no other episode when it has so many bytes.
-      png_level: The effort that goes into PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
+      shard_bytes: The size of a shard after which the next episode begins a new shard.
+      png_level: The compression level of PNG files, 0 to 9 as for `zlib.compress`. If None, 1,
         which is fast, or 6 for images that become small. All levels keep the pixels.
     """
 
@@ -86,7 +86,7 @@ class WebdatasetExport(Export):
         if rlds.OBSERVATION in fields and any(
             endings[path] for path in {*fields} - {rlds.OBSERVATION}
         ):
-            # Images of other names are read as parts of the observation.
+            # Images with other names are read as fields of the observation.
             ending = endings[rlds.OBSERVATION]
             names[rlds.OBSERVATION] = f"{rlds.OBSERVATION}/{'image' if ending else 'state'}"
         taken = Paths(dict.fromkeys(names.values()))
@@ -107,8 +107,8 @@ class WebdatasetExport(Export):
             for path, _ in leaves_at(spec, None)
             if path.startswith(f"{VIDEO}/") and path.endswith(f"/{CLIP}")
         }
-        in_samples = {path: path_of(name) for path, name in self._clips.items()}
-        self._sidecar = Sidecar.create(episodes, paths, list(paths), episode_paths=in_samples)
+        clip_paths = {path: path_of(name) for path, name in self._clips.items()}
+        self._sidecar = Sidecar.create(episodes, paths, list(paths), episode_paths=clip_paths)
 
     @override
     def placements(self) -> Sequence[Placement]:
@@ -125,17 +125,17 @@ class WebdatasetExport(Export):
     def write(self, path: Path) -> None:
         path.mkdir()
         with contextlib.ExitStack() as stack:
-            number, tar = 0, stack.enter_context(_shard(path, 0))
+            shard_index, tar = 0, stack.enter_context(_open_shard(path, 0))
             for index, episode in enumerate(self.each_or_stored()):
                 if tar.offset >= self._shard_bytes:
                     stack.close()
-                    number += 1
-                    tar = stack.enter_context(_shard(path, number))
+                    shard_index += 1
+                    tar = stack.enter_context(_open_shard(path, shard_index))
                 key = f"{index:06d}"
                 if isinstance(episode, Location):
                     part, _ = stored_in(episode, WebdatasetSource)
                     shard, sample = part.stored_sample(episode.index)
-                    if members := shard.renamed(sample, key):
+                    if members := shard.rename(sample, key):
                         tar.fileobj.write(members)
                         tar.offset += len(members)
                         continue
@@ -170,12 +170,12 @@ class WebdatasetExport(Export):
         yield SIDECAR_FIELD, self._sidecar.pack(episode)
 
 
-def _shard(directory: Path, number: int) -> tarfile.TarFile:
-    return tarfile.open(directory / f"shard-{number:06d}.tar", "w", format=tarfile.PAX_FORMAT)
+def _open_shard(directory: Path, index: int) -> tarfile.TarFile:
+    return tarfile.open(directory / f"shard-{index:06d}.tar", "w", format=tarfile.PAX_FORMAT)
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of an `.npz` file; `numpy.savez` takes no array called `file`."""
+    """Returns the bytes of an `.npz` file; `numpy.savez` cannot store an array called `file`."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -204,7 +204,7 @@ def _meta(episode: SourceEpisode, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number or a text; None for all else."""
+    """Returns a number or a text; None for other values."""
     if isinstance(value, str | bytes):
         with contextlib.suppress(UnicodeDecodeError):
             return as_text(value) if len(value) < 10_000 else None

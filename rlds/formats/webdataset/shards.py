@@ -1,9 +1,9 @@
 """The samples of tar files, grouped as by the library webdataset.
 
-Members in a row with the same key are a sample. The key is the path up to the first dot of its last
-part, and the rest is the name of a field: `dir.v1/ep1.steps.npz` is the field `steps.npz` of the
-sample `dir.v1/ep1`. Members without a dot there are skipped, and so are `__meta__` and the like. A
-key that comes back later is another sample.
+Consecutive members with the same key are a sample. The key is the path up to the first dot of the
+file name, and the rest is the name of a field: `dir.v1/ep1.steps.npz` is the field `steps.npz` of
+the sample `dir.v1/ep1`. Members without a dot in the file name are skipped, like `__meta__`. A
+repeated key begins another sample.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Sample(NamedTuple):
 
     Attributes:
       key: Its key.
-      number: Its number in the file.
+      position: Its index in the file.
       begin: The offset of its first member in the file.
       end: The end of its last member.
-      damage: Its fault; empty if there is none.
+      damage: The damage of the sample; empty if it is valid.
     """
 
     key: str
-    number: int
+    position: int
     begin: int
     end: int
     damage: str = ""
 
 
 class TarShard:
-    """A tar file that was looked through.
+    """The index of the samples of a tar file.
 
     Args:
       path: The file.
@@ -58,11 +58,11 @@ class TarShard:
     Attributes:
       path: The argument.
       samples: Its samples, in order.
-      is_complete: Whether it has the mark at its end. If not, it was cut, or is damaged inside.
-      num_fields: The number of members that belong to samples.
+      is_complete: Whether it has the end mark; otherwise it was cut, or is damaged.
+      num_fields: The number of members in samples.
 
     Raises:
-      SourceError: It is no tar file.
+      SourceError: It is not a tar file.
     """
 
     def __init__(self, path: epath.Path) -> None:
@@ -110,10 +110,10 @@ class TarShard:
                     values[field] = tar.fileobj.read(info.size)
         return values
 
-    def renamed(self, sample: Sample, key: str) -> bytes | None:
+    def rename(self, sample: Sample, key: str) -> bytes | None:
         """Returns the stored members of a sample with another key.
 
-        None if headers are no plain ones, or the key is of another length.
+        None for extended headers, or a key of another length.
         """
         with self.path.open("rb") as file:
             file.seek(sample.begin)
@@ -140,7 +140,7 @@ def _opened(path: epath.Path, begin: int = 0) -> Iterator[tarfile.TarFile]:
 
 
 def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
-    """Yields the members that are fields of samples, with the key of the sample and their names."""
+    """Yields the members that are fields of samples, with the keys of samples and field names."""
     for info in tar_members(tar):
         match = _NAME.fullmatch(info.name)
         if info.isreg() and match is not None and not _SKIPPED_MEMBERS.match(info.name):
@@ -148,22 +148,22 @@ def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
 
 
 def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
-    """Returns the tar files of a folder in order, or the file that is named."""
+    """Returns the tar files of a folder in order, or the tar file at the path."""
     return files_at(path, lambda name: name.endswith(".tar"))
 
 
 def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
     with _opened(path) as tar:
-        _, sample = next(itertools.groupby(_fields(tar), lambda field_at: field_at[1]), ("", ()))
+        _, sample = next(itertools.groupby(_fields(tar), lambda field: field[1]), ("", ()))
         return [field for _, _, field in sample]
 
 
 def unique(keys: list[str]) -> list[str]:
-    """Makes keys unique: repeated ones get a number."""
+    """Makes keys unique: repeated keys get a number."""
     seen: Counter[str] = Counter()
-    keys_now = []
+    unique_keys = []
     for key in keys:
         seen[key] += 1
-        keys_now.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
-    return keys_now
+        unique_keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return unique_keys

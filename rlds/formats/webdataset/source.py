@@ -51,7 +51,7 @@ __all__ = [
 
 # The field of a sample with the arrays of all steps.
 STEPS_FIELD = "steps.npz"
-# Additions of an export: a file beside the shards, and a field of samples.
+# Additions of an export: a file next to the shards, and a field of samples.
 FEATURES_FILE, SIDECAR_FIELD = "features.json", "rlds.bin"
 
 _NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
@@ -71,32 +71,31 @@ class _Raw(NamedTuple):
 class WebdatasetSource(Source):
     """Shards of WebDataset, tar files in which a sample is an episode or a step.
 
-    With `group="sample"`, a sample is an episode. The arrays of its `steps.npz` are the fields of
-    steps; so are other arrays of NumPy with as many rows, and images `<name>.<number>.png` or
-    `.jpg`. All other fields are those of the episode.
+    With `group="sample"`, a sample is an episode. The fields of steps are the arrays of its
+    `steps.npz`, other NumPy arrays with as many rows, and images `<name>.<index>.png` or `.jpg`.
+    All other fields belong to the episode.
 
-    With `group="number"`, a sample is a step, and its key ends in the number of the step, as
-    `ep1/003` or `run_12`. Samples in a row with the same rest of their keys are an episode, also
-    where it goes on in the next shard. If steps seem to be missing there, or come after those of
-    other episodes, it is damaged. It is not `complete` if a shard begins in the middle of it, and
-    no shard before has the rest.
+    With `group="number"`, a sample is a step, and its key ends in the index of the step, as
+    `ep1/003` or `run_12`. Consecutive samples with the same key before the index are an episode,
+    also across shards. An episode is damaged if steps are missing between shards, or follow steps
+    of other episodes. It is not `complete` if its first steps are missing at the begin of a shard.
 
-    The name of a field without its ending is its path, where a dot separates parts:
-    `observation.wrist.jpg` is `observation/wrist`. An image that says no such thing is a part of
-    the observation. `.npy` and `.npz` are arrays, `.cls` is an integer, `.json` and `.txt` are
-    text, and JPEG and PNG files stay files. All else stays bytes: no pickle is ever read.
+    The name of a field without its suffix is its path, with dots as separators:
+    `observation.wrist.jpg` is `observation/wrist`. Images with other names belong to the
+    observation. `.npy` and `.npz` are arrays, `.cls` is an integer, `.json` and `.txt` are text,
+    and JPEG and PNG files stay files. All other files stay bytes: no pickle is ever read.
 
-    No final observation is known. The last step is a terminal state if an `is_terminal` says so.
+    Episodes have no final observation. The last step is a terminal state if `is_terminal` is set.
 
     Args:
       path: A folder with tar files, or one of them.
       group: The unit of a sample.
-      fields: The names of fields of samples, such as `{"jpg": "observation/camera"}`; those
-        with an empty name are left out.
+      fields: The paths of fields of samples, such as `{"jpg": "observation/camera"}`; fields with
+        an empty path are left out.
 
     Raises:
       FileNotFoundError: There is no tar file.
-      SourceError: A file is no tar file, or no sample can be read.
+      SourceError: A file is not a tar file, or no sample can be read.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class WebdatasetSource(Source):
         self._is_exported = self._directory.is_dir() and is_there(self._directory / FEATURES_FILE)
         self._shards = [TarShard(file) for file in files]
         self._samples = [(shard, sample) for shard in self._shards for sample in shard.samples]
-        self._episodes: list[range] = []  # The samples of each.
+        self._episodes: list[range] = []  # The samples of each episode.
         # Errors of episodes whose steps are interleaved with other episodes, by name.
         self._scattered: dict[str, SourceError] = {}
         with source_errors(files[0]):
@@ -128,25 +127,25 @@ class WebdatasetSource(Source):
 
     def _find_episodes(self) -> None:
         """Finds the samples of each episode."""
-        seen: dict[str, int | None] = {}  # The number of the last sample with each name.
+        seen: dict[str, int | None] = {}  # The last step index, by name.
         name: str | None = None
         for row, (shard, sample) in enumerate(self._samples):
-            before, (name, number) = name, self._name_of(row)
+            previous, (name, step) = name, self._name_of(row)
             last = seen.get(name)
-            rises = last is not None and number is not None and number > last
-            # Shards may restart the step numbers.
-            goes_on = name == before and (rises or sample.number > 0)
-            if self._group == "number" and goes_on:
+            rises = last is not None and step is not None and step > last
+            # Shards may restart the step indices.
+            continues = name == previous and (rises or sample.position > 0)
+            if self._group == "number" and continues:
                 self._episodes[-1] = range(self._episodes[-1].start, row + 1)
             else:
                 if rises:
-                    fault = f"step {number} comes after steps of other episodes: sort the samples"
+                    fault = f"step {step} comes after steps of other episodes: sort the samples"
                     self._scattered[name] = SourceError(fault, file=shard.path, episode=name)
                 self._episodes.append(range(row, row + 1))
-            seen[name] = number
+            seen[name] = step
 
     def _name_of(self, row: int) -> tuple[str, int | None]:
-        """Returns the key of the episode that a sample is of, and the number of the step."""
+        """Returns the key of the episode of a sample, and the index of the step."""
         key = self._samples[row][1].key
         match = _NUMBERED.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
@@ -154,7 +153,7 @@ class WebdatasetSource(Source):
     # --- Fields and metadata.
 
     def _find_fields(self) -> None:
-        """Takes the fields of the first episode that can be read."""
+        """Determines the fields from the first readable episode."""
         self._steps: dict[str, Field] = {}
         self._episode: dict[str, Field] = {}
         damage: SourceError | None = None
@@ -254,11 +253,11 @@ class WebdatasetSource(Source):
         if has(raw.steps, rlds.DISCOUNT):
             del derived[rlds.DISCOUNT]
         is_cut = end == last.samples[-1] and not last.is_complete
-        begins_inside = not begin.number and (self._name_of(samples[0])[1] or 0) > 1
+        begins_inside = not begin.position and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest({**raw.steps, **derived}),
-            origin=Origin(str(first.path.name), begin.number, begin.number + len(samples)),
+            origin=Origin(str(first.path.name), begin.position, begin.position + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,
             complete=not is_cut and not begins_inside,
@@ -267,17 +266,20 @@ class WebdatasetSource(Source):
         )
 
     def _check(self, raw: _Raw, file: epath.Path) -> None:
-        """Checks that the episode has the fields of the first one."""
+        """Checks that the episode has the fields of the first episode."""
         for declared, fields in zip((self._steps, self._episode), _fields_of(raw)):
             for path in {**declared, **fields}:
-                one, other = declared.get(path), fields.get(path)
-                if one is None or other is None:
-                    fault = "missing" if other is None else "no such field in the first episode"
+                expected, field = declared.get(path), fields.get(path)
+                if expected is None or field is None:
+                    fault = "missing" if field is None else "no such field in the first episode"
                     raise SourceError(fault, file=file, field=path)
                 # The sidecar declares the sizes.
-                may_differ = self._is_exported and one.encoding and other.encoding
-                if not may_differ and (one.dtype, one.shape) != (other.dtype, other.shape):
-                    fault = f"{other}, but {one} in the first episode"
+                may_differ = self._is_exported and expected.encoding and field.encoding
+                if not may_differ and (expected.dtype, expected.shape) != (
+                    field.dtype,
+                    field.shape,
+                ):
+                    fault = f"{field}, but {expected} in the first episode"
                     raise SourceError(fault, file=file, field=path)
 
     def _read_raw(self, rows: range) -> _Raw:
@@ -287,10 +289,10 @@ class WebdatasetSource(Source):
             raise self._scattered[name]
         with source_errors(shard.path, episode=name):
             if self._group == "sample":
-                return self._of_sample(shard, shard.read(sample))
-            return self._of_samples(rows)
+                return self._from_sample(shard, shard.read(sample))
+            return self._from_samples(rows)
 
-    def _of_sample(self, shard: TarShard, members: Mapping[str, bytes]) -> _Raw:
+    def _from_sample(self, shard: TarShard, members: Mapping[str, bytes]) -> _Raw:
         """Reads an episode that is a sample."""
         frames: dict[str, list[bytes]] = {}
         steps: dict[str, np.ndarray] = {}
@@ -319,16 +321,16 @@ class WebdatasetSource(Source):
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
-        of_episode = {
+        episode_values = {
             path: value
             for path, value in values.items()
             if path not in steps and root_of(path) not in RESERVED
         }
-        return _Raw(steps, of_episode, len(members))
+        return _Raw(steps, episode_values, len(members))
 
-    def _of_samples(self, rows: range) -> _Raw:
+    def _from_samples(self, rows: range) -> _Raw:
         """Reads an episode whose steps are samples."""
-        self._check_numbers(rows)
+        self._check_indices(rows)
         columns: dict[str, list[Any]] = {}
         num_members = 0
         for shard, sample in (self._samples[row] for row in rows):
@@ -347,17 +349,19 @@ class WebdatasetSource(Source):
         _check_paths(shard, steps)
         return _Raw(steps, {}, num_members)
 
-    def _check_numbers(self, rows: range) -> None:
-        """Checks that step numbers increase, without a gap between shards."""
-        numbers = [self._name_of(row)[1] or 0 for row in rows]
+    def _check_indices(self, rows: range) -> None:
+        """Checks that step indices increase, without a gap between shards."""
+        indices = [self._name_of(row)[1] or 0 for row in rows]
         files = [self._samples[row][0].path for row in rows]
-        pairs = list(itertools.pairwise(zip(numbers, files)))
-        usual = max([1, *(two - one for (one, a), (two, b) in pairs if a == b)])
-        for row, ((one, before), (two, file)) in enumerate(pairs, 1):
-            if two <= one or (before != file and two - one > usual):
-                fault = f"step {two} after step {one}"
-                if before != file:
-                    fault += f", with which {before.name} ends: is a shard missing between the two?"
+        pairs = list(itertools.pairwise(zip(indices, files)))
+        stride = max([1, *(step - last for (last, a), (step, b) in pairs if a == b)])
+        for row, ((last, last_file), (step, file)) in enumerate(pairs, 1):
+            if step <= last or (last_file != file and step - last > stride):
+                fault = f"step {step} after step {last}"
+                if last_file != file:
+                    fault += (
+                        f", with which {last_file.name} ends: is a shard missing between the two?"
+                    )
                 raise SourceError(fault, file=file, row=row)
 
     def _values(self, file: epath.Path, members: Mapping[str, bytes]) -> dict[str, Any]:
@@ -394,26 +398,26 @@ class WebdatasetSource(Source):
 
 
 def _arrays(file: epath.Path, name: str, data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file in a sample, by path."""
+    """Returns the arrays of an `.npz` file in a sample, by path."""
     with source_errors(file, field=name):
         arrays = NpzFile(file, io.BytesIO(data))
         return {path: arrays.read(path) for path in arrays.arrays}
 
 
 def path_of(name: str) -> str:
-    """Returns the path for the name of a field."""
+    """Returns the path of a field from its name in a sample."""
     return (name.rpartition(".")[0] or name).replace(".", "/")
 
 
 def image_path(path: str) -> str:
-    """Returns the path of images for a name."""
+    """Returns the path of images; without a group, in the observation."""
     return path if root_of(path) in _STEP_FIELDS else f"{rlds.OBSERVATION}/{path}"
 
 
 def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:
     """Returns the fields of steps, and of the episode."""
     steps = {path: _field_of(column) for path, column in raw.steps.items()}
-    return steps, {path: _field_of(_one(value)) for path, value in raw.episode.items()}
+    return steps, {path: _field_of(_as_column(value)) for path, value in raw.episode.items()}
 
 
 def _check_paths(shard: TarShard, steps: Mapping[str, Any]) -> None:
@@ -426,8 +430,8 @@ def _check_paths(shard: TarShard, steps: Mapping[str, Any]) -> None:
         seen[path] = None
 
 
-def _one(value: Any) -> np.ndarray:
-    """A value as a column."""
+def _as_column(value: Any) -> np.ndarray:
+    """Returns a value as a column of one row."""
     return objects([value]) if isinstance(value, str | bytes) else np.asarray(value)[np.newaxis]
 
 
@@ -441,7 +445,7 @@ def _field_of(column: np.ndarray) -> Field:
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:
-    """Whether a path seems to be of this format, by a small part of it."""
+    """Whether a path has this format, judged by the names in its first sample."""
     files = find_shards(path)
     fields = first_fields(files[0]) if files else []
     return any(name == STEPS_FIELD or root_of(path_of(name)) == rlds.ACTION for name in fields)

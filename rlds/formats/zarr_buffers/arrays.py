@@ -1,10 +1,10 @@
 """An array of Zarr v2: its metadata in `.zarray`, and its chunks.
 
 Format 2 is a folder of files: `.zarray` is JSON, and each other file is a chunk. Codecs are those
-of numcodecs and imagecodecs. No codec that could run code (`pickle`) is used.
+of numcodecs and imagecodecs, except codecs that could run code (`pickle`).
 
-The library zarr would fill in chunks that are missing, takes more than twice the time for an array
-whose chunks are images, and has a thread that does not survive a fork.
+The library zarr is not used: it silently fills missing chunks, takes more than twice the time for
+arrays of images, and has a thread that does not survive a fork.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEFLATE = ("zlib", "gzip")
 _CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
 # Overhead of a compressed chunk, such as the colour profile of an image.
 _MAX_OVERHEAD_BYTES = 1 << 16
-# Filters by kind of dtype: a text after its length. zarr 3.0 has them on text of fixed length, too.
+# Filters by kind of dtype, for texts with lengths. zarr 3.0 also uses them for fixed lengths.
 _FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
 _CACHED_BYTES = 1 << 26
 # The largest number of chunks in a row.
@@ -50,19 +50,19 @@ class ZarrArray:
     Args:
       files: The files.
       name: The path of the array in the hierarchy.
-      fills: Whether a chunk that is not there is one of `fill_value`s. If not, it is damage.
+      fills: Whether a missing chunk holds the `fill_value`; otherwise it is an error.
 
     Attributes:
-      files: See above.
-      name: The path.
+      files: The files of the hierarchy.
+      name: The path of the array.
       described: The content of `.zarray`.
       attributes: The content of `.zattrs`; empty if there is no such file.
       shape: The shape.
-      dtype: The dtype of the values in the files; that of objects for text of any length.
+      dtype: The dtype of the values in the files; `object` for text of any length.
       codec: The name of the compressor; empty if there is none.
 
     Raises:
-      SourceError: It is damaged, or asks for what is not read.
+      SourceError: It is damaged, or not supported.
     """
 
     def __init__(self, files: ZarrFiles, name: str, *, fills: bool = False) -> None:
@@ -114,7 +114,7 @@ class ZarrArray:
 
     @property
     def is_image_file(self) -> bool:
-        """Whether each chunk is one row, and the file of an image."""
+        """Whether each chunk is one row, stored as an image file."""
         return self.codec in IMAGE_CODECS and self._chunks == (1, *self.row_shape)
 
     def error(self, fault: str, row: int | None = None) -> SourceError:
@@ -131,7 +131,7 @@ class ZarrArray:
         """Returns some rows; text as objects.
 
         Raises:
-          SourceError: A chunk is damaged, or missing; says which row.
+          SourceError: A chunk is damaged, or missing; names the row.
         """
         if end > begin:
             self.check_row(end - 1)
@@ -142,17 +142,17 @@ class ZarrArray:
             for (first, last), size in zip(area, self._chunks)
         ]
         for position in itertools.product(*blocks):
-            there, here = [], []  # Slices of the result, and of the chunk.
-            for (first, last), number, size in zip(area, position, self._chunks):
-                corner = number * size
+            result_slices, chunk_slices = [], []
+            for (first, last), block, size in zip(area, position, self._chunks):
+                corner = block * size
                 low, high = max(first, corner), min(last, corner + size)
-                there.append(slice(low - first, high - first))
-                here.append(slice(low - corner, high - corner))
-            rows[tuple(there)] = self._chunk(position)[tuple(here)]
+                result_slices.append(slice(low - first, high - first))
+                chunk_slices.append(slice(low - corner, high - corner))
+            rows[tuple(result_slices)] = self._chunk(position)[tuple(chunk_slices)]
         return rows
 
     def files_of_rows(self, begin: int, end: int) -> np.ndarray:
-        """Returns the files of rows that are images; empty bytes where there is none."""
+        """Returns the image files of rows; empty bytes for a missing file."""
         zeros = [0] * len(self.row_shape)
         files = [self._read((row, *zeros)) or b"" for row in range(begin, end)]
         return objects(files)
@@ -170,7 +170,7 @@ class ZarrArray:
         """Checks that the chunk of a row exists, before memory is allocated up to it.
 
         Raises:
-          SourceError: There is none.
+          SourceError: The chunk is missing.
         """
         position = (row // self._chunks[0], *[0] * len(self.row_shape))
         if not self._fills and not self.files.has(self.chunk_file(position)):
@@ -185,13 +185,13 @@ class ZarrArray:
         return self.error(fault, position[0] * self._chunks[0] if position else None)
 
     def _read(self, position: tuple[int, ...]) -> bytes | None:
-        data = self.files.read(self.chunk_file(position), self._most_bytes())
+        data = self.files.read(self.chunk_file(position), self._max_bytes())
         if data is None and not self._fills:
             raise self._missing(position)
         return data
 
-    def _most_bytes(self) -> float:
-        """Returns the largest size of the file of a chunk: no codec doubles its input."""
+    def _max_bytes(self) -> float:
+        """Returns the maximum size of the file of a chunk: no codec doubles its input."""
         if self._filter:
             return math.inf
         size = math.prod(self._chunks) * self.dtype.itemsize
@@ -208,8 +208,8 @@ class ZarrArray:
         row = position[0] * self._chunks[0] if position else None
         with source_errors(self.files.path, field=self.name, row=row):
             try:
-                chunk = self._decoded(data)
-            except MemoryError as error:  # Codecs that allocate what a chunk declares.
+                chunk = self._decode(data)
+            except MemoryError as error:  # Codecs allocate the size that a chunk declares.
                 raise ValueError(
                     f"the {len(data):,} bytes declare more than memory holds"
                 ) from error
@@ -226,13 +226,15 @@ class ZarrArray:
         is_text = self.dtype.kind == "f" and isinstance(value, str)
         return self.dtype.type(value if is_text else value or 0)
 
-    def _decoded(self, data: bytes) -> np.ndarray:
+    def _decode(self, data: bytes) -> np.ndarray:
         """Decodes a chunk; raises any error of the codec if it is damaged."""
         count, order = math.prod(self._chunks), self._order
         if self._filter:
-            texts = memoryview(self._decompressed(data, None)).cast("B")
+            texts = memoryview(self._decompress(data, None)).cast("B")
             num_texts = int.from_bytes(texts[:4], "little")
-            if num_texts != count or len(texts) < 4 + 4 * count:  # Each begins with its length.
+            if (
+                num_texts != count or len(texts) < 4 + 4 * count
+            ):  # Each text begins with its length.
                 raise ValueError(f"{num_texts} texts in {len(texts)} bytes, expected {count}")
             values = import_extra("numcodecs").get_codec({"id": self._filter}).decode(texts)
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
@@ -243,15 +245,15 @@ class ZarrArray:
             out = np.empty([length for length in self._chunks if length > 1], self.dtype)
             decode = getattr(import_extra("imagecodecs"), IMAGE_CODECS[self.codec])
             return np.asarray(decode(data, out=out)).reshape(self._chunks)
-        values = np.frombuffer(self._decompressed(data, size), self.dtype)
+        values = np.frombuffer(self._decompress(data, size), self.dtype)
         return values.reshape(self._chunks, order=order)  # type: ignore[call-overload]
 
-    def _decompressed(self, data: bytes, size: int | None) -> Any:
+    def _decompress(self, data: bytes, size: int | None) -> Any:
         """Decompresses a chunk, up to the expected size."""
         if not self.codec:
             return data
         if self.codec in _DEFLATE and size is not None:
-            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # The headers of either.
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # Accepts both headers.
             values = stream.decompress(data, size + 1)
             if not stream.eof:
                 raise ValueError(f"cut short, or more than {size:,} bytes")

@@ -39,19 +39,19 @@ __all__ = ["ZarrExport"]
 class ZarrExport(Export):
     """A replay buffer in Zarr v2, for Diffusion Policy and UMI; `.zarr.zip` is an archive.
 
-    `data` gets an array for each field of steps that has numbers of one shape: `action`, and parts
-    of the observation without that word, as `observation/camera/wrist` in `data/camera_wrist`. PNG
-    files become the arrays that they hold, and JPEG files too, which are kept in the sidecar as
-    well: the group `rlds`, which `ReplayBuffer` does not look into. All else is there, too: final
-    observations, flags, text, fields of episodes.
+    `data` gets an array for each numeric field of steps with a fixed shape: `action`, and the
+    fields of the observation without this prefix, such as `data/camera_wrist` for
+    `observation/camera/wrist`. PNG and JPEG files are decoded to arrays; JPEG files are also kept
+    in the sidecar, the group `rlds`, which `ReplayBuffer` ignores. The sidecar holds all other
+    values: final observations, flags, text, fields of episodes.
 
-    Of episodes that came from a replay buffer, the chunks that are images are written as they were,
-    constant poses are in each row again, and fields and values of `meta` in `meta`.
+    For episodes from a replay buffer, image chunks are copied, constant poses are repeated in each
+    row, and fields and values of `meta` are written to `meta`.
 
     Args:
       episodes: The episodes.
-      compressor: How arrays are compressed, by Diffusion Policy's names: `default` is fast to read,
-        `disk` is small.
+      compressor: The compressor, as in Diffusion Policy: `default` is fast to read, `disk` is
+        small.
     """
 
     format = "zarr"
@@ -66,7 +66,7 @@ class ZarrExport(Export):
         self._buffer: Mapping[str, Any] = {"images": {}, "attributes": {}, "values": {}}
         self._buffer = {**self._buffer, **(buffer if isinstance(buffer, dict) else {})}
         self._steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        # The arrays by the paths of fields of steps.
+        # The names of arrays by paths of fields of steps.
         self._columns: dict[str, str] = {}
         for path, field in self._steps.items():
             if path in rlds.STEP_FLAGS or is_derived(path, field):
@@ -86,8 +86,8 @@ class ZarrExport(Export):
             if path not in self._copies
         }
         self._sidecar = Sidecar.create(episodes, field_paths, arrays=self.pngs)
-        # The arrays by the paths of fields of episodes. They are in the sidecar, too: an episode
-        # may have no row.
+        # The names of arrays by paths of fields of episodes. The sidecar also has these fields, as
+        # an episode may have no row.
         self._values = {
             path: path if path.startswith(META) else f"{DATA}{path}"
             for path, field in self._sidecar.episode.items()
@@ -97,7 +97,7 @@ class ZarrExport(Export):
         }
 
     def _is_chunks(self, path: str) -> bool:
-        """Whether a field of steps has the files of chunks."""
+        """Whether a field of steps holds image chunks of the original buffer."""
         root, _, name = path.partition("/")
         return root == CHUNKS and name in self._buffer["images"]
 
@@ -210,17 +210,17 @@ class ZarrExport(Export):
 
 def _copy(location: Location, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
     """Copies an episode of a staged part; returns its number of rows."""
-    part, beside = stored_in(location, ZarrSource)
+    part, sidecar = stored_in(location, ZarrSource)
     stored, rows = part.stored_rows(location.index)
-    number = range(location.index, location.index + 1)
+    episode_row = range(location.index, location.index + 1)
     for array in arrays:
-        array.copy(stored[array.name], number if array.name.startswith(META) else rows)
-    sidecar_writer.copy(beside, location.split, location.index)
+        array.copy(stored[array.name], episode_row if array.name.startswith(META) else rows)
+    sidecar_writer.copy(sidecar, location.split, location.index)
     return len(rows)
 
 
 def _is_array(field: Any) -> bool:
-    """Whether a field has numbers of one shape, or images that have."""
+    """Whether a field has numbers or images of one shape."""
     if not isinstance(field, Field) or None in field.shape or 0 in field.shape:
         return False
     return field.column_dtype.kind in "biuf" and not field.is_text

@@ -26,7 +26,7 @@ __all__ = ["ARRAY", "ATTRIBUTES", "GROUP", "ZarrFiles"]
 
 ARRAY, GROUP, ATTRIBUTES = ".zarray", ".zgroup", ".zattrs"
 _CONSOLIDATED = ".zmetadata"
-# The groups that buffers and exports have.
+# The groups of buffers and exports.
 _GROUPS = ("data", "meta", "rlds")
 _EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
 # The size limit of the JSON files that describe arrays.
@@ -37,14 +37,14 @@ _MAX_DEPTH = 32
 class ZarrFiles:
     """The files below the root of a hierarchy; can be pickled.
 
-    Links are followed, also out of the folder: caches of hubs are made of them.
+    Links are followed, also out of the folder, because caches of hubs consist of links.
 
     Args:
-      path: A folder or a zip archive with the groups `data` and `meta`, or what has one as
-        its only folder, or in `replay_buffer.zarr`.
+      path: A folder or a zip archive with the groups `data` and `meta`, or a parent of one: an
+        archive with a single such folder, or a folder with `replay_buffer.zarr`.
 
     Attributes:
-      path: The folder or the archive that has the groups.
+      path: The folder or the archive with the groups.
 
     Raises:
       FileNotFoundError: There is no replay buffer.
@@ -58,7 +58,7 @@ class ZarrFiles:
         if not self._is_folder:
             check_is_file(self.path)
             with source_errors(self.path):
-                names = self._opened().namelist()
+                names = self._open_archive().namelist()
                 ends = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS}")]
                 self._prefix = ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
         elif not self.has(_EPISODE_ENDS):
@@ -71,15 +71,15 @@ class ZarrFiles:
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        open_now = ("_archive", "_lock")
-        return {name: value for name, value in vars(self).items() if name not in open_now}
+        unpicklable = ("_archive", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in unpicklable}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._reset()
         reset_in_forks(self)
 
-    def _opened(self) -> zipfile.ZipFile:
+    def _open_archive(self) -> zipfile.ZipFile:
         with self._lock:
             if self._archive is None:
                 stream = self.path.open("rb")
@@ -91,10 +91,10 @@ class ZarrFiles:
         """Whether a file exists in the hierarchy.
 
         Raises:
-          SourceError: There is a link to nothing.
+          SourceError: The file is a broken link.
         """
         if not self._is_folder:
-            return self._prefix + name in self._opened().NameToInfo
+            return self._prefix + name in self._open_archive().NameToInfo
         if (self.path / name).exists():
             return True
         check_link(self.path / name)
@@ -108,7 +108,7 @@ class ZarrFiles:
           max_bytes: Its size limit in bytes.
 
         Raises:
-          SourceError: It is damaged, larger than that, or a link to nothing.
+          SourceError: It is damaged, larger than `max_bytes`, or a broken link.
         """
         if self._is_folder:
             try:
@@ -123,13 +123,13 @@ class ZarrFiles:
         if not self.has(name):
             return None
         with self._lock, source_errors(self.path, field=name):
-            info = self._opened().getinfo(self._prefix + name)
+            info = self._open_archive().getinfo(self._prefix + name)
             check_method(info, self.path)
             check_declared(info.file_size, info.compress_size, file=self.path, field=name)
-            return self._opened().read(info)
+            return self._open_archive().read(info)
 
     def arrays(self) -> list[str]:
-        """Returns the paths of all arrays, in order, also of those that lack `.zarray`."""
+        """Returns the paths of all arrays, in order, including arrays without `.zarray`."""
         listed = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
         names = {name.removesuffix(f"/{ARRAY}") for name in listed if name.endswith(f"/{ARRAY}")}
         return sorted({*names, *self._arrays_below("")})
@@ -146,12 +146,12 @@ class ZarrFiles:
         if self._is_folder:
             return folders_in(self.path / group if group else self.path)
         prefix = f"{self._prefix}{group}/" if group else self._prefix
-        names = self._opened().namelist()
+        names = self._open_archive().namelist()
         inside = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
         return sorted({n.partition("/")[0] for n in inside if "/" in n and not n.startswith(".")})
 
     def inputs(self) -> list[str | os.PathLike[str]]:
-        """Returns all files of zarr, without hidden folders, which have data about episodes."""
+        """Returns all files of the hierarchy, without hidden folders (labels of episodes)."""
         return list(self._files_below("")) if self._is_folder else [self.path]
 
     def _files_below(self, group: str) -> Iterator[str]:

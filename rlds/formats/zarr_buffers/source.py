@@ -1,7 +1,7 @@
 """Replay buffers of Diffusion Policy and of UMI: Zarr v2, in a folder or in a `.zarr.zip` archive.
 
-    data/<name>           a row for each step of all episodes, one after the other
-    meta/episode_ends     the row after the last one of each episode
+    data/<name>           the concatenated rows of all episodes, one for each step
+    meta/episode_ends     the end row of each episode (exclusive)
     meta/<name>           other values of the dataset
 
 A row holds an observation and the action taken on it. There are no rewards, flags, or final
@@ -54,7 +54,7 @@ __all__ = ["CHUNKS", "METADATA_KEY", "ZarrSource", "is_constant", "path_of"]
 
 # The metadata key for the attributes and descriptions of arrays.
 METADATA_KEY = "zarr"
-# The step fields that hold the files of images are below this one.
+# The prefix of step fields with undecoded image chunks.
 CHUNKS = "chunks"
 DATA, META, EPISODE_ENDS = "data/", "meta/", "meta/episode_ends"
 # The arrays of the columns of a sidecar.
@@ -64,47 +64,46 @@ SIDECAR_COLUMNS = "rlds/columns/"
 _CONSTANT_ARRAYS = ("demo_start_pose", "demo_end_pose")
 # The array with the recording time of each row.
 _TIME_ARRAY = f"{DATA}timestamp"
-# Arrays that are no observations.
+# Arrays outside of the observation.
 _NON_OBSERVATIONS = (rlds.ACTION, rlds.REWARD, "stage", "timestamp")
 
 
 class ZarrSource(Source):
     """The episodes of a replay buffer in Zarr v2, of Diffusion Policy or UMI.
 
-    `action`, `reward`, `timestamp` and `stage` are fields of a step; all other arrays of `data` are
-    parts of the observation. An array whose name ends in `demo_start_pose` or `demo_end_pose` has
+    `action`, `reward`, `timestamp` and `stage` are fields of a step; all other arrays of `data`
+    belong to the observation. An array whose name ends in `demo_start_pose` or `demo_end_pose` has
     the same value in all rows of an episode, and is a field of the episode. So is an array of
     `meta` with a value for each episode; it keeps its path. There is no action if the buffer has
-    none, as that of UMI: its loader takes the next pose.
+    none, as in UMI, whose loader uses the next pose.
 
-    Where each frame is a chunk in JPEG XL or JPEG 2000, the step field `chunks/<name>` has the
-    bytes of that chunk: they are not decoded, so nothing is lost, and an export writes them again.
-    `imagecodecs.imread` decodes one.
+    If each frame is a chunk in JPEG XL or JPEG 2000, the step field `chunks/<name>` has the bytes
+    of that chunk, without decoding; an export writes them again. `imagecodecs.imread` decodes a
+    chunk.
 
-    Videos beside the folder, `videos/<episode>/<camera>.mp4`, stay packets: an episode has the
-    field `video/observation/camera_<camera>`, see `rlds.video`. Its `frames` say which
-    frame each step has, by `timestamp`: the first one that is shown then or later.
+    Videos next to the folder, `videos/<episode>/<camera>.mp4`, stay packets: an episode has the
+    field `video/observation/camera_<camera>`, see `rlds.video`. Its `frames` hold the index of the
+    frame of each step: the first frame at or after its `timestamp`.
 
-    A chunk that is missing is damage, as Zarr 2 writes them all. Zarr 3 leaves out chunks of
-    nothing but the `fill_value` of their array: no file says whether one was left out or was lost.
+    A missing chunk is an error, as Zarr 2 writes all chunks. Zarr 3 omits chunks that hold only the
+    `fill_value` of their array; no file tells omitted from lost chunks.
 
-    Rows after the last end are of an episode that was aborted. It is the last one, and not
-    `complete`. No final observation is known.
+    Rows after the last end belong to an aborted episode: the last one, which is not `complete`.
+    There are no final observations.
 
     Args:
       path: The folder, the archive, or a folder with `replay_buffer.zarr`.
-      images: Whether frames that are files are read as the bytes of their chunks, or are decoded
-        to arrays in the observation.
-      per_episode: The names of arrays of `data` with a constant value in each episode, if they are
-        others than those above.
+      images: Whether image chunks are read as bytes, or decoded to arrays in the observation.
+      per_episode: The names of arrays of `data` with a constant value in each episode; by default,
+        the two poses above.
       video: Whether the frames of videos stay packets, or are decoded into the steps.
-      missing_chunks: Whether a chunk that is missing is an error of the episodes that have rows of
-        it, or stands for the `fill_value` of its array, as in what Zarr 3 wrote.
+      missing_chunks: Whether a missing chunk is an error of the episodes with its rows, or holds
+        the `fill_value` of its array, as in files of Zarr 3.
 
     Raises:
       FileNotFoundError: There is no replay buffer.
       SourceError: The description of an array is damaged.
-      ValueError: There is no array of a name in `per_episode`.
+      ValueError: `per_episode` names a missing array.
     """
 
     def __init__(
@@ -128,11 +127,11 @@ class ZarrSource(Source):
             names = [name for name in self._files.arrays() if name.isprintable()]
             fills = missing_chunks == "fill"
             arrays = {name: ZarrArray(self._files, name, fills=fills) for name in names}
-            of_sidecar = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
+            sidecar_names = (SIDECAR_TEXT, SIDECAR_ENDS, SIDECAR_BYTES)
             self._sidecar_arrays = {
                 name: arrays.pop(name)
                 for name in [*arrays]
-                if name in of_sidecar or name.startswith(SIDECAR_COLUMNS)
+                if name in sidecar_names or name.startswith(SIDECAR_COLUMNS)
             }
             self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
@@ -152,8 +151,8 @@ class ZarrSource(Source):
         ends = self._ends.tolist()
         is_aborted = self._num_rows > max(ends, default=0)
         self._bounds = [0, *ends, *([self._num_rows] if is_aborted else [])]
-        # The arrays by the paths of the fields that they become: of steps, and of episodes, of
-        # which some have a row for each step, and others one for each episode.
+        # Arrays by the paths of their fields: fields of steps, constants of episodes with a row for
+        # each step, and fields of episodes with a row for each episode.
         self._steps, self._constants = {}, {}
         for array in self._data:
             name = array.name.removeprefix(DATA)
@@ -161,7 +160,7 @@ class ZarrSource(Source):
                 self._constants[name] = array
             else:
                 self._steps[path_of(array.name, is_kept=self._is_kept(array))] = array
-        self._of_episodes = {
+        self._episode_arrays = {
             name: array
             for name, array in arrays.items()
             if name.startswith(META) and name != EPISODE_ENDS
@@ -173,7 +172,7 @@ class ZarrSource(Source):
             self._videos = BufferVideos(self._files.path, num_filmed)
 
     def _is_kept(self, array: ZarrArray) -> bool:
-        """Whether the chunks of an array are the values of its field."""
+        """Whether the values of the field of an array are its undecoded chunks."""
         return self._keeps_files and array.is_image_file
 
     # --- Fields in RLDS.
@@ -185,7 +184,7 @@ class ZarrSource(Source):
             path: _file_field(array) if self._is_kept(array) else _field(array)
             for path, array in self._steps.items()
         }
-        arrays = {**self._constants, **self._of_episodes}
+        arrays = {**self._constants, **self._episode_arrays}
         episode_fields = {path: _field(array) for path, array in arrays.items()}
         return Fields(
             nest({rlds.DISCOUNT: DERIVED_DISCOUNT, **steps}),
@@ -195,8 +194,8 @@ class ZarrSource(Source):
     @functools.cached_property
     @override
     def about(self) -> About:
-        """The metadata: attributes, values of other arrays, and how files of images are kept."""
-        own_arrays = {EPISODE_ENDS, *self._of_episodes}
+        """The metadata: attributes, values of arrays without rows, and layouts of image arrays."""
+        own_arrays = {EPISODE_ENDS, *self._episode_arrays}
         metadata_arrays = [
             array
             for name, array in self._arrays.items()
@@ -219,7 +218,7 @@ class ZarrSource(Source):
         )
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns the attributes of groups and arrays that have any, by their paths."""
+        """Returns the non-empty attributes of groups and arrays, by their paths."""
         parents = {name.rpartition("/")[0] for name in self._arrays}
         texts = {
             group: self._files.read(f"{group}/{ATTRIBUTES}" if group else ATTRIBUTES)
@@ -263,7 +262,7 @@ class ZarrSource(Source):
         return len(self._bounds) - 1
 
     def stored_rows(self, index: int) -> tuple[Mapping[str, ZarrArray], range]:
-        """Returns the arrays by their names, and the rows of an episode in those of `data`."""
+        """Returns the arrays by name, and the rows of an episode in the arrays of `data`."""
         return self._arrays, range(*self._bounds[index : index + 2])
 
     def _lengths(self, split: str) -> Lengths:
@@ -326,8 +325,8 @@ class ZarrSource(Source):
         """Reads fields of an episode."""
         values: dict[str, Any] = {}
         for path in paths:
-            if path in self._of_episodes:
-                values[path] = self._of_episodes[path].read(index, index + 1)[0]
+            if path in self._episode_arrays:
+                values[path] = self._episode_arrays[path].read(index, index + 1)[0]
             elif path in self._constants:
                 values[path] = _constant(self._constants[path], begin, end)
         if any(path.startswith(f"{VIDEO}/") for path in paths) and self._times is not None:
@@ -336,11 +335,11 @@ class ZarrSource(Source):
 
 
 def path_of(name: str, *, is_kept: bool) -> str:
-    """Returns the path of the field of steps that an array of `data` becomes.
+    """Returns the path of the field of steps for an array of `data`.
 
     Args:
       name: The path of the array.
-      is_kept: Whether its chunks are the values of the field.
+      is_kept: Whether the values of the field are its undecoded chunks.
     """
     path = name.removeprefix(DATA)
     if is_kept:
@@ -377,12 +376,12 @@ def _read_ends(array: ZarrArray) -> np.ndarray:
     ends = array.all().astype(np.int64)
     falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
     if len(falls):
-        raise array.error(f"{ends[falls[0]]}, expected at least the end before it", int(falls[0]))
+        raise array.error(f"{ends[falls[0]]}, expected at least the previous end", int(falls[0]))
     return ends
 
 
 def _constant(array: ZarrArray, begin: int, end: int) -> Any:
-    """Returns the value that all rows of an episode have."""
+    """Returns the constant value of an array in an episode."""
     rows = array.read(begin, end)
     values = [row.tolist() if row.dtype == object else row.tobytes() for row in rows]
     differing = [row for row, value in enumerate(values) if value != values[0]]

@@ -1,6 +1,6 @@
 """The videos of a replay buffer of a real robot: `videos/<episode>/<camera>.mp4`.
 
-Their frames and the rows of the buffer have clocks of their own, both from the first row on.
+The times of their frames and of the rows of the buffer both count from the first row.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from rlds_ecosystem.files import stores
 __all__ = ["BufferVideos"]
 
 _FILE = re.compile(r"([0-9]+)\.mp4")
-# The limit of last steps that repeat the last frame, as recorders stop the video early.
+# The maximum number of steps that repeat the last frame, because recorders stop videos early.
 _MAX_REPEATED_STEPS = 10
 # The tolerance of time differences, as a fraction of a step.
 _TIME_TOLERANCE_STEPS = 1e-5
 
 
 class BufferVideos:
-    """The videos beside a buffer.
+    """The videos next to a buffer.
 
     Args:
       buffer: The folder of the buffer.
       num_episodes: The number of episodes.
 
     Attributes:
-      cameras: The paths of the fields that they are of, with the names of their files.
+      cameras: The names of the video files, by the paths of their fields.
     """
 
     def __init__(self, buffer: epath.Path, num_episodes: int) -> None:
@@ -45,8 +45,8 @@ class BufferVideos:
         self._num_episodes = num_episodes
         self.cameras: dict[str, str] = {}
         if num_episodes and is_there(self._directory):
-            numbers = filter(str.isdecimal, folders_in(self._directory))
-            first = self._directory / min(numbers, key=int, default="")
+            folders = filter(str.isdecimal, folders_in(self._directory))
+            first = self._directory / min(folders, key=int, default="")
             matches = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
             self.cameras = {
                 f"{rlds.OBSERVATION}/camera_{match[1]}": match[0]
@@ -87,7 +87,7 @@ class BufferVideos:
 def _frames(times: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """Returns the first frame at or after each time, as Diffusion Policy does.
 
-    Its last one stands for the frames of a few steps after it; -1 for others.
+    The last frame is repeated for a few steps after it; later steps get -1.
     """
     step = times[1] if len(times) > 1 else 0.0
     frames = np.searchsorted(shown, times - _TIME_TOLERANCE_STEPS * step, "left")

@@ -24,15 +24,15 @@ COMPRESSORS: Mapping[str, Any] = {
 }
 """The compressors "default" and "disk" of Diffusion Policy."""
 _CHUNK_BYTES = 2_000_000
-# The smallest size of a row that is stored as a chunk of its own, like an image.
+# The minimum size of an image that is stored as a separate chunk.
 _MIN_IMAGE_BYTES = 10_000
 
 
 class ZarrWriter:
-    """A hierarchy that is being written; a context manager.
+    """Writes a hierarchy; a context manager.
 
     Args:
-      path: The folder to make; an archive if its name ends in `.zip`.
+      path: The new folder; an archive if its name ends in `.zip`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class ZarrWriter:
             self.put(folder + ATTRIBUTES, json.dumps(attributes).encode())
 
     def group(self, name: str, attributes: Any = None) -> None:
-        """Makes a group."""
+        """Creates a group."""
         self.describe(f"{name}/{GROUP}" if name else GROUP, {"zarr_format": 2}, attributes)
 
     def array(self, name: str, values: np.ndarray, attributes: Any = None) -> None:
@@ -97,11 +97,11 @@ class ArrayWriter:
     Args:
       writer: The hierarchy.
       name: The path of the array.
-      described: The content of `.zarray`; the rows are counted. A chunk has whole rows.
-      attributes: Its attributes.
+      described: The content of `.zarray`, whose number of rows is replaced. Chunks hold whole rows.
+      attributes: The content of `.zattrs`.
 
     Attributes:
-      name: See above.
+      name: The path of the array.
       num_rows: The number of rows.
     """
 
@@ -117,7 +117,7 @@ class ArrayWriter:
         self._num_waiting = 0
 
     def append(self, rows: np.ndarray) -> None:
-        """Adds rows."""
+        """Appends rows."""
         self.num_rows += len(rows)
         self._num_waiting += len(rows)
         self._waiting.append(rows)
@@ -131,14 +131,14 @@ class ArrayWriter:
         self._waiting, self._num_waiting = [waiting[end:].copy()], len(waiting) - end
 
     def append_chunks(self, chunks: np.ndarray) -> None:
-        """Adds rows that are chunks already; none is written for empty bytes."""
+        """Appends rows as encoded chunks; empty bytes write no chunk."""
         for chunk in chunks:
             if chunk:
                 self._writer.put(self._file(self.num_rows), bytes(chunk))
             self.num_rows += 1
 
     def copy(self, array: ZarrArray, rows: range) -> None:
-        """Appends rows of an array with the same layout; rows that are chunks stay chunks."""
+        """Appends rows of an array with the same layout; rows that are chunks are not decoded."""
         if self._chunk_rows > 1:
             self.append(array.read(rows.start, rows.stop))
             return
@@ -149,7 +149,7 @@ class ArrayWriter:
             self.num_rows += 1
 
     def finish(self) -> None:
-        """Writes the rest."""
+        """Writes the remaining rows and the metadata."""
         if self._num_waiting:
             self._put_rows(self.num_rows - self._num_waiting, np.concatenate(self._waiting))
         self._described["shape"] = [self.num_rows, *self._row_shape]
@@ -160,16 +160,16 @@ class ArrayWriter:
         chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
         chunk[: len(rows)] = rows
         name = self._file(first // self._chunk_rows)
-        self._writer.put(name, _compressed(chunk, self._described["compressor"]))
+        self._writer.put(name, _compress(chunk, self._described["compressor"]))
 
-    def _file(self, number: int) -> str:
-        """Returns the name of a chunk."""
-        name = self._separator.join(map(str, (number, *[0] * len(self._row_shape))))
+    def _file(self, index: int) -> str:
+        """Returns the path of a chunk."""
+        name = self._separator.join(map(str, (index, *[0] * len(self._row_shape))))
         return f"{self.name}/{name}"
 
 
-def _compressed(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:
-    """Compresses in one thread: of several, Blosc stores parts in the order of their ends."""
+def _compress(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:
+    """Compresses in one thread, because several threads of Blosc store blocks in random order."""
     codec, blosc = import_extra("numcodecs").get_codec(compressor), import_extra("numcodecs.blosc")
     before, blosc.use_threads = blosc.use_threads, False
     try:
@@ -179,7 +179,7 @@ def _compressed(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:
 
 
 def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str, Any]:
-    """Returns the content of `.zarray`, but for the shape."""
+    """Returns the content of `.zarray`, without the shape."""
     return {
         "zarr_format": 2,
         "chunks": chunks,
