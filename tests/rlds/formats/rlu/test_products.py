@@ -30,8 +30,8 @@ def test_records_are_known(tmp_path, right):
             with pytest.raises(SourceError) as caught:
                 other.source_class(tmp_path)
             assert str(caught.value) == (
-                "train-00000-of-00002: the records belong to another product of RL Unplugged: use the "
-                f"builder {right.name!r}, not {other.name!r}"
+                "train-00000-of-00002: the records belong to another product of RL Unplugged: use "
+                f"the builder {right.name!r}, not {other.name!r}"
             )
 
 
