@@ -291,9 +291,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         if self._source is None and path is not None and not self._is_archive(path):
             self._source = self.make_source(path)
         return tfds.core.DatasetInfo(
-            builder=self,
-            features=self._features(),
-            **self._info_fields(self._source),
+            builder=self, features=self._features(), **self._info_fields(self._source)
         )
 
     def _features(self) -> Any:
@@ -511,13 +509,7 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
     RELEASE_NOTES: ClassVar[dict[str, str]] = {}
 
     def __init__(
-        self,
-        *,
-        name: str,
-        source: AnySource,
-        version: str,
-        description: str | None,
-        **kwargs: Any,
+        self, *, name: str, source: AnySource, version: str, description: str | None, **kwargs: Any
     ) -> None:
         self.VERSION = tfds.core.Version(version)
         if kwargs.get("config") is not None:

@@ -15,12 +15,7 @@ from rlds.formats.logs import source as logs_source
 from rlds.formats.logs.recorded_logs import Logs
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import About
-from rlds.tfds.features import (
-    TensorStorage,
-    fields_of_features,
-    lossless,
-    lossless_config,
-)
+from rlds.tfds.features import TensorStorage, fields_of_features, lossless, lossless_config
 from tfds_builders.builder import NamedBuilder, check_name, prepared
 from tfds_builders.features import feature_of
 

@@ -342,11 +342,7 @@ class _Groups:
 
     def __init__(self, episodes: Episodes, spec: _EpisodeSpec) -> None:
         assert episodes.source.can.run is not None
-        self._run, self._location_of, self._spec = (
-            episodes.source.can.run,
-            episodes.locate,
-            spec,
-        )
+        self._run, self._location_of, self._spec = (episodes.source.can.run, episodes.locate, spec)
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps

@@ -120,11 +120,7 @@ class ExampleEncoder:
     """
 
     def __init__(
-        self,
-        features: Features,
-        fallback: _Fallback | None = None,
-        *,
-        png_level: int | None = None,
+        self, features: Features, fallback: _Fallback | None = None, *, png_level: int | None = None
     ) -> None:
         check_level(png_level)
         self.features = features

@@ -22,14 +22,7 @@ from tfds_files.examples import BYTES, FLOATS, INTS, find_lists, has_dynamic_sha
 from tfds_files.features import Dataset, Features, Image, Leaf, Sequence, leaves_of
 from tfds_files.wire import encode_varint
 
-__all__ = [
-    "NOT_DIRECT",
-    "FieldLayout",
-    "Scanner",
-    "direct_encoding",
-    "head_sizes",
-    "layouts_of",
-]
+__all__ = ["NOT_DIRECT", "FieldLayout", "Scanner", "direct_encoding", "head_sizes", "layouts_of"]
 
 NOT_DIRECT = 0xFFFFFFFF
 """The `starts` of a field without a byte offset: its example has to be decoded."""

@@ -46,20 +46,13 @@ _LEGACY_SIDECAR = "rlds"
 
 _FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
 _RATE_HZ = 50.0  # Hz
-_ARM = (
-    *("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"),
-    "gripper",
-)
+_ARM = (*("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"), "gripper")
 _JOINTS = tuple(f"{side}_{joint}" for side in ("left", "right") for joint in _ARM)
 _POSITIONS = (
     "of the left arm first: rad; grippers from 0, closed, to 1, open, normalized by the constants"
 )
 TABLE = Hdf5Table(
-    steps={
-        "action": "action",
-        "observations": "observation",
-        "base_action": "base_action",
-    },
+    steps={"action": "action", "observations": "observation", "base_action": "base_action"},
     actions="action",
     derived=("compress_len",),
     channels={

@@ -172,11 +172,7 @@ def read_checkpoints(
 
 
 def _checkpoint(
-    index: int,
-    arrays: Mapping[str, Array],
-    rows: int,
-    count: int | None,
-    before: Checkpoint | None,
+    index: int, arrays: Mapping[str, Array], rows: int, count: int | None, before: Checkpoint | None
 ) -> Checkpoint:
     """Returns a checkpoint.
 

@@ -55,11 +55,7 @@ class D3rlpyExport(Export):
     copies_parts = True
 
     def __init__(
-        self,
-        episodes: Episodes,
-        *,
-        observation: str = rlds.OBSERVATION,
-        action: str = rlds.ACTION,
+        self, episodes: Episodes, *, observation: str = rlds.OBSERVATION, action: str = rlds.ACTION
     ) -> None:
         super().__init__(episodes)
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))

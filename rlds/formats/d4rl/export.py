@@ -77,11 +77,7 @@ class D4rlExport(Export):
     copies_parts = True
 
     def __init__(
-        self,
-        episodes: Episodes,
-        *,
-        observation: str = rlds.OBSERVATION,
-        action: str = rlds.ACTION,
+        self, episodes: Episodes, *, observation: str = rlds.OBSERVATION, action: str = rlds.ACTION
     ) -> None:
         super().__init__(episodes)
         fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))

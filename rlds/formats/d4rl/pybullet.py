@@ -64,9 +64,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
     """
 
     table = RowsTable(
-        FIELDS,
-        "dm_env",
-        leftovers={rlds.REWARD: "first_reward", rlds.ACTION: "last_action"},
+        FIELDS, "dm_env", leftovers={rlds.REWARD: "first_reward", rlds.ACTION: "last_action"}
     )
     value_fields: Mapping[str, Any] = {_IS_AMBIGUOUS: np.bool_}
 

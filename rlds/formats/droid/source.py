@@ -85,10 +85,7 @@ class DroidSource(Hdf5EpisodesSource):
     has_instruction = True
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        video: Literal["packets", "frames"] = "packets",
+        self, path: str | os.PathLike[str], *, video: Literal["packets", "frames"] = "packets"
     ) -> None:
         self.video = video
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)

@@ -40,15 +40,7 @@ from rlds.raw_files.input_files import present
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
 from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import (
-    ALL_ROWS,
-    About,
-    Fields,
-    Origin,
-    Source,
-    SourceEpisode,
-    SourceError,
-)
+from rlds.sources.source import ALL_ROWS, About, Fields, Origin, Source, SourceEpisode, SourceError
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import stack_values
@@ -165,11 +157,7 @@ class RldsCreatorSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         name = self._names[index]
         episode = self._load(name)
@@ -367,10 +355,7 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
 def _recompute_totals(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the length and the return for the metadata of an episode that was cut."""
     rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
-    totals = {
-        _NUM_STEPS: len(steps) - 1,
-        _TOTAL_REWARD: float(np.sum(rewards, dtype=np.float64)),
-    }
+    totals = {_NUM_STEPS: len(steps) - 1, _TOTAL_REWARD: float(np.sum(rewards, dtype=np.float64))}
     return {field: total for field, total in totals.items() if field in metadata}
 
 

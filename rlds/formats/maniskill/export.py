@@ -11,13 +11,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.hdf5_export import Hdf5EpisodesExport, StagedFiles, copy_row
-from rlds.formats.maniskill.source import (
-    ENTRY,
-    EPISODE_ID,
-    EPISODES,
-    TABLE,
-    TRAJECTORY,
-)
+from rlds.formats.maniskill.source import ENTRY, EPISODE_ID, EPISODES, TABLE, TRAJECTORY
 from rlds.raw_files.hdf5_values import write_attributes
 from rlds.raw_files.hdf5_writing import new_file, ordered_group
 from rlds.sources.episodes import Episodes

@@ -36,14 +36,7 @@ from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
 from rlds.sources.source import About, Can, SourceError
 from rlds_ecosystem.model.fields import Field
 
-__all__ = [
-    "ENTRY",
-    "EPISODES",
-    "EPISODE_ID",
-    "TABLE",
-    "TRAJECTORY",
-    "ManiSkillSource",
-]
+__all__ = ["ENTRY", "EPISODES", "EPISODE_ID", "TABLE", "TRAJECTORY", "ManiSkillSource"]
 
 EPISODES, EPISODE_ID, TRAJECTORY = "episodes", "episode_id", "traj_"
 # The field of an episode with its entry of the JSON file.

@@ -13,10 +13,7 @@ __all__ = ["WITH_LONG_WINDOWS", "RluLocomotionWindowsSource"]
 
 # The tasks that need memory; the other tasks have windows of two rows only.
 WITH_LONG_WINDOWS = ("humanoid_walls", "rodent_mazes", "rodent_two_touch")
-SETS = [
-    *((task, "seq2") for task in TASKS),
-    *((task, "seq40") for task in WITH_LONG_WINDOWS),
-]
+SETS = [*((task, "seq2") for task in TASKS), *((task, "seq40") for task in WITH_LONG_WINDOWS)]
 
 
 class RluLocomotionWindowsSource(RluWindowsSource, RluLocomotionSource):

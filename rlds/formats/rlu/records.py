@@ -135,11 +135,7 @@ def count(per: Per, rows: int) -> int:
 
 
 def field_of_strings(
-    name: str,
-    path: Path,
-    per: Per,
-    strings: list[bytes],
-    raw_shape: tuple[int, int, int] | None,
+    name: str, path: Path, per: Per, strings: list[bytes], raw_shape: tuple[int, int, int] | None
 ) -> RecordField:
     """Returns the layout of a field of strings.
 

@@ -98,10 +98,7 @@ class TarShard:
         if sample.damage:
             raise SourceError(sample.damage, file=self.path, episode=sample.key)
         values = {}
-        with (
-            source_errors(self.path, episode=sample.key),
-            _opened(self.path, sample.begin) as tar,
-        ):
+        with source_errors(self.path, episode=sample.key), _opened(self.path, sample.begin) as tar:
             for info, _, field in _fields(tar):
                 if info.offset >= sample.end:
                     break

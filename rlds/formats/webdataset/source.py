@@ -236,11 +236,7 @@ class WebdatasetSource(Source):
 
     @override
     def read(
-        self,
-        split: str,
-        index: int,
-        fields: Collection[str] | None = None,
-        rows: slice = ALL_ROWS,
+        self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         samples = self._episodes[index]
         (first, begin), (last, end) = (self._samples[samples[row]] for row in (0, -1))
