@@ -266,7 +266,7 @@ def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatc
         return iter([*found[:-1], found[0]])
 
     monkeypatch.setattr(export._Plan, "examples", lose_one)
-    with pytest.raises(ValueError, match="differs from what was written; write it again"):
+    with pytest.raises(ValueError, match="differs from the written data; write it again"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
