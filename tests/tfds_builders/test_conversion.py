@@ -346,7 +346,7 @@ def test_what_a_conversion_depends_on(raw, tmp_path):
         *((ToySource(raw, 9), {}), (Large(raw), {}), (ToySource(raw), {"shuffle": False})),
         *((ToySource(raw), shards), (ToySource(raw), {"file_format": "array_record"})),
     ):
-        with pytest.raises(ValueError, match="has parts of a dataset that was begun"):
+        with pytest.raises(ValueError, match="has parts of an unfinished dataset"):
             convert_to(tmp_path, source, **options)
     convert_to(tmp_path, ToySource(raw))
 
