@@ -165,7 +165,7 @@ class D4rlExport(Export):
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
     def _copy_rows(self, first: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
-        """Copies rows of a part, from those of an episode on."""
+        """Copies `num_rows` rows of a staged part, beginning with an episode."""
         assert isinstance(first.source, RestoredSource)
         lengths = first.source.stored.outlines(first.split)
         rows = lengths.num_steps - lengths.final_observation_known
@@ -191,7 +191,7 @@ class D4rlExport(Export):
         columns = self._sidecar.rows(episode)
         num_rows = episode.num_steps - episode.final_observation_known
         for name, path in self._arrays.items():
-            # Observations have an axis after that of rows.
+            # Observations have a second axis.
             is_vector = name == OBSERVATIONS or name in self._recorded.get(VECTORS, ())
             is_vector &= columns[path].ndim == 1
             yield name, _as_vectors(columns[path]) if is_vector else columns[path]
@@ -209,7 +209,7 @@ class D4rlExport(Export):
 
 
 def _part_of(episode: SourceEpisode | Location) -> Any:
-    """Returns the staged part that has an episode; None if the episode is written."""
+    """Returns the staged part of an episode; None for an episode to encode."""
     return episode.source if isinstance(episode, Location) else None
 
 

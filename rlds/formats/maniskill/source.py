@@ -69,19 +69,20 @@ class ManiSkillSource(Hdf5EpisodesSource):
     """The trajectories of a ManiSkill 2 or 3 file, with their entries of the JSON file.
 
     `obs` becomes the observation; without it there is none. `env_states`, `terminated`,
-    `truncated`, `success` and `fail` are fields of the steps, as are other arrays with a row for
-    each transition or each observation. An episode is terminal if `terminated` is set in its last
-    row. It has these fields of its own:
+    `truncated`, `success` and `fail` are fields of the steps, like other arrays with a row for each
+    transition or each observation. An episode is terminal if `terminated` is set in its last row.
+    The fields of the episode are:
 
-    * `entry`: what the JSON file says of it, in JSON; empty if that says nothing;
+    * `entry`: its entry of the JSON file, in JSON; empty without an entry;
     * `episode_seed`, `episode_seed_known` and `control_mode`, of the entry;
-    * all other arrays and attributes of the group; `other_attributes` has those of arrays, in JSON.
+    * all other arrays and attributes of the group; `other_attributes` has the attributes of arrays,
+      in JSON.
 
-    An episode is `complete` unless it has fewer steps than its entry says. The JSON file may list
-    episodes that are not in the other file, and the other way round: `faults` reports both.
+    An episode is not `complete` if it has fewer steps than its entry declares. `faults` reports
+    episodes that only the JSON file or only the HDF5 file has.
 
     Args:
-      path: The HDF5 file, or a folder that has no other.
+      path: The HDF5 file, or a folder with a single HDF5 file.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -71,18 +71,18 @@ class NpzSource(RowsSource):
       time_limit: For files with `done` alone, which may mean a terminal state or a time limit: the
         number of transitions after which the environment cuts an episode, or 0 if it cuts none. By
         default a `done` is a terminal state, with a warning.
-      observation: The name of the array that is the observation, such as "image", or of several;
-        these are its fields.
-      action: The name of the array that is the action, or of several, likewise.
-      reward: The name of the array that is the reward.
+      observation: The array of observations, such as "image", or several arrays, which become its
+        fields.
+      action: The array of actions, or several arrays, which become its fields.
+      reward: The array of rewards.
       terminal: The name of the flag of terminal states.
-      truncated: The name of the flag of episodes that were cut.
-      done: The name of the flag of ends of both kinds.
+      truncated: The name of the flag of truncated episodes.
+      done: The name of the flag of terminal states and time limits.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: The first file is damaged, or no episode.
-      ValueError: The first file has no array of a name that was given; or the time limit is
+      SourceError: The first file is damaged, or not an episode.
+      ValueError: An argument names an array that the first file lacks; or the time limit is
         negative.
     """
 

@@ -4,10 +4,10 @@
     action, reward, discount     of these names
     step_type                    of the step
 
-and all other fields by their names, nested where these have a colon. All are float32.
+and all other fields by their names, nested at colons. All are float32.
 
 A row has the action, the reward and the discount that led to its observation. An episode is
-terminal if the discount of its last row is 0; that of the first row, often 0 too, means nothing.
+terminal if the discount of its last row is 0; the discount of the first row has no meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlds.formats.rlu.source import RluSource
 __all__ = ["NUM_FILES", "RluRwrlSource"]
 
 PERCENT = (1, 5, 20, 40, 100)
-# By challenge and task, for each share of the data.
+# The number of files by challenge and task, for each percentage of the data.
 NUM_FILES = {
     ("none", "cartpole/swingup"): (3, 3, 6, 6, 7),
     ("none", "quadruped/walk"): (3, 3, 4, 7, 10),
