@@ -411,7 +411,7 @@ def measured(job: tuple[str, int]) -> Measured:
     for one in ranking.policies:
         acting = _acting(policies[one.name], np.random.default_rng([seed, 5]))
         returns.append(play(simulator, acting, _WORLDS, np.random.default_rng([seed, 6]))[0])
-        ranks.append([one.places.get(score, np.nan) for score in WEIGHTS])
+        ranks.append([one.relative_ranks.get(score, np.nan) for score in WEIGHTS])
     return Measured(np.array(returns), np.array(ranks))
 
 

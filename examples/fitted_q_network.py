@@ -95,7 +95,7 @@ def fit(
     """
     rng = np.random.default_rng(seed)
     # Where it is not known what followed, there is nothing to learn from.
-    used = np.flatnonzero(data.is_followed())
+    used = np.flatnonzero(data.has_successor())
     follows = ~data.next_is_terminal[used]
     rows = data.rows[used]
     inputs = together(data.observations_at(rows), data.actions_at(used))

@@ -25,7 +25,7 @@ import numpy as np
 
 from rlds import rlds_types
 from rlds_ecosystem.model.columns import map_columns, step_flags, with_placeholder
-from rlds_ecosystem.model.nests import is_in, named_leaves
+from rlds_ecosystem.model.nests import is_below, named_leaves
 
 __all__ = ["append_row", "derived_columns", "discounts_of", "from_rsa", "from_sars", "num_rows"]
 
@@ -57,7 +57,7 @@ def discounts_of(
         for discount, sizes in discounts.items():
             pairs = zip(sizes, shape)
             fits = all(size in (1, None, other) or other is None for size, other in pairs)
-            if is_in(same_path, discount) and fits and len(sizes) <= len(shape):
+            if is_below(same_path, discount) and fits and len(sizes) <= len(shape):
                 matches[reward] = discount
         if reward not in matches:
             fields = ", ".join(f"{path!r} of shape {(*s,)}" for path, s in discounts.items())

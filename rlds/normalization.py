@@ -11,7 +11,7 @@ import numpy as np
 from rlds import rlds_types
 from rlds.statistics import FieldStatistics, FieldType, Statistics
 from rlds_ecosystem.model.columns import fits
-from rlds_ecosystem.model.nests import is_in, map_named_leaves, named_leaves, root_of
+from rlds_ecosystem.model.nests import is_below, map_named_leaves, named_leaves, root_of
 
 __all__ = ["normalize", "unnormalize"]
 
@@ -139,9 +139,9 @@ def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
         return {name for name in statistics if root_of(name) != rlds_types.REWARD}
     fields = [fields] if isinstance(fields, str) else fields
     for field in fields:
-        if not any(is_in(name, field) for name in statistics):
+        if not any(is_below(name, field) for name in statistics):
             statistics[field]  # Raises an error that lists the fields with statistics.
-    return {name for name in statistics if any(is_in(name, field) for field in fields)}
+    return {name for name in statistics if any(is_below(name, field) for field in fields)}
 
 
 def check_shape(shape: Any, field: FieldStatistics, subject: str, caller: str) -> None:

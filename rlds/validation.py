@@ -17,7 +17,7 @@ import tfds_files
 from rlds import metadata, rlds_types
 from rlds.feeds.compat import loader_profiles
 from rlds_ecosystem.model.columns import fits
-from rlds_ecosystem.model.nests import is_in, named_leaves
+from rlds_ecosystem.model.nests import is_below, named_leaves
 from tfds_files.features import leaves_of
 
 __all__ = ["InvalidDatasetError", "Report", "Validator", "Violation", "validate"]
@@ -432,7 +432,7 @@ class Validator:
             placeholders.remove(rlds_types.ACTION)
             fields = (*fields, rlds_types.ACTION)
         for name, column in columns.items():
-            if not any(is_in(name, field) for field in fields):
+            if not any(is_below(name, field) for field in fields):
                 continue
             rows = _are_finite(column)
             if rows is None:
@@ -478,7 +478,7 @@ class _Field:
 
 def _check_names(names: Iterable[str], fields: Iterable[str]) -> None:
     for name in names:
-        if not any(is_in(field, name) for field in fields):
+        if not any(is_below(field, name) for field in fields):
             raise KeyError(f"validate: there is no field {name!r}. The fields are {list(fields)}.")
 
 

@@ -1,7 +1,7 @@
-"""The installation: the distribution that brings all the packages here, and its extras.
+"""The installation: the distribution with all packages of this project, and its extras.
 
-The packages are named as the published ones, `riegeli`, `envlogger` and `rlds`; the distribution
-is not, so that a line that installs it brings in this project and no other.
+The packages have the names of the published ones: `riegeli`, `envlogger` and `rlds`. The name of
+the distribution differs, so that installing it by name installs this project.
 """
 
 import importlib
@@ -20,12 +20,12 @@ __all__ = [
 ]
 
 DISTRIBUTION: str = "rlds-ecosystem"
-"""The name to install this project by."""
+"""The name of the distribution of this project."""
 
 # The same packages, without TensorFlow among the requirements.
 _LIGHT = f"{DISTRIBUTION}-light"
 
-# Libraries that not every installation has, by the extra that brings them.
+# Optional libraries by extra.
 _LIBRARIES = {
     "array_record": "array_record",
     "beam": "apache_beam",
@@ -53,13 +53,13 @@ _warn_of_others(sys.path)
 
 
 def version() -> str:
-    """Returns the version that is installed, "0+unknown" for packages in a mere folder."""
+    """Returns the installed version, "0+unknown" for packages that are not installed."""
     return _installed()[1]
 
 
 def _installed() -> tuple[str, str]:
-    """Returns the name and the version of the distribution that is installed."""
-    from importlib import metadata  # Slow to import, and rarely asked for.
+    """Returns the name and the version of the installed distribution."""
+    from importlib import metadata  # Slow to import, and rarely needed.
 
     for name in (DISTRIBUTION, _LIGHT):
         try:
@@ -79,18 +79,18 @@ def install_command(extra: str) -> str:
 
 
 def import_extra(module: str) -> Any:
-    """Returns a module that not every installation has.
+    """Imports and returns an optional module.
 
     Args:
-      module: Its name, such as "h5py" or "pyarrow.parquet".
+      module: The name of the module, such as "h5py" or "pyarrow.parquet".
 
     Raises:
-      ImportError: It is not installed; says how to install it.
+      ImportError: The module is not installed; the message has the command to install it.
     """
     library = module.partition(".")[0]
     try:
-        # It knows what is loaded already, and waits for what another thread is loading.
-        __import__(module)  # A fraction of the time of `import_module`.
+        # Faster than `import_module`; waits for imports of other threads.
+        __import__(module)
         return sys.modules[module]
     except ModuleNotFoundError as error:
         if error.name != library:
@@ -101,9 +101,9 @@ def import_extra(module: str) -> Any:
 
 
 def missing_tensorflow(package: str) -> ModuleNotFoundError | None:
-    """Returns the error of importing a package that needs TensorFlow, None if that is installed.
+    """Returns the error for a package that needs TensorFlow; None if TensorFlow is installed.
 
-    It is not imported: some of what needs it loads it later.
+    TensorFlow is not imported, as some packages load it later.
     """
     for library in ("tensorflow", "tensorflow_datasets"):
         if importlib.util.find_spec(library) is None:

@@ -18,15 +18,15 @@ __all__ = [
     "why_not_compiled",
 ]
 
-# Distributions that have packages of the same names as this one. (That was its own name once, too.)
+# Distributions with packages of the same names as this one.
 _FOREIGN_PACKAGES = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", re.IGNORECASE)
 
 
 def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Finds other installed distributions with packages of the same names as here.
+    """Finds other installed distributions with packages of the same names as this project.
 
-    The distribution that was installed last has overwritten files of the other one, and the first
-    to be uninstalled removes files of the other one.
+    The last installed distribution has overwritten files of the other one, and uninstalling one
+    removes files of the other one.
 
     Args:
       directories: The folders to search, such as `sys.path`.
@@ -38,7 +38,7 @@ def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]
     for directory in directories:
         try:
             names = os.listdir(directory or ".")
-        except OSError:  # Archives, and directories that are not there.
+        except OSError:  # Archives, and missing directories.
             continue
         matches = filter(None, map(_FOREIGN_PACKAGES.fullmatch, names))
         distributions += [(match[1], match[2], directory) for match in matches]
@@ -69,7 +69,7 @@ def choose_implementation(package: str, *, slower: str) -> str:
     compiled core is used if it was built.
 
     Args:
-      package: Its name; the compiled functions are in its module `_compiled`.
+      package: The name of the package, whose compiled functions are in the module `_compiled`.
       slower: The slowdown of Python, for the warning.
 
     Returns:
@@ -97,32 +97,32 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
     """Explains why a package has no compiled core, with the remedy.
 
     Args:
-      root: The directory that has the packages.
+      root: The directory of the packages.
       package: The name of the package.
       error: The error of importing the core.
     """
     checkout = root if (root / "setup.py").exists() else None
-    how = f"pip install --editable {checkout}" if checkout else _REINSTALL
+    command = f"pip install --editable {checkout}" if checkout else _REINSTALL
     built = [path.name for path in _compiled_files(root, package)]
     if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
-        return f"its compiled core does not load ({error}). Reinstall it: {how}"
+        return f"its compiled core does not load ({error}). Reinstall it: {command}"
     if built:
         return (
             f"its compiled core is for another Python ({built[0]}; this one needs "
-            f"{EXTENSION_SUFFIXES[0]}). Install it with this Python: {how}"
+            f"{EXTENSION_SUFFIXES[0]}). Install it with this Python: {command}"
         )
     if checkout:
         for other in map(Path, filter(None, sys.path)):
             if other != root and _compiled_files(other, package):
                 return (
                     f"the checkout {checkout} is not compiled, and hides the installed package in "
-                    f"{other}. Start Python in another directory, or compile it: {how}"
+                    f"{other}. Start Python in another directory, or compile it: {command}"
                 )
-    lacking = _missing_build_tools()
+    missing_tools = _missing_build_tools()
     subject = "the checkout" if checkout else "the installed package"
-    if lacking:
-        return f"{subject} is not compiled, and {lacking}, and then: {how}"
-    return f"{subject} is not compiled, though it could be: {how}"
+    if missing_tools:
+        return f"{subject} is not compiled, and {missing_tools}, and then: {command}"
+    return f"{subject} is not compiled, although that is possible: {command}"
 
 
 _REINSTALL = "pip install --force-reinstall --no-deps ., in the checkout it came from"

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that importing them is cheap."""
+"""Packages that import their names on first use, so that importing the package is cheap."""
 
 import ast
 import importlib
@@ -11,35 +11,35 @@ __all__ = ["lazy_package"]
 
 
 def lazy_package(
-    package: str, file: str, instead: Mapping[str, str] | None = None
+    package: str, file: str, replacements: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns the `__getattr__`, the `__dir__` (PEP 562) and the `__all__` of a package.
 
-    Its names, and where they are from, are in `__init__.pyi` beside its `__init__.py`, which type
-    checkers and editors read too: `from package.module import name as name`. One without `as` is
-    there for old code, and is not in `__all__`. The modules of the package are attributes of it,
-    whether they have been imported or not; so is its `__version__`.
+    The file `__init__.pyi` next to `__init__.py` declares the names and their modules, also for
+    type checkers and editors: `from package.module import name as name`. Names without `as` are for
+    old code, and not in `__all__`. Modules of the package and `__version__` are attributes, too.
 
     Args:
-      package: Its name.
-      file: Its `__file__`.
-      instead: Names that one may look for and that it does not have, and what to use for them.
+      package: The name of the package.
+      file: The `__file__` of the package.
+      replacements: Names that the package does not have, with the names to use instead.
     """
-    home_of: dict[str, str] = {}
+    modules_by_name: dict[str, str] = {}
     public: list[str] = []
     with open(f"{os.path.splitext(file)[0]}.pyi", encoding="utf-8") as stub:
         nodes = ast.parse(stub.read()).body
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
-            home_of.update(dict.fromkeys((alias.name for alias in node.names), node.module))
+            modules_by_name.update(dict.fromkeys((alias.name for alias in node.names), node.module))
             public += [alias.name for alias in node.names if alias.asname]
     public.sort()
 
     def get_attribute(name: str) -> Any:
-        home = home_of.get(name, package)
-        if home != package:
-            module = importlib.import_module(home)
-            value = getattr(module, name) if hasattr(module, name) else _module(f"{home}.{name}")
+        module_name = modules_by_name.get(name, package)
+        if module_name != package:
+            module = importlib.import_module(module_name)
+            is_attribute = hasattr(module, name)
+            value = getattr(module, name) if is_attribute else _module(f"{module_name}.{name}")
             setattr(sys.modules[package], name, value)  # Cached from now on.
             return value
         if name == "__version__":
@@ -48,7 +48,7 @@ def lazy_package(
             return version()
         value = None if name.startswith("__") else _module(f"{package}.{name}")
         if value is None:
-            hint = f": use {instead[name]}" if instead and name in instead else ""
+            hint = f": use {replacements[name]}" if replacements and name in replacements else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         return value
 

@@ -19,11 +19,11 @@ __all__ = ["show_progress"]
 def show_progress(
     is_shown: bool | None = None, *, of_bytes: bool = False
 ) -> Iterator[rich.progress.Progress]:
-    """Shows bars as long as the context lasts.
+    """Shows progress bars during the context.
 
     Args:
-      is_shown: Whether to show them; if None, if the standard error output is a terminal.
-      of_bytes: Whether what is counted are bytes.
+      is_shown: True to show the bars; if None, on terminals only.
+      of_bytes: True to count bytes.
     """
     import rich.console
     from rich.progress import (
@@ -35,17 +35,17 @@ def show_progress(
     )
 
     is_shown = sys.stderr.isatty() if is_shown is None else is_shown
-    done = DownloadColumn() if of_bytes else MofNCompleteColumn()
-    columns = (_name_column(), BarColumn(), done, TimeRemainingColumn())
+    count_column = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = (_name_column(), BarColumn(), count_column, TimeRemainingColumn())
     console = rich.console.Console(stderr=True)
     bars = Progress(*columns, console=console, disable=not is_shown, transient=True)
-    # Before rich 14.3, bars that are not shown print an empty line at their end.
+    # Before rich 14.3, hidden bars print an empty line at the end.
     with bars if is_shown else contextlib.nullcontext():
         yield bars
 
 
 def _name_column() -> rich.progress.ProgressColumn:
-    """The column with the names of bars, which may be those of splits: any text."""
+    """Returns the column with the names of bars, which may be any text, such as names of splits."""
     from rich.progress import Task, TextColumn
     from rich.text import Text
 

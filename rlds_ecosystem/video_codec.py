@@ -1,7 +1,7 @@
-"""Frames to packets of video and back, a frame at a time.
+"""Encoding and decoding of video by single frames.
 
-Each frame becomes one packet, in order, and at once unless `Video.delays`. Each group of pictures
-decodes on its own, from its key packet on, so records can hold one packet for each step.
+Each frame becomes one packet, in order, and without delay unless `Video.delays`. Each group of
+pictures decodes independently from its key packet on, so records can hold one packet per step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlds_ecosystem.model.errors import DamagedDataError
 __all__ = ["FrameDecoder", "FrameEncoder", "Video", "restored_scheduling"]
 
 # By codec: the encoder, the decoder, and the default quality and preset. The faster presets of AV1
-# give visible block artifacts where much moves.
+# cause visible block artifacts in fast motion.
 _CODECS: Mapping[str, tuple[str, str, int, str]] = {
     "h264": ("libx264", "h264", 23, "superfast"),
     "av1": ("libsvtav1", "libdav1d", 30, "8"),
@@ -37,18 +37,18 @@ class Video:
 
     Attributes:
       codec: "h264" or "av1".
-      quality: The constant rate factor of the encoder: less is better, and larger. By default 23 of
-        H.264, and 30 of AV1.
-      lossless: Whether the pixels stay the same, in H.264 of RGB: about half of their bytes.
+      quality: The constant rate factor of the encoder: lower values are better and larger. Default:
+        23 for H.264, 30 for AV1.
+      lossless: True for lossless H.264 of RGB, with about half of the bytes of the pixels.
       fps: The frame rate, which players of the video use.
       gop: The keyframe interval in frames. Decoding a frame begins at the keyframe before it.
-      preset: The speed preset of the encoder. By default "superfast" of H.264, and "8" of AV1, or
-        "12" with `delays`.
-      delays: Whether the encoder may keep frames back and look ahead: smaller (AV1 by a quarter, in
-        short groups), but not for what is recorded.
+      preset: The speed preset of the encoder. By default "superfast" for H.264, "8" for AV1,
+        or "12" with `delays`.
+      delays: True if the encoder may hold back frames and look ahead, which saves space (AV1: a
+        quarter, in short groups), but is unsuitable for recording.
 
     Raises:
-      ValueError: There is no such codec, or a number is out of range.
+      ValueError: The codec is unknown, or a value is out of range.
     """
 
     codec: Literal["h264", "av1"] = "h264"
@@ -65,16 +65,16 @@ class Video:
         if self.lossless and (self.codec != "h264" or self.quality is not None):
             raise ValueError("lossless: expected the codec h264, and no quality")
         for name, least, greatest in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
-            number = getattr(self, name)
-            if number is not None and not least <= number <= greatest:
-                raise ValueError(f"{name}: got {number}, expected {least} to {greatest}")
+            value = getattr(self, name)
+            if value is not None and not least <= value <= greatest:
+                raise ValueError(f"{name}: got {value}, expected {least} to {greatest}")
 
     @classmethod
     def called(cls, name: str, fps: float = 30) -> Video:
-        """Returns the encoding that commands and studies name "h264", "av1" or "lossless".
+        """Returns the encoding of the name "h264", "av1" or "lossless", as in commands and studies.
 
         Raises:
-          ValueError: The name is another.
+          ValueError: The name is unknown.
         """
         is_lossless = name == "lossless"
         codec: Any = "h264" if is_lossless else name
@@ -89,14 +89,14 @@ class Video:
 
     @property
     def factor(self) -> int:
-        """The constant rate factor: `quality`, or that of the codec."""
+        """The constant rate factor: `quality`, or the default of the codec."""
         return _CODECS[self.codec][2] if self.quality is None else self.quality
 
     def encoder(self, shape: tuple[int, ...]) -> tuple[str, str, dict[str, str]]:
         """Returns the name of the encoder, the format of its pixels, and its options.
 
         Args:
-          shape: Of a frame: `(height, width, 3)`, RGB.
+          shape: The shape of a frame: `(height, width, 3)`, RGB.
         """
         name, _, _, preset = _CODECS[self.codec]
         preset = self.preset or (_DELAYED_PRESETS[self.codec] if self.delays else preset)
@@ -105,9 +105,9 @@ class Video:
             return "libx264rgb", "rgb24", options
         options = {"preset": preset, "crf": str(self.factor)}
         if self.codec == "av1":
-            # Without `rtc`, it may repeat the frame before where little changes.
-            at_once = f"pred-struct=1:lp=1:rtc=1:keyint={self.gop}"
-            options["svtav1-params"] = "fast-decode=0" if self.delays else at_once
+            # Without `rtc`, it may repeat the previous frame if little changes.
+            undelayed = f"pred-struct=1:lp=1:rtc=1:keyint={self.gop}"
+            options["svtav1-params"] = "fast-decode=0" if self.delays else undelayed
             return name, "yuv420p", options
         is_odd = shape[0] % 2 or shape[1] % 2
         if not self.delays:
@@ -131,34 +131,38 @@ class Video:
 
 @contextlib.contextmanager
 def restored_scheduling() -> Iterator[None]:
-    """Restores the scheduling policy of threads at its end.
+    """Restores the scheduling policy of threads at the end of the context.
 
     If permitted, SVT-AV1 gives real-time priority to its threads and the one that opens it, which
-    may keep other threads of the machine from running.
+    may block other threads of the machine.
     """
     if not os.path.isdir(tasks := "/proc/self/task"):
         yield
         return
-    before, policy, priority = os.listdir(tasks), os.sched_getscheduler(0), os.sched_getparam(0)
+    old_threads, policy, priority = (
+        os.listdir(tasks),
+        os.sched_getscheduler(0),
+        os.sched_getparam(0),
+    )
     try:
         yield
     finally:
         os.sched_setscheduler(0, policy, priority)
-        for thread in {*os.listdir(tasks)} - {*before}:
-            with contextlib.suppress(OSError):  # It may have ended.
+        for thread in {*os.listdir(tasks)} - {*old_threads}:
+            with contextlib.suppress(OSError):  # The thread may have ended.
                 os.sched_setscheduler(int(thread), policy, priority)
 
 
 class FrameEncoder:
-    """Encodes the frames of one camera; the first one, and every `gop`th, begins a group.
+    """Encodes the frames of one camera; every `gop`th frame, from the first on, begins a group.
 
     Args:
       video: The video encoding.
-      shape: Of a frame: `(height, width, 3)`, uint8, RGB.
+      shape: The shape of a frame: `(height, width, 3)`, uint8, RGB.
 
     Raises:
       ImportError: PyAV is not installed.
-      ValueError: It cannot encode such frames.
+      ValueError: The encoder does not support the shape.
 
     >>> encoder = FrameEncoder(Video(lossless=True), (16, 16, 3))
     >>> frame = np.full((16, 16, 3), 7, np.uint8)
@@ -170,9 +174,9 @@ class FrameEncoder:
     def __init__(self, video: Video, shape: tuple[int, ...]) -> None:
         if len(shape) != 3 or shape[2] != 3:
             raise ValueError(f"frames of shape {shape}, expected (height, width, 3)")
-        os.environ.setdefault("SVT_LOG", "1")  # It logs a lot to the standard error.
+        os.environ.setdefault("SVT_LOG", "1")  # Otherwise it logs a lot to the standard error.
         self._av = import_extra("av")
-        self._shape, self._number = tuple(shape), 0
+        self._shape, self._index = tuple(shape), 0
         name, pix_fmt, options = video.encoder(shape)
         context = self._av.CodecContext.create(name, "w")
         context.height, context.width, context.pix_fmt = shape[0], shape[1], pix_fmt
@@ -189,21 +193,23 @@ class FrameEncoder:
         """Encodes the next frame.
 
         Returns:
-          The packet, and whether decoding can begin with it.
+          The packet, and True if decoding can begin with it.
 
         Raises:
           RuntimeError: The encoder fails.
         """
         packets = self.put(frame)
         if len(packets) != 1:
-            raise RuntimeError(f"the encoder gave {len(packets)} packets for a frame, expected 1")
+            raise RuntimeError(
+                f"the encoder returned {len(packets)} packets for a frame, expected 1"
+            )
         return packets[0]
 
     def put(self, frame: np.ndarray) -> list[tuple[bytes, bool]]:
-        """Encodes the next frame; returns the packets that are ready, as `encode` does."""
+        """Encodes the next frame; returns the finished packets, see `encode`."""
         image = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), "rgb24")
-        image.pts = self._number
-        self._number += 1
+        image.pts = self._index
+        self._index += 1
         return _as_bytes(self._context.encode(image))
 
     def close(self) -> list[tuple[bytes, bool]]:

@@ -220,7 +220,7 @@ def audit(
     to look at: 1 of 20 episodes
     episode  finding  what                     row
           7  short    7 rows, usually 60
-    not assessed: smoothness: how many rows a second has is not known, or not the same of all
+    not assessed: smoothness: the rows per second are unknown, or not the same in all episodes
     next: rlds report ...
     """
     from rlds import auditing

@@ -17,7 +17,7 @@ from rlds.sources.episodes import as_values
 from rlds.sources.source import Source, SourceError, files_of
 from rlds_ecosystem.model.fields import MEANING, Field, in_words
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import is_in, named_leaves
+from rlds_ecosystem.model.nests import is_below, named_leaves
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.reading import declared_length, indices_of
@@ -357,7 +357,7 @@ class _Comparison:
         self._ignore = tuple(ignore)
         all_paths = dict.fromkeys([*self._specs[0], *self._specs[1]])
         for path in ignore:
-            if not any(is_in(name, path) for name in all_paths):
+            if not any(is_below(name, path) for name in all_paths):
                 raise KeyError(f"ignore: no field {path!r}; {suggest_names(path, all_paths)}")
         self._equal = _is_equal if rtol == atol == 0 else _is_close(rtol, atol)
         self.pair: tuple[Episodes, ...] = ()
@@ -429,7 +429,7 @@ class _Comparison:
             if self._is_left_out(path):
                 continue
             if one is None or other is None:
-                if not all(any(is_in(path, declared) for declared in s) for s in self._specs):
+                if not all(any(is_below(path, declared) for declared in s) for s in self._specs):
                     continue  # `compare_fields` has noted the missing field.
                 one = [None] * len(other or ()) if one is None else one
                 other = [None] * len(one) if other is None else other
@@ -507,7 +507,7 @@ class _Comparison:
         return index, one[index], other[index]
 
     def _is_left_out(self, path: str) -> bool:
-        return any(is_in(path, ignored) for ignored in self._ignore)
+        return any(is_below(path, ignored) for ignored in self._ignore)
 
 
 def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
@@ -598,7 +598,7 @@ def _may_agree(one: Any, other: Any) -> bool:
 
 
 def _is_provenance(path: str) -> bool:
-    return any(is_in(path, name) for name in _PROVENANCE)
+    return any(is_below(path, name) for name in _PROVENANCE)
 
 
 def _as_note(value: ValueDifference) -> Difference:

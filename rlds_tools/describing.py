@@ -19,7 +19,7 @@ from rlds.sources.source import TRANSITION_FIELDS, SourceError
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
+from rlds_ecosystem.model.nests import is_below, named_leaves, root_of
 from rlds_ecosystem.model.texts import shorten
 from rlds_ecosystem.progress import show_progress
 from rlds_tools.reading import indices_of, read_all
@@ -228,7 +228,7 @@ def _not_finite_masks(
     """Yields each field that has NaN or infinite values, with the mask of these values."""
     for path, leaf in named_leaves(episode.steps):
         column = np.asarray(leaf)  # The leaf may be a ragged column.
-        if column.dtype.kind != "f" or not any(is_in(path, field) for field in fields):
+        if column.dtype.kind != "f" or not any(is_below(path, field) for field in fields):
             continue
         has_placeholder = root_of(path) in TRANSITION_FIELDS and episode.final_observation_known
         mask = ~np.isfinite(column[: len(column) - has_placeholder])

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from rlds.auditing import CHECKS, Audit
-from rlds.auditing.checks import USUAL_PART
+from rlds.auditing.checks import USUAL_SHARE
 from rlds.auditing.registry import Severity
 from rlds_tools.results import Table, count
 
@@ -117,7 +117,7 @@ class FindingCollector:
                 self.add(Finding(finding.check, finding.text, step=step), index)
         for name, texts in audit.facts.items():
             # A fact of most episodes is new if few episodes have the same fault.
-            if name not in reported or 0 < len(reported[name]) <= USUAL_PART * len(indices):
+            if name not in reported or 0 < len(reported[name]) <= USUAL_SHARE * len(indices):
                 for text in texts:
                     self.add(Finding(name, text))
 

@@ -17,8 +17,8 @@ import numpy as np
 
 import rlds
 from rlds import validation
-from rlds.auditing.audits import faults_of_files
-from rlds.auditing.findings import originals
+from rlds.auditing.audits import find_file_faults
+from rlds.auditing.findings import first_equal
 from rlds.feeds.compat import loader_profiles
 from rlds.sources import Episodes
 from rlds.sources.cameras import Frames, cameras_of, fault_of
@@ -27,7 +27,7 @@ from rlds.sources.source import SourceEpisode, SourceError
 from rlds.video import FRAMES, VIDEO
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in, named_leaves, root_of
+from rlds_ecosystem.model.nests import is_below, named_leaves, root_of
 from rlds_tools.findings import Finding, FindingCollector
 from rlds_tools.inspection import recorded_steps
 from rlds_tools.reading import declared_length, instructions_in, is_whole, read_all
@@ -181,7 +181,7 @@ class SplitScan:
         for text, field in check_description(self.episodes):
             self.collector.add(Finding("description", text, field))
         self._is_whole = is_whole(self.episodes)
-        for text in faults_of_files(self.episodes.source, [self.episodes.split] * self._is_whole):
+        for text in find_file_faults(self.episodes.source, [self.episodes.split] * self._is_whole):
             self.collector.add(Finding("files", text))
         num_consecutive = 0
         for index, episode in read_all(self.episodes, indices, jobs):
@@ -369,7 +369,7 @@ class SplitScan:
             has_placeholders = root_of(path) in _PLACEHOLDERS
             num_before = statistics.not_finite.sum()
             statistics.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
-            is_validated = any(is_in(path, name) for name in self._finite)
+            is_validated = any(is_below(path, name) for name in self._finite)
             if statistics.not_finite.sum() > num_before and not is_validated:
                 for row in rows:
                     stop = row.length - (has_placeholders and row.is_final_known)
@@ -455,7 +455,7 @@ class SplitScan:
             self.collector.add(Finding("first action", text))
 
     def _check_duplicates(self) -> None:
-        indices, first_rows = self.table.index, originals(self.table.digest)
+        indices, first_rows = self.table.index, first_equal(self.table.digest)
         for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
             stored = self.episodes.stored_index(int(indices[first_rows[row]]))
             text = f"same observations and actions as episode {stored}"

@@ -3,7 +3,7 @@
     for meaning in rlds.auditing.vector_meanings(rlds.sources.open("my_robot")):
         print(", ".join(meaning.sentences()))
 
-What numbers leave in doubt is *unknown*; nothing is guessed.
+If the values leave doubt, the meaning is *unknown*; nothing is guessed.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

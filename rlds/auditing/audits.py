@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds.auditing.checks import LEAST_EPISODES, find_faults
+from rlds.auditing.checks import MIN_EPISODES, find_faults
 from rlds.auditing.declared import contradictions
-from rlds.auditing.findings import EpisodeFinding, Fingerprints, MeasuredEpisodes, first_of, median
-from rlds.auditing.measures import Measures, Profile, measure, moving
-from rlds.auditing.pictures import MOST_FILMED, PAIRS, SampledCameras
-from rlds.auditing.pipelines import done_in_pipeline
-from rlds.auditing.scores import SCORES, together, within_task
-from rlds.auditing.step_numbers import StepNumbers
-from rlds.auditing.times import times_of
-from rlds.auditing.vectors import Usual, VectorMeaning, usual_of
+from rlds.auditing.findings import EpisodeFinding, Fingerprints, MeasuredEpisodes, median, shorten
+from rlds.auditing.measures import Measures, Profile, find_motion, measure
+from rlds.auditing.numeric_fields import NumericFields
+from rlds.auditing.pictures import MAX_FILMED, PAIRS, CameraSample
+from rlds.auditing.pipelines import compute_in_pipeline
+from rlds.auditing.scores import SCORES, compare_episodes, rank_within_task
+from rlds.auditing.times import measure_times
+from rlds.auditing.vectors import UsualValues, VectorMeaning, learn_usual_values
 from rlds.sources import reading
 from rlds.sources.cameras import evenly
 from rlds.sources.episode_table import Progress, store_audit
@@ -32,14 +32,14 @@ from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.progress import show_progress
 from tfds_files import TfdsFilesError
 
-__all__ = ["Audit", "audit", "audit_splits", "faults_of_files"]
+__all__ = ["Audit", "audit", "audit_splits", "find_file_faults"]
 
-# Episodes that one call measures; seconds after which further processes help.
-_AT_ONCE, _LONG = 32, 5.0
-# Rows of all episodes to compare with each other, and the least number of each episode.
-_MOST_PICKED, _LEAST_PICKED = 200_000, 4
-# Tolerance between a declared rate and that of the times; logarithms of the units of a second.
-_SAME_RATE, _UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
+# Episodes per batch of work; seconds after which further processes are started.
+_BATCH_SIZE, _SECONDS_ALONE = 32, 5.0
+# Compared rows: the limit for all episodes together, and the minimum per episode.
+_MAX_PICKED, _MIN_PICKED = 200_000, 4
+# Tolerance of the logarithm of a rate; logarithms of the time units per second.
+_RATE_TOLERANCE, _LOG_UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +49,16 @@ class Audit:
     Attributes:
       split: The audited split.
       num_episodes: The number of assessed episodes.
-      num_rows: The number of their rows.
-      unreadable: The numbers of the episodes that cannot be read.
+      num_rows: The number of rows of these episodes.
+      unreadable: The indices of unreadable episodes.
       vectors: The meaning of the actions, and of observations with a form.
       findings: Findings about single episodes, the most serious ones first.
-      facts: Findings about the whole dataset, in sentences, by the names of the checks.
+      facts: Findings about the whole dataset, in sentences, by the name of the check.
       unassessed: The checks that were impossible or incomplete, with reasons, in sentences.
-      scores: The scores of all episodes by name, see `SCORES`: NaN where there is none.
-      ranks: Likewise, the share of the other episodes of their task with a lower score.
-      is_kept: True if the audit is the column `audit` of the table of episodes.
-      tasks: The instructions of all episodes; None where there is none.
+      scores: The scores of all episodes by name, see `SCORES`; NaN if undefined.
+      ranks: By score, the share of the other episodes of the same task with a lower score.
+      is_kept: True if the audit is stored in the column `audit` of the table of episodes.
+      tasks: The instruction of each episode; None if it has none.
     """
 
     split: str
@@ -76,7 +76,7 @@ class Audit:
 
     @property
     def episodes(self) -> list[int]:
-        """The numbers of the episodes with findings."""
+        """The indices of the episodes with findings."""
         return sorted({finding.episode for finding in self.findings})
 
 
@@ -91,25 +91,25 @@ def audit(
     beam_options: Any = None,
     draft: str | os.PathLike[str] | None = None,
 ) -> Audit:
-    """Audits the numbers of a dataset, and a sample of its images.
+    """Audits the numeric values of a dataset, and a sample of its images.
 
     Usual values are learnt from up to 200 episodes, and all episodes are measured against them. For
     up to 200 episodes, 16 pairs of frames of each camera are measured.
 
     Args:
       episodes: The episodes.
-      progress: Whether to show a progress bar, if None on a terminal; or a callback for progress.
-      jobs: The number of processes that read episodes; one for each processor if None.
-      keep: Whether to store the audit as a column of the table of episodes. Only a whole split is.
-      earlier: Splits whose episodes must not be in this one; the audited split is appended.
+      progress: True to show a progress bar; None for terminals only; or a callback.
+      jobs: The number of processes that read episodes; one per processor if None.
+      keep: True to store the audit of a full split as a column of the table of episodes.
+      earlier: Earlier splits to search for copies; the audited split is appended.
       beam_runner: The Apache Beam runner that reads the episodes, or its name.
       beam_options: Options of the runner: `PipelineOptions`, or a list of flags.
       draft: The folder for results of Beam workers, which all machines need to see; the folder for
         temporary files if None.
 
     Raises:
-      TypeError: The data can be read from the beginning to the end only.
-      ValueError: The draft is in an object store, or for no pipeline.
+      TypeError: The data has no random access.
+      ValueError: The draft is in an object store, or there is no beam_runner.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -127,36 +127,37 @@ def audit(
     pipeline = None if beam_runner is beam_options is None else (beam_runner, beam_options)
     if draft is not None and pipeline is None:
         raise ValueError("draft: only an audit with a beam_runner (--runner) has one")
-    numbers = StepNumbers(episodes)
-    usual = usual_of(numbers)
+    fields = NumericFields(episodes)
+    usual = learn_usual_values(fields)
     total, rates = len(episodes), {*rates_in(episodes.metadata)}
     rate = rates.pop() if len(rates) == 1 else None
-    num_picked = min(max(_MOST_PICKED // max(total, 1), _LEAST_PICKED), usual.profile.num_picked)
+    num_picked = min(max(_MAX_PICKED // max(total, 1), _MIN_PICKED), usual.profile.num_picked)
     profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
-    cameras = SampledCameras(with_random_access(episodes.source))
-    work = _Measuring(episodes, numbers, profile, cameras, frozenset(evenly(total, MOST_FILMED)))
-    batches = [range(begin, min(begin + _AT_ONCE, total)) for begin in range(0, total, _AT_ONCE)]
-    measured: list[_Measured | None] = []
+    cameras = CameraSample(with_random_access(episodes.source))
+    work = _Measurer(episodes, fields, profile, cameras, frozenset(evenly(total, MAX_FILMED)))
+    begins = range(0, total, _BATCH_SIZE)
+    batches = [range(begin, min(begin + _BATCH_SIZE, total)) for begin in begins]
+    measured_episodes: list[_MeasuredEpisode | None] = []
     jobs = jobs or default_jobs()
     with contextlib.ExitStack() as stack:
         bars = stack.enter_context(show_progress(False if callable(progress) else progress))
         bar = bars.add_task(f"audit of {episodes.split}", total=total)
-        done: Callable[[range], list[_Measured | None]] = work
+        measure_batch: Callable[[range], list[_MeasuredEpisode | None]] = work
         if pipeline is not None:
-            done = stack.enter_context(done_in_pipeline(work, batches, pipeline, draft))
-        for indices, results in in_processes(done, batches, jobs, after=_LONG):
-            measured += results
+            measure_batch = stack.enter_context(compute_in_pipeline(work, batches, pipeline, draft))
+        for indices, results in in_processes(measure_batch, batches, jobs, after=_SECONDS_ALONE):
+            measured_episodes += results
             bars.update(bar, completed=indices.stop)
             if callable(progress):
                 progress(indices.stop, total)
     earlier = [] if earlier is None else earlier
     usual = usual._replace(profile=profile)
-    result = _judged(episodes, numbers, cameras, usual, measured, earlier)
-    return dataclasses.replace(result, is_kept=keep and _keep(episodes, result))
+    result = _assess(episodes, fields, cameras, usual, measured_episodes, earlier)
+    return dataclasses.replace(result, is_kept=keep and _store(episodes, result))
 
 
 def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
-    """Audits the splits of a dataset: each by itself, and for episodes of earlier splits.
+    """Audits the splits of a dataset, and searches each for copies of episodes of earlier splits.
 
     Args:
       splits: The splits.
@@ -166,8 +167,8 @@ def audit_splits(splits: Sequence[Episodes], **options: Any) -> list[Audit]:
     return [audit(episodes, earlier=earlier, **options) for episodes in splits]
 
 
-def _keep(episodes: Episodes, result: Audit) -> bool:
-    """Stores an audit as a column of the table of episodes, if it covers a whole split."""
+def _store(episodes: Episodes, result: Audit) -> bool:
+    """Stores an audit as a column of the table of episodes, if it covers a full split."""
     try:
         import_extra("pyarrow")
     except ImportError:
@@ -184,8 +185,8 @@ def _keep(episodes: Episodes, result: Audit) -> bool:
     return store_audit(episodes.source, split, range(begin, end), findings, columns, sentences)
 
 
-class _Measured(NamedTuple):
-    """The measures of an episode, and the attributes of `EpisodeNumbers` that an audit needs."""
+class _MeasuredEpisode(NamedTuple):
+    """The measures of an episode, and the attributes of `EpisodeValues` that an audit needs."""
 
     measures: Measures
     task: str | None
@@ -195,51 +196,51 @@ class _Measured(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Measuring:
-    """Measures episodes; given to each worker."""
+class _Measurer:
+    """Measures episodes in worker processes."""
 
     episodes: Episodes
-    numbers: StepNumbers
+    fields: NumericFields
     profile: Profile
-    cameras: SampledCameras
+    cameras: CameraSample
     filmed: Collection[int]
 
-    def __call__(self, indices: range) -> list[_Measured | None]:
+    def __call__(self, indices: range) -> list[_MeasuredEpisode | None]:
         """Returns the measures of episodes; None for unreadable ones."""
-        return [self._measured(index) for index in indices]
+        return [self._measure(index) for index in indices]
 
-    def _measured(self, index: int) -> _Measured | None:
+    def _measure(self, index: int) -> _MeasuredEpisode | None:
         split_and_index = self.episodes.locate(index)
         try:
-            numbers = self.numbers.read(*split_and_index)
+            episode = self.fields.read(*split_and_index)
         except SourceError:
             return None
-        measures = measure(numbers.actions, numbers.states, self.profile)
-        measures = dataclasses.replace(measures, times=times_of(numbers.times))
+        measures = measure(episode.actions, episode.states, self.profile)
+        measures = dataclasses.replace(measures, times=measure_times(episode.times))
         if index in self.filmed:
-            moves = moving(numbers.actions, numbers.states, self.profile)
+            moves = find_motion(episode.actions, episode.states, self.profile)
             pictures = self.cameras.measure(*split_and_index, moves)
             measures = dataclasses.replace(measures, pictures=pictures)
-        return _Measured(
-            measures, numbers.task, numbers.digest, numbers.personal, numbers.task_numbers
+        return _MeasuredEpisode(
+            measures, episode.task, episode.digest, episode.personal, episode.task_numbers
         )
 
 
-def _judged(
+def _assess(
     episodes: Episodes,
-    numbers: StepNumbers,
-    cameras: SampledCameras,
-    usual: Usual,
-    results: Sequence[_Measured | None],
+    fields: NumericFields,
+    cameras: CameraSample,
+    usual: UsualValues,
+    results: Sequence[_MeasuredEpisode | None],
     earlier: list[Fingerprints],
 ) -> Audit:
-    indices = [index for index, each in enumerate(results) if each is not None]
+    indices = [index for index, result in enumerate(results) if result is not None]
     readable = [each for each in results if each is not None]
     tasks = [each.task for each in readable]
     measured = MeasuredEpisodes(
         [each.measures for each in readable],
-        [*numbers.state_names, *numbers.action_names],
-        len(numbers.state_names),
+        [*fields.state_names, *fields.action_names],
+        len(fields.state_names),
         usual.profile,
         tasks,
         [each.digest for each in readable],
@@ -255,27 +256,27 @@ def _judged(
         episodes.split,
         len(measured),
         int(measured.rows.sum()),
-        [index for index, each in enumerate(results) if each is None],
+        [index for index, result in enumerate(results) if result is None],
         usual.vectors,
         [
             dataclasses.replace(finding, episode=indices[finding.episode])
             for finding in faults.findings
         ],
         {
-            **_facts(episodes, numbers, faults.usual, measured, usual.vectors),
-            **_unused(episodes, numbers, results),
+            **_facts(episodes, fields, faults.usual, measured, usual.vectors),
+            **_unused_tasks(episodes, fields, results),
         },
-        [*_unassessed(numbers, measured), *_unseen(cameras, measured)],
-        {name: _scattered(values, indices, len(results)) for name, values in scores.items()},
+        [*_unassessed(fields, measured), *_unassessed_cameras(cameras, measured)],
+        {name: _scatter(values, indices, len(results)) for name, values in scores.items()},
         {
-            name: _scattered(within_task(values, tasks), indices, len(results))
+            name: _scatter(rank_within_task(values, tasks), indices, len(results))
             for name, values in scores.items()
         },
         tasks=[None if each is None else each.task for each in results],
     )
 
 
-def faults_of_files(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
+def find_file_faults(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
     """Yields contradictions between files and their declarations, such as missing episodes."""
     if (faults := source.can.faults) is None:
         return
@@ -290,82 +291,82 @@ def faults_of_files(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
 def _scores(measured: MeasuredEpisodes) -> dict[str, np.ndarray]:
     if not len(measured):
         return {score.name: np.empty(0) for score in SCORES}
-    scores = dict(zip((score.name for score in SCORES), measured.of("scores").T))
+    scores = dict(zip((score.name for score in SCORES), measured.array("scores").T))
     picked = [each.picked.astype(np.float64) for each in measured.measures]
-    return {**scores, **together(picked, measured.num_states, measured.sketches)}
+    return {**scores, **compare_episodes(picked, measured.num_states, measured.sketches)}
 
 
-def _scattered(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> np.ndarray:
-    scattered = np.full(num_episodes, np.nan)
-    scattered[[*indices]] = values
-    return scattered
+def _scatter(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> np.ndarray:
+    all_values = np.full(num_episodes, np.nan)
+    all_values[[*indices]] = values
+    return all_values
 
 
 def _facts(
     episodes: Episodes,
-    numbers: StepNumbers,
+    fields: NumericFields,
     usual: Mapping[str, Sequence[str]],
     measured: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
 ) -> dict[str, Sequence[str]]:
-    interval, rate = float(median(measured.of_times("interval"))), measured.profile.rate
-    # Row numbers have an interval of 1; they contradict no rate.
+    interval, rate = float(median(measured.time_array("interval"))), measured.profile.rate
+    # Row indices have an interval of 1; they contradict no rate.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
-    is_another_rate = np.abs(np.log(ratio) - _UNITS).min() > _SAME_RATE
-    of_rate = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
+    is_contradiction = np.abs(np.log(ratio) - _LOG_UNITS).min() > _RATE_TOLERANCE
+    rate_texts = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
     splits = dict.fromkeys(split for split, *_ in episodes.ranges)
     facts = {
-        "files": [*faults_of_files(episodes.source, splits)],
+        "files": [*find_file_faults(episodes.source, splits)],
         **usual,
         "declaration": [
-            *contradictions(vectors, numbers.kinds, numbers.units),
-            *(of_rate if is_another_rate else ()),
+            *contradictions(vectors, fields.kinds, fields.units),
+            *(rate_texts if is_contradiction else ()),
         ],
     }
     return {name: texts for name, texts in facts.items() if texts}
 
 
-def _unused(
-    episodes: Episodes, numbers: StepNumbers, results: Sequence[_Measured | None]
+def _unused_tasks(
+    episodes: Episodes, fields: NumericFields, results: Sequence[_MeasuredEpisode | None]
 ) -> dict[str, Sequence[str]]:
-    """The declared tasks without an episode, if these are all episodes of the dataset."""
+    """Returns the declared tasks without an episode, if the audit covers the full dataset."""
     source = episodes.source
     counts = (reading.count(base, split) for base in reading.bases(source) for split in base.splits)
-    is_whole = len(episodes) == sum(count or 0 for count in counts)
-    if not (numbers.task_columns and is_whole and None not in results):
+    is_complete = len(episodes) == sum(count or 0 for count in counts)
+    if not (fields.task_columns and is_complete and None not in results):
         return {}
     declared = table_in(source.about.metadata, TASKS)
-    used = {number for each in results if each is not None for number in each.task_numbers}
-    unused = [text for number, text in declared.items() if number not in used]
-    listed = first_of([*map(repr, unused)], 3)
-    text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {listed}"
+    used = {key for each in results if each is not None for key in each.task_numbers}
+    unused = [text for key, text in declared.items() if key not in used]
+    names = shorten([*map(repr, unused)], 3)
+    text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {names}"
     return {"unused task": [text]} if unused else {}
 
 
-def _unassessed(numbers: StepNumbers, measured: MeasuredEpisodes) -> Iterator[str]:
-    if len(measured) < LEAST_EPISODES:
-        yield f"what is usual: there are fewer than {LEAST_EPISODES} episodes"
-    if not numbers.actions:
-        yield "actions: there is no field of numbers with that name"
-    elif not numbers.state_names:
-        yield "duplicates, the meaning of actions: no number of the observation changes"
+def _unassessed(fields: NumericFields, measured: MeasuredEpisodes) -> Iterator[str]:
+    if len(measured) < MIN_EPISODES:
+        yield f"usual values: there are fewer than {MIN_EPISODES} episodes"
+    if not fields.actions:
+        yield "actions: no numeric field has that name"
+    elif not fields.state_names:
+        yield "duplicates, the meaning of actions: no value of the observation changes"
     elif not any(it.state >= 0 for it in measured.profile.relations):
-        yield "lags and signs: no element of the action is known to lead to one of the state"
+        yield "lags and signs: no element of the action leads to one of the state"
     if measured.profile.rate is None:
-        yield "smoothness: how many rows a second has is not known, or not the same of all"
-    if numbers.constants:
-        yield f"{first_of(numbers.constants, 5)}: never changes within an episode"
-    if numbers.has_more:
-        looked_at = len(numbers.state_names) + len(numbers.action_names)
-        yield f"all elements: {looked_at:,} of {numbers.num_elements:,} were looked at"
+        yield "smoothness: the rows per second are unknown, or not the same in all episodes"
+    if fields.constants:
+        yield f"{shorten(fields.constants, 5)}: never changes within an episode"
+    if fields.has_more:
+        num_assessed = len(fields.state_names) + len(fields.action_names)
+        yield f"all elements: {num_assessed:,} of {fields.num_elements:,} were assessed"
 
 
-def _unseen(cameras: SampledCameras, measured: MeasuredEpisodes) -> Iterator[str]:
+def _unassessed_cameras(cameras: CameraSample, measured: MeasuredEpisodes) -> Iterator[str]:
     yield from cameras.why_not
     if not cameras.names:
         return
     if len(measured.filmed) < len(measured):
         share = f"{len(measured.filmed):,} of {len(measured):,} episodes"
-        yield f"all pictures: of {share}, {PAIRS} pairs of frames were looked at"
-    if len(measured.filmed) and np.isnan(measured.of_pictures("changes")).all():
-        yield "frozen cameras: no number says when something moves"
+        yield f"all pictures: of {share}, {PAIRS} pairs of frames were compared"
+    if len(measured.filmed) and np.isnan(measured.picture_array("changes")).all():
+        yield "frozen cameras: no numeric field shows when something moves"

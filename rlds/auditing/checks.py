@@ -1,7 +1,7 @@
 """Checks of episodes, each against the usual values of the dataset.
 
-Thresholds are in medians and median deviations over the episodes, or in units of the episode
-itself. A consequence of another fault of the same episode is not reported.
+Thresholds are medians and median deviations over the episodes, or relative to the episode itself.
+Consequences of another fault of the same episode are not reported.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from rlds.auditing.findings import (
     Fingerprints,
     MeasuredEpisodes,
     deviations,
-    first_of,
-    in_deviations,
+    first_equal,
     log,
     mean,
     median,
-    originals,
     quantile,
+    shorten,
+    to_deviations,
 )
 from rlds.auditing.measures import LAGS
 from rlds.auditing.registry import OF_ROWS, OF_THUMBNAILS, ONE_PASS, DataCheck
 
 __all__ = [
     "CHECKS",
-    "LEAST_EPISODES",
-    "USUAL_PART",
+    "MIN_EPISODES",
+    "USUAL_SHARE",
     "Faults",
     "find_faults",
 ]
 
-LEAST_EPISODES = 8
-"""Of fewer episodes nothing is usual."""
+MIN_EPISODES = 8
+"""The least number of episodes for usual values."""
 
-USUAL_PART = 0.25
-"""A finding of more than this share of the episodes is no fault of a single one."""
+USUAL_SHARE = 0.25
+"""The largest share of faulty episodes; more findings are a fact of the dataset."""
 
-# If an element is constant in a larger share of the episodes, this is no fault.
+# The largest share of the episodes with an unusual element; in more episodes it is no fault.
 _RARE = 0.2
 _TINY = 1e-12
 _USUAL = LAGS.index(0)
-# The part of its range by which an element is smooth, whatever its second differences are.
+# Second differences below this share of the range count as smooth.
 _SMOOTH = 1e-4
-# The least excess of roughness that counts as jitter, in most rows; as a logarithm.
-_ROUGHER = 0.25
-# The largest distance of near duplicates; the number of projections to search them in first.
-_NEAR, _DIRECTIONS, _PAIRS_AT_ONCE = 0.12, 8, 1000
-# Unexplained shares of the variance below this are alike: rows of slow motion hardly differ.
-_LEAST_UNEXPLAINED = 1e-4
+# The least excess of the log roughness of most rows that is jitter.
+_MIN_JITTER = 0.25
+# Near duplicates: their largest distance, the number of projections, the rows per batch.
+_MAX_DISTANCE, _NUM_PROJECTIONS, _BATCH_SIZE = 0.12, 8, 1000
+# Floor of unexplained shares of the variance: rows of slow motion hardly differ.
+_MIN_UNEXPLAINED = 1e-4
 
 
 class Faults(NamedTuple):
@@ -62,8 +62,7 @@ class Faults(NamedTuple):
 
     Attributes:
       findings: The faults of single episodes, the most serious ones first.
-      usual: The faults that more than a quarter of the episodes have, in sentences, by the names of
-        the checks.
+      usual: The faults of over a quarter of the episodes, in sentences, by the name of the check.
     """
 
     findings: list[EpisodeFinding]
@@ -73,26 +72,26 @@ class Faults(NamedTuple):
 def find_faults(measured: MeasuredEpisodes) -> Faults:
     """Returns the faults of episodes.
 
-    With fewer than eight episodes, only the checks that need no other episodes run.
+    With fewer than eight episodes, only the checks in `_ALONE` run.
     """
     usual: dict[str, Sequence[str]] = {}
     findings: list[EpisodeFinding] = []
     hidden: set[tuple[str, int]] = set()
     for check in CHECKS:
         num_episodes = len(measured.filmed) if check.is_of_pictures else len(measured)
-        if check.find is None or (num_episodes < LEAST_EPISODES and check.name not in _ALONE):
+        if check.find is None or (num_episodes < MIN_EPISODES and check.name not in _ALONE):
             continue
         by_episode: dict[int, EpisodeFinding] = {}
         for finding in check.find(measured):
             earlier = by_episode.get(finding.episode)
             if earlier is None or finding.size > earlier.size:
                 by_episode[finding.episode] = finding
-        if len(by_episode) > max(USUAL_PART * num_episodes, 2):
+        if len(by_episode) > max(USUAL_SHARE * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
             texts = {it.text for it in by_episode.values()} if check.name in _ALONE else set()
-            description = texts.pop() if len(texts) == 1 else check.what
-            usual[check.name] = [f"{description}, in {share}: it is usual here"]
-            continue  # A usual fault does not single out an episode, and hides no other fault.
+            description = texts.pop() if len(texts) == 1 else check.fault
+            usual[check.name] = [f"{description}, in {share}: this is usual here"]
+            continue  # A usual fault hides no other fault.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
         findings += sorted(shown, key=lambda it: (-it.size, it.episode))
@@ -103,9 +102,9 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
 
 
 def _not_finite(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for episode in np.flatnonzero(measured.of("not_finite")).tolist():
+    for episode in np.flatnonzero(measured.array("not_finite")).tolist():
         rows = measured.measures[episode].not_finite
-        yield EpisodeFinding(episode, "not finite", f"NaN or infinite in {_rows(rows)}")
+        yield EpisodeFinding(episode, "not finite", f"NaN or infinite in {_count_rows(rows)}")
 
 
 def _lengths(
@@ -124,7 +123,7 @@ def _lengths(
 def _dead(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     usual = median(measured.range)
     is_dead = (measured.range <= 1e-3 * usual) & (usual > 0)
-    # Flags may rest by chance: nearly all other episodes must move them, and by more.
+    # Flags may be constant by chance: nearly all other episodes must change them.
     alive = np.where(is_dead, np.nan, measured.range)
     has_levels = measured.has_levels
     least = np.where(has_levels, quantile(alive, 0.05), quantile(alive, 0.03))
@@ -132,76 +131,76 @@ def _dead(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         least > np.where(has_levels, 0.1, 0.3) * usual
     )
     for episode in np.flatnonzero(is_dead.any(1)).tolist():
-        names = _named(measured, is_dead[episode])
+        names = _name_elements(measured, is_dead[episode])
         yield EpisodeFinding(episode, "dead", f"{names} never changes")
 
 
 def _saturated(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    shares = measured.of("at_end")
+    shares = measured.array("at_end")
     limit = np.maximum(0.15, 2.5 * np.quantile(shares, 0.9, axis=0))
     shares = np.where(measured.has_levels, shares, 0)
     for episode in np.flatnonzero((shares > limit).any(1)).tolist():
         element = int((shares[episode] / limit).argmax())
         share = shares[episode, element]
-        text = f"{measured.names[element]} is at its end in {share:.0%} of the rows that move"
+        text = f"{measured.names[element]} is at its limit in {share:.0%} of the rows with motion"
         yield EpisodeFinding(episode, "saturated", text, size=share / limit[element])
 
 
 def _spike(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    jump, rough = 2 * measured.of("jump"), measured.of("rough")[:, 1]
+    jump, rough = 2 * measured.array("jump"), measured.array("rough")[:, 1]
     usual = median(jump)
-    # The usual spread of the largest jumps counts, too: those of impacts are large now and then.
+    # The spread of the largest jumps matters, too: impacts are rare but usual.
     spread = np.exp(3 * np.fmax(log(quantile(jump, 0.9)) - log(usual), 0.27))
     limits = np.maximum(usual * spread, 4 * rough)
-    # Elements that rest in most rows, like grippers, are at their other end now and then.
+    # Elements that rest in most rows, like grippers, may jump to their other limit.
     span = median(measured.range)
-    rests = (median(measured.of("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
+    rests = (median(measured.array("pace")[:, 0]) < 0.5 * usual) & (usual < 0.02 * span)
     limits = np.maximum(limits, np.where(rests, span, 0))
     sizes = np.where(measured.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
     for episode in np.flatnonzero((sizes > 1).any(1)).tolist():
         element = int(sizes[episode].argmax())
         ratio = jump[episode, element] / max(usual[element], _TINY)
-        text = f"{measured.names[element]} jumps and is back, {ratio:.1f} times as far as usual"
+        text = f"{measured.names[element]} jumps and returns, by {ratio:.1f} usual jumps"
         row = int(measured.measures[episode].jump_row[element])
         yield EpisodeFinding(episode, "spike", text, row, sizes[episode, element])
 
 
 def _jitter(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for name, elements in measured.parts.items():
+    for vector, elements in measured.vectors.items():
         # Quantiles 0.5 and 0.9: one outlier raises neither, a few rows only the latter.
-        rough, pace = measured.of("rough")[:, :, elements], measured.of("pace")[:, :, elements]
+        rough, pace = (measured.array(name)[:, :, elements] for name in ("rough", "pace"))
         least = _SMOOTH * np.nan_to_num(median(measured.range[:, elements]))
-        is_known = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
-        if not is_known.any():
+        is_finite = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
+        if not is_finite.any():
             continue
-        levels = log(rough + least)[:, :, is_known]
-        ratios = levels - log(pace + least)[:, :, is_known]
+        levels = log(rough + least)[:, :, is_finite]
+        ratios = levels - log(pace + least)[:, :, is_finite]
         shifts = mean(levels - median(levels))
         rougher = mean(ratios - median(ratios))
         sizes = np.minimum(deviations(mean(shifts), 0.12) / 3, deviations(mean(rougher), 0.04) / 4)
-        for episode in np.flatnonzero((sizes > 1) & (shifts.min(1) > _ROUGHER)).tolist():
+        for episode in np.flatnonzero((sizes > 1) & (shifts.min(1) > _MIN_JITTER)).tolist():
             ratio = np.exp(mean(shifts[episode]))
-            text = f"the {name} is {ratio:.1f} times as rough as usual, from row to row"
+            text = f"the {vector} is {ratio:.1f} times as rough as usual, from row to row"
             yield EpisodeFinding(episode, "jitter", text, size=sizes[episode])
 
 
 def _frozen(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    runs = measured.of("frozen")
+    runs = measured.array("frozen")
     limit = max(5.0, 2.5 * np.quantile(runs, 0.9) + 2)
     for episode in np.flatnonzero(runs >= limit).tolist():
         row = measured.measures[episode].frozen_row
-        text = f"the state stays exactly for {runs[episode]:.0f} rows while the action changes"
+        text = f"the state is constant for {runs[episode]:.0f} rows while the action changes"
         yield EpisodeFinding(episode, "frozen", text, row, runs[episode] / limit)
 
 
 def _idle(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for end, name in enumerate(("at first", "at last")):
-        rows = measured.of("idle")[:, end]
+    for end, name in enumerate(("at the start", "at the end")):
+        rows = measured.array("idle")[:, end]
         for group in measured.groups:
-            of_group = rows[group]
-            middle, high = np.quantile(of_group, (0.5, 0.9))
+            counts = rows[group]
+            middle, high = np.quantile(counts, (0.5, 0.9))
             limit = max(10.0, high + 3 * (high - middle))
-            is_idle = (of_group > limit) & (of_group > 0.15 * measured.rows[group])
+            is_idle = (counts > limit) & (counts > 0.15 * measured.rows[group])
             for episode in group[is_idle].tolist():
                 text = f"nothing moves in {rows[episode]:.0f} rows {name}"
                 row = 0 if end == 0 else int(measured.rows[episode] - rows[episode])
@@ -209,7 +208,7 @@ def _idle(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _scale(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    for name, elements in measured.parts.items():
+    for name, elements in measured.vectors.items():
         logs = log(measured.range[:, elements])
         varies = np.isfinite(logs).mean(0) > 0.8
         if not varies.any():
@@ -231,7 +230,7 @@ def _scale(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _gains(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes whose actions are larger or smaller than usual for their effect."""
-    gains, fits = measured.of("gains"), np.abs(measured.of("fits")[:, _USUAL])
+    gains, fits = measured.array("gains"), np.abs(measured.array("fits")[:, _USUAL])
     if not gains.size:
         return
     shifts = np.where(fits > 0.8, gains - median(gains), np.nan)
@@ -239,14 +238,14 @@ def _gains(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for episode in np.flatnonzero((sizes > 1).any(1)).tolist():
         is_far = np.nan_to_num(sizes[episode]) > 1
         ratio = np.exp(median(shifts[episode][is_far]))
-        name = _named(measured, np.concatenate([np.zeros(measured.num_states, bool), is_far]))
+        name = _name_elements(measured, np.r_[np.zeros(measured.num_states, bool), is_far])
         text = f"{name} is {ratio:.3g} times as large as usual for the same motion: another unit?"
         yield EpisodeFinding(episode, "gain", text, size=float(np.nanmax(sizes[episode])))
 
 
 def _offset(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    low, high = measured.of("low"), measured.of("high")
-    # Quantiles, as the faulty episodes must not widen the range themselves.
+    low, high = measured.array("low"), measured.array("high")
+    # Quantiles, as faulty episodes must not widen the range.
     lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
     reach = np.maximum(highest - lowest, _TINY)
     outside = np.maximum(low - highest, lowest - high) / reach
@@ -255,103 +254,101 @@ def _offset(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     is_outside &= is_outside.mean(0) < _RARE
     for episode in np.flatnonzero(is_outside.any(1)).tolist():
         element = int(np.where(is_outside[episode], outside[episode], -1).argmax())
-        text = f"{_named(measured, is_outside[episode])} is far from where it usually is"
+        text = f"{_name_elements(measured, is_outside[episode])} is far from its usual values"
         yield EpisodeFinding(episode, "offset", text, size=2 * outside[episode, element])
 
 
 def _gap(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    sizes = measured.of("gap")
+    sizes = measured.array("gap")
     limit = max(2.5, 1.5 * float(np.quantile(sizes, 0.9)))
     for episode in np.flatnonzero(sizes > limit).tolist():
         row = measured.measures[episode].gap_row
-        text = f"all of the state jumps in row {row}, by {sizes[episode]:.1f} steps at once"
+        text = f"the entire state jumps in row {row}, by {sizes[episode]:.1f} usual steps"
         yield EpisodeFinding(episode, "gap", text, row, sizes[episode] / limit)
 
 
 def _repeated(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     if not measured.has_levels.any():
         return
-    shares = measured.of("repeated") / np.maximum(measured.rows, 1)
+    shares = measured.array("repeated") / np.maximum(measured.rows, 1)
     limit = max(0.03, 2 * float(np.quantile(shares, 0.9)) + 0.02)
     for episode in np.flatnonzero(shares > limit).tolist():
-        text = f"{shares[episode]:.0%} of the rows are exactly the row before"
+        text = f"{shares[episode]:.0%} of the rows equal the row before"
         yield EpisodeFinding(episode, "repeated", text, size=shares[episode] / limit)
 
 
-def _known_relations(
+def _clear_relations(
     measured: MeasuredEpisodes, least: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The elements of the action with a known relation in most episodes, and their correlations.
+    """Returns the action elements that usually correlate with the state, and the correlations.
 
     Returns:
-      The indices of the elements, and the correlations with the sign that makes the usual one
-      positive, of shape `[episodes, LAGS, elements]`.
+      The indices of the elements, and the correlations of shape `[episodes, LAGS, elements]`; usual
+      correlations are positive.
     """
-    fits = measured.of("fits")
+    fits = measured.array("fits")
     usual = median(fits)[_USUAL] if fits.size else np.zeros(0)
     elements = np.flatnonzero(np.abs(np.nan_to_num(usual)) > least)
     return elements, fits[:, :, elements] * np.sign(usual[elements])
 
 
 def _lags(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    elements, fits = _known_relations(measured, 0.9)
+    elements, fits = _clear_relations(measured, 0.9)
     if not len(elements):
         return
     # Logarithms, as correlations near 1 hardly differ.
     explained = np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2
-    unexplained = mean(log(1 + _LEAST_UNEXPLAINED - explained))
+    unexplained = mean(log(1 + _MIN_UNEXPLAINED - explained))
     other_lags = np.array([index for index in range(len(LAGS)) if index != _USUAL])
     gains = np.nan_to_num(unexplained[:, [_USUAL]] - unexplained[:, other_lags], nan=-9.0)
     best, gain = gains.argmax(1), gains.max(1)
     sizes = deviations(gain, 0.05) / 3
     is_late = (sizes > 1) & (gain > 0.2)
     if (gain[~is_late] > 0).mean() > _RARE:
-        return  # Forces lead to motion after a delay that depends on its speed.
+        return  # The delay of forces depends on the speed.
     for episode in np.flatnonzero(is_late).tolist():
         rows = LAGS[other_lags[best[episode]]]
-        shift = f"{_rows(abs(rows))} {'later' if rows > 0 else 'earlier'}"
+        shift = f"{_count_rows(abs(rows))} {'later' if rows > 0 else 'earlier'}"
         text = f"the state follows the action {shift} than usual"
         yield EpisodeFinding(episode, "lag", text, size=sizes[episode])
 
 
 def _signs(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    elements, fits = _known_relations(measured)
+    elements, fits = _clear_relations(measured)
     for element, column in zip(elements.tolist(), fits[:, _USUAL].T):
         sizes = deviations(-column, 0.05) / 6
         for episode in np.flatnonzero((sizes > 1) & (column < -0.6 * median(column))).tolist():
             name = measured.names[measured.num_states + element]
-            text = (
-                f"{name} has the other sign: it correlates by {column[episode]:.2f} with the motion"
-            )
+            text = f"{name} has the other sign: it correlates by {column[episode]:.2f}"
             yield EpisodeFinding(episode, "sign", text, size=sizes[episode])
 
 
 def _relations(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    elements, fits = _known_relations(measured)
+    elements, fits = _clear_relations(measured)
     for index, element in enumerate(elements.tolist()):
         column = fits[:, _USUAL, index]
         relation = measured.profile.relations[element]
         if relation.kind == "gripper":
-            continue  # A gripper that closes only for a moment correlates with little.
+            continue  # A gripper that closes for a moment has a low correlation.
         sizes = deviations(-column, 0.04) / 8
         is_weak = column < 0.5 * median(column)
         for involved in (measured.num_states + element, relation.state):
             is_weak &= measured.range[:, involved] > 0.5 * median(measured.range[:, involved])
         for episode in np.flatnonzero((sizes > 1) & is_weak).tolist():
             name = measured.names[measured.num_states + element]
-            text = f"{name} does not lead to what it usually leads to"
+            text = f"{name} does not have its usual effect"
             yield EpisodeFinding(episode, "relation", text, size=sizes[episode])
 
 
 def _time_order(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    stops, rows = measured.of_times("stops"), measured.of_times("stops_row")
+    stops, rows = measured.time_array("stops"), measured.time_array("stops_row")
     for episode in np.flatnonzero(stops > 0).tolist():
-        text = f"the time does not grow in {_rows(int(stops[episode]))}"
+        text = f"the time does not increase in {_count_rows(int(stops[episode]))}"
         yield EpisodeFinding(episode, "time order", text, int(rows[episode]))
 
 
 def _time_gap(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    gaps, rows = measured.of_times("gap"), measured.of_times("gap_row")
+    gaps, rows = measured.time_array("gap"), measured.time_array("gap_row")
     limit = np.fmax(1.8, 1.5 * quantile(gaps, 0.8))
     for episode in np.flatnonzero(gaps > limit).tolist():
         text = f"{gaps[episode]:.1f} times the usual interval of time between two rows"
@@ -359,7 +356,7 @@ def _time_gap(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _rates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    intervals = measured.of_times("interval")
+    intervals = measured.time_array("interval")
     usual, shifts = median(intervals), np.abs(log(intervals) - median(log(intervals)))
     sizes = np.nan_to_num(shifts / np.fmax(6 * 1.4826 * median(shifts), 0.05))
     for episode in np.flatnonzero(sizes > 1).tolist():
@@ -368,48 +365,49 @@ def _rates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 
 def _duplicates(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
-    yield from _twins("duplicate", [measured.fingerprints("")])
+    yield from _find_copies("duplicate", [measured.fingerprints("")])
 
 
 def _leaks(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for split in measured.earlier:
-        yield from _twins("leak", [split, measured.fingerprints("")])
+        yield from _find_copies("leak", [split, measured.fingerprints("")])
 
 
-def _twins(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFinding]:
-    """Yields episodes of the last split that the first split has, too; both may be the same."""
+def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFinding]:
+    """Yields episodes of the last split that copy one of the first split, which may be the same."""
     reference, checked = splits[0], splits[-1]
     stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""
     begin = stop if len(splits) > 1 else 0
     digests = np.concatenate([it.digests for it in splits])
-    first, indices = originals(digests), np.arange(len(digests))
+    first, indices = first_equal(digests), np.arange(len(digests))
     copies = indices[(digests > 0) & (first < np.minimum(indices, stop)) & (indices >= begin)]
     for index in copies.tolist():
-        text = f"the numbers are those of episode {reference.numbers[first[index]]}{origin}"
+        text = f"the values are those of episode {reference.stored_indices[first[index]]}{origin}"
         yield EpisodeFinding(index - begin, check, text)
     if not (len(reference.rows) and len(checked.rows)) or [*reference.names] != [*checked.names]:
         return
     rows = np.concatenate([it.rows for it in splits])
-    sketches = in_deviations(np.concatenate([it.sketches for it in splits]))
+    sketches = to_deviations(np.concatenate([it.sketches for it in splits]))
     distinct = np.setdiff1d(indices, copies)
     for length in np.unique(rows[distinct]) if sketches.size else ():
         alike = distinct[rows[distinct] == length]
-        for original, index in (alike[[*pair]].tolist() for pair in _near_pairs(sketches[alike])):
+        pairs = _find_near_pairs(sketches[alike])
+        for original, index in (alike[[*pair]].tolist() for pair in pairs):
             if original < stop and index >= begin:
-                text = f"nearly the same as episode {reference.numbers[original]}{origin}"
+                text = f"nearly the same as episode {reference.stored_indices[original]}{origin}"
                 yield EpisodeFinding(index - begin, check, text)
 
 
-def _near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields pairs of points whose root mean square distance per coordinate is below `_NEAR`."""
+def _find_near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yields pairs of points with a root mean square difference below `_MAX_DISTANCE`."""
     width = points.shape[1]
-    directions = np.random.default_rng(0).normal(size=(width, min(width, _DIRECTIONS)))
-    # Projections lengthen no distance, so that no near pair is missed.
+    directions = np.random.default_rng(0).normal(size=(width, min(width, _NUM_PROJECTIONS)))
+    # Projections do not increase distances, so that no near pair is missed.
     shadow = points @ np.linalg.qr(directions)[0]
-    squares, limit = (shadow**2).sum(1), _NEAR**2 * width
-    for begin in range(0, len(points), _PAIRS_AT_ONCE):
-        part = slice(begin, begin + _PAIRS_AT_ONCE)
-        distances = squares[part, None] + squares[begin:] - 2 * shadow[part] @ shadow[begin:].T
+    squares, limit = (shadow**2).sum(1), _MAX_DISTANCE**2 * width
+    for begin in range(0, len(points), _BATCH_SIZE):
+        batch = slice(begin, begin + _BATCH_SIZE)
+        distances = squares[batch, None] + squares[begin:] - 2 * shadow[batch] @ shadow[begin:].T
         for first, second in zip(*(axis + begin for axis in np.nonzero(distances < limit))):
             if first < second and ((points[first] - points[second]) ** 2).sum() < limit:
                 yield int(first), int(second)
@@ -421,28 +419,31 @@ def _task(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
             yield EpisodeFinding(episode, "task", "the instruction is empty")
 
 
-def _personal(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def _find_personal(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for episode, text in enumerate(measured.personal):
         if text:
             yield EpisodeFinding(episode, "personal", text)
 
 
-def _rows(count: int) -> str:
+def _count_rows(count: int) -> str:
     return f"{count} row" if count == 1 else f"{count} rows"
 
 
-def _named(measured: MeasuredEpisodes, is_named: np.ndarray) -> str:
+def _name_elements(measured: MeasuredEpisodes, is_named: np.ndarray) -> str:
     names = [measured.names[element] for element in np.flatnonzero(is_named).tolist()]
-    return first_of(names, 3)
+    return shorten(names, 3)
 
 
 _OF_RELATIONS = ("gain", "lag", "sign", "relation")
-_BETTER = "mean pictures fit 1.6 times better so, by 3 median deviations, where most others do not"
+_TRANSFORMED = (
+    "transformed mean pictures fit 1.6 times better, by 3 median deviations, unlike those of most"
+    " episodes"
+)
 CHECKS: Sequence[DataCheck] = (
     *ONE_PASS,
     DataCheck(
         "not finite",
-        "numbers that are NaN or infinite",
+        "values that are NaN or infinite",
         "training: one of them makes every weight NaN",
         "any",
         _not_finite,
@@ -450,8 +451,8 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "short",
-        "far fewer rows than the episodes of its task have",
-        "imitation: it was stopped by accident, or shows no whole task",
+        "far fewer rows than usual for the task",
+        "imitation: it was stopped by accident, or the task is incomplete",
         "logarithms of lengths: below the 10 % quantile, by 2.5 times what this is below the"
         " median",
         functools.partial(_lengths, name="short", sign=-1, factor=2.5),
@@ -459,7 +460,7 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "long",
-        "far more rows than the episodes of its task have",
+        "far more rows than usual for the task",
         "imitation: several tries, or a recording that was not stopped",
         "logarithms of lengths: above the 90 % quantile, by twice what that is above the median",
         functools.partial(_lengths, name="long", sign=1, factor=2),
@@ -467,7 +468,7 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "time order",
-        "times that do not grow from row to row",
+        "times that do not increase from row to row",
         "all: rows are in another order, or written twice",
         "any",
         _time_order,
@@ -475,7 +476,7 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "time gap",
-        "an interval of time that is far longer than the others",
+        "an unusually long interval between two rows",
         "world models and chunks of actions: rows were dropped",
         "1.8 times the median interval, and 1.5 times the 80 % quantile of the other episodes",
         _time_gap,
@@ -498,32 +499,32 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "dead",
-        "an element never changes, and does in other episodes",
+        "an element that is constant, unlike in other episodes",
         "training: a sensor or a motor was off",
-        "a thousandth of the median range, where 19 of 20 others have a tenth of it",
+        "a thousandth of the median range, if 19 of 20 episodes have at least a tenth of it",
         _dead,
         (*OF_ROWS, *_OF_RELATIONS),
     ),
     DataCheck(
         "frozen",
-        "the state stays exactly while the action changes",
-        "imitation: what was seen is old; a driver hung",
+        "the state is constant while the action changes",
+        "imitation: observations are outdated; a driver hung",
         "5 rows, and 2.5 times the 90 % quantile of the other episodes",
         _frozen,
         ("gap", "spike", "jitter", "repeated", "saturated", *_OF_RELATIONS),
     ),
     DataCheck(
         "idle",
-        "nothing moves for long at first or at last",
+        "nothing moves for long at the start or the end",
         "imitation: a policy learns to wait; cut these rows",
-        "10 rows, 15 % of the episode, and beyond the 90 % quantile of its task by three times what"
-        " that is above the median",
+        "10 rows, 15 % of the episode, and beyond the 90 % quantile of its task by three times"
+        " what that is above the median",
         _idle,
         ("saturated", "repeated", "jitter", "spike", *_OF_RELATIONS),
     ),
     DataCheck(
         "repeated",
-        "rows that are exactly the row before",
+        "rows that equal the row before",
         "world models: frames were written twice",
         "3 % of the rows, and twice the 90 % quantile of the other episodes",
         _repeated,
@@ -531,19 +532,19 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "gap",
-        "all of the state jumps at once",
+        "the entire state jumps",
         "world models and chunks of actions: rows were dropped",
-        "2.5 times the steps beside it, and 1.5 times the 90 % quantile of the other episodes",
+        "2.5 times the steps next to it, and 1.5 times the 90 % quantile of the other episodes",
         _gap,
         ("spike", *_OF_RELATIONS),
     ),
     DataCheck(
         "spike",
-        "an element jumps in one row, and is back in the next one",
-        "training: a number that was transmitted wrong, or an impact",
+        "an element jumps in one row, and returns in the next one",
+        "training: a transmission error, or an impact",
         "2.2 times the largest that is usual, and the cube of the ratio of the 90 % quantile to"
         " that; twice the 90 % quantile of the second differences of the episode; half the range of"
-        " what mostly rests",
+        " elements that mostly rest",
         _spike,
         _OF_RELATIONS,
     ),
@@ -557,33 +558,34 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "saturated",
-        "an element stays at its own limit while others move",
-        "training: what goes beyond was cut",
+        "an element stays at its limit while other elements move",
+        "training: values beyond the limit were cut",
         "15 % of the rows that move, and 2.5 times the 90 % quantile of the other episodes",
         _saturated,
         _OF_RELATIONS,
     ),
     DataCheck(
         "offset",
-        "an element is far from where it is in all other episodes",
-        "training: a joint was calibrated anew",
-        "half of the range of the others beyond it; all of it for what stays in each episode",
+        "an element is far from its values in all other episodes",
+        "training: a joint was recalibrated",
+        "half of the range of the other episodes beyond it; the entire range for elements"
+        " constant in each episode",
         _offset,
     ),
     DataCheck(
         "gain",
-        "an action is larger or smaller than usual for the motion that it leads to",
+        "an action is larger or smaller than usual for the resulting motion",
         "training: it is in another unit, or was normalized",
-        "6 median deviations, and 1.5 times, where it explains two thirds of the motion",
+        "6 median deviations, and 1.5 times, if it explains two thirds of the motion",
         _gains,
         ("lag", "sign", "relation"),
     ),
     DataCheck(
         "lag",
         "the state follows the action earlier or later than usual",
-        "imitation: columns of different moments were put together",
-        "another lag leaves 20 % less unexplained, 3 median deviations more than usual; in four of"
-        " five of the others none is better",
+        "imitation: columns of different moments were joined",
+        "another lag leaves 20 % less unexplained, 3 median deviations more than usual, but none"
+        " does in four of five other episodes",
         _lags,
         ("sign", "relation"),
     ),
@@ -597,9 +599,9 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "relation",
-        "an action does not lead to what it leads to in other episodes",
-        "all: elements are in another order, or one is not what it was",
-        "half of the usual correlation, and 8 median deviations, where there is motion",
+        "an action has another effect than in other episodes",
+        "all: the order or the meaning of elements differs",
+        "half of the usual correlation, and 8 median deviations, if there is motion",
         _relations,
     ),
     DataCheck(
@@ -613,9 +615,9 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "cameras swapped",
-        "two cameras that show what the other one usually shows",
-        "policies that see: cables or numbers of devices were exchanged",
-        _BETTER,
+        "two cameras that are exchanged",
+        "policies that see: cables or device numbers were exchanged",
+        _TRANSFORMED,
         camera_checks.swapped,
         ("camera blurred", "camera frozen", "camera turned", "camera colours"),
         is_of_pictures=True,
@@ -631,18 +633,18 @@ CHECKS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "camera frozen",
-        "pictures that stay while something moves",
-        "policies that see: what was seen is old; a driver hung",
-        "half of the least change that is usual, one grey level, in a quarter of the pictures and"
-        " twice as many as usual",
+        "pictures that do not change while something moves",
+        "policies that see: images are outdated; a driver hung",
+        "half of the least usual change, one grey level, in a quarter of the pictures and twice"
+        " as many as usual",
         camera_checks.frozen,
         is_of_pictures=True,
     ),
     DataCheck(
         "camera turned",
         "a camera that is upside down or mirrored",
-        "policies that see: it was mounted anew",
-        _BETTER,
+        "policies that see: it was mounted differently",
+        _TRANSFORMED,
         camera_checks.turned,
         ("camera colours",),
         is_of_pictures=True,
@@ -651,14 +653,14 @@ CHECKS: Sequence[DataCheck] = (
         "camera colours",
         "red and blue are exchanged",
         "policies that see: BGR was taken for RGB",
-        _BETTER,
+        _TRANSFORMED,
         camera_checks.colours,
         is_of_pictures=True,
     ),
     DataCheck(
         "leak",
         "the same as an episode of an earlier split, or nearly",
-        "evaluation: it was trained on",
+        "evaluation: training data is tested",
         "as `duplicate`",
         _leaks,
         ("duplicate",),
@@ -666,9 +668,9 @@ CHECKS: Sequence[DataCheck] = (
     DataCheck(
         "duplicate",
         "the same as another episode, or nearly",
-        "evaluation: it may be trained on, and tested",
-        "equal observations and actions, in an audit equal numbers; or equal lengths, and an eighth"
-        " of the usual deviation at 16 moments",
+        "evaluation: it may be in training and test data",
+        "equal observations and actions, in an audit equal values; or equal lengths, and an"
+        " eighth of the usual deviation at 16 moments",
         _duplicates,
     ),
     DataCheck(
@@ -682,12 +684,12 @@ CHECKS: Sequence[DataCheck] = (
         "personal",
         "a text of the episode or of a step has personal data",
         "people, once the data is shared",
-        "e-mail addresses, telephone numbers with the code of a country, home folders: in"
-        " the texts of episodes and steps",
-        _personal,
+        "e-mail addresses, telephone numbers with a country code, home folders: in the texts of"
+        " episodes and steps",
+        _find_personal,
     ),
 )
-"""All checks: one hides those after it that find what follows from what it has found."""
+"""All checks; causes come before their consequences, which they hide."""
 
-# Checks that compare no episodes.
+# Checks that do not need usual values.
 _ALONE = ("not finite", "time order", "leak", "duplicate", "task", "personal")

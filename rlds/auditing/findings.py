@@ -16,20 +16,20 @@ __all__ = [
     "Fingerprints",
     "MeasuredEpisodes",
     "deviations",
-    "first_of",
-    "in_deviations",
+    "first_equal",
     "log",
     "mean",
     "median",
-    "originals",
     "quantile",
+    "shorten",
+    "to_deviations",
 ]
 
 
-# The least number of episodes of a task that are compared within the task.
-_LEAST_OF_TASK = 12
-# The deviations between the quantiles 0.1 and 0.9 of a normal distribution.
-_TENTHS = 2.563
+# The least number of episodes of a task that is a group of its own.
+_MIN_GROUP = 12
+# Standard deviations between the quantiles 0.1 and 0.9 of a normal distribution.
+_QUANTILE_RANGE = 2.563
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +37,11 @@ class EpisodeFinding:
     """A finding of an audit about one episode.
 
     Attributes:
-      episode: The number of the episode.
+      episode: The index of the episode.
       check: The name of the check.
-      text: The finding as a sentence; it names other episodes by their stored numbers.
-      row: The row of the finding; -1 if it is not about a single row.
-      size: The ratio to the threshold of the check; 1 is on the threshold.
+      text: The finding as a sentence, with the stored indices of further episodes.
+      row: The row of the finding; -1 if no single row is affected.
+      size: The ratio to the threshold of the check.
     """
 
     episode: int
@@ -56,15 +56,15 @@ class Fingerprints(NamedTuple):
 
     Attributes:
       split: The name of the split.
-      numbers: The stored numbers of the episodes.
+      stored_indices: The stored indices of the episodes.
       names: The names of the elements of sketches.
       rows: The number of rows of each episode.
-      digests: Equal for episodes of equal numbers; uint64, 0 if no number of the state changes.
-      sketches: See `Measures`; without elements if no number of the state changes.
+      digests: Digests of the values of episodes; uint64, 0 if the state is constant.
+      sketches: See `Measures`; without elements if the state is constant.
     """
 
     split: str
-    numbers: Sequence[int]
+    stored_indices: Sequence[int]
     names: Sequence[str]
     rows: np.ndarray
     digests: np.ndarray
@@ -79,16 +79,16 @@ class MeasuredEpisodes:
       names: The names of the elements: of the state, then of the action.
       num_states: The number of elements of the state.
       profile: The usual values of the dataset.
-      tasks: The instruction of each episode; "" if it is empty, None if there is none.
+      tasks: The instruction of each episode; "" if empty, None if missing.
       digests: See `Fingerprints`.
       cameras: The paths of the cameras.
-      earlier: Earlier splits, whose episodes must not be repeated.
-      numbers: The stored numbers of the episodes.
+      earlier: Earlier splits, to search for copies.
+      stored_indices: The stored indices of the episodes.
       personal: A description of the personal data in each episode; "" if there is none.
 
     Attributes:
-      filmed: The numbers of the episodes with measured pictures.
-      parts: The elements of the state and of the action.
+      filmed: The indices of the episodes with measured pictures.
+      vectors: The ranges of the elements of the state and of the action.
     """
 
     def __init__(
@@ -101,90 +101,90 @@ class MeasuredEpisodes:
         digests: Sequence[int] = (),
         cameras: Sequence[str] = (),
         earlier: Sequence[Fingerprints] = (),
-        numbers: Sequence[int] = (),
+        stored_indices: Sequence[int] = (),
         personal: Sequence[str] = (),
     ) -> None:
         self.measures, self.names, self.num_states = measures, names, num_states
         self.profile, self.cameras = profile, cameras
         self.digests = digests or [0] * len(measures)
-        self.earlier, self.numbers = earlier, numbers or range(len(measures))
+        self.earlier, self.stored_indices = earlier, stored_indices or range(len(measures))
         self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
-        self.parts = {"state": slice(num_states), "action": slice(num_states, None)}
+        self.vectors = {"state": slice(num_states), "action": slice(num_states, None)}
         self.tasks = tasks or [None] * len(measures)
         self.personal = personal or [""] * len(measures)
-        self.rows = self.of("rows")
-        self.range = self.of("high") - self.of("low")
+        self.rows = self.array("rows")
+        self.range = self.array("high") - self.array("low")
 
     def __len__(self) -> int:
         return len(self.measures)
 
-    def of(self, name: str) -> np.ndarray:
-        """A measure of all episodes; they are the first axis."""
+    def array(self, name: str) -> np.ndarray:
+        """Returns a measure of all episodes, which are the first axis."""
         return np.array([getattr(each, name) for each in self.measures], np.float64)
 
-    def of_pictures(self, name: str) -> np.ndarray:
-        """A measure of the pictures of all episodes that are filmed."""
+    def picture_array(self, name: str) -> np.ndarray:
+        """Returns a measure of the pictures of the `filmed` episodes."""
         pictures = (self.measures[episode].pictures for episode in self.filmed.tolist())
         return np.array([getattr(each, name) for each in pictures], np.float64)
 
-    def of_times(self, name: str) -> np.ndarray:
-        """A measure of the times of all episodes; NaN where there is none."""
+    def time_array(self, name: str) -> np.ndarray:
+        """Returns a measure of the times of all episodes; NaN without times."""
         times = (each.times for each in self.measures)
-        return np.array([np.nan if it is None else getattr(it, name) for it in times], np.float64)
+        return np.array([getattr(each, name, np.nan) for each in times], np.float64)
 
     def fingerprints(self, split: str) -> Fingerprints:
         """Returns the digests and sketches of the episodes, under the name of their split."""
-        sketches = self.of("sketch") if self.num_states else np.zeros((len(self), 0))
+        sketches = self.array("sketch") if self.num_states else np.zeros((len(self), 0))
         digests = np.array(self.digests, np.uint64)
-        return Fingerprints(split, self.numbers, self.names, self.rows, digests, sketches)
+        return Fingerprints(split, self.stored_indices, self.names, self.rows, digests, sketches)
 
     @property
     def groups(self) -> list[np.ndarray]:
-        """The numbers of the episodes of each task; all rare tasks together are one group."""
+        """The indices of the episodes of each task; rare tasks share one group."""
         by_task: dict[str | None, list[int]] = {}
         for episode, task in enumerate(self.tasks):
             by_task.setdefault(task, []).append(episode)
-        large = [np.array(group) for group in by_task.values() if len(group) >= _LEAST_OF_TASK]
-        rare = [n for group in by_task.values() if len(group) < _LEAST_OF_TASK for n in group]
-        return [*large, np.array(rare)] if rare else large
+        groups = [np.array(group) for group in by_task.values() if len(group) >= _MIN_GROUP]
+        rare = [n for group in by_task.values() if len(group) < _MIN_GROUP for n in group]
+        return [*groups, np.array(rare)] if rare else groups
 
     @property
     def sketches(self) -> np.ndarray:
-        """The values of each episode at some moments, in deviations of each element."""
-        return in_deviations(self.of("sketch"))
+        """The values of each episode at a few moments, in deviations of the element."""
+        return to_deviations(self.array("sketch"))
 
     @property
     def has_levels(self) -> np.ndarray:
-        """Whether each element is a measured quantity, and no flag or category."""
-        values = np.median(self.of("values"), axis=0)
-        return (values > 8) & ((self.of("is_whole").mean(0) < 0.9) | (values > 64))
+        """A mask of the elements that are measured quantities, not flags or categories."""
+        values = np.median(self.array("values"), axis=0)
+        return (values > 8) & ((self.array("is_whole").mean(0) < 0.9) | (values > 64))
 
 
-def first_of(names: Sequence[str], max_names: int) -> str:
-    """Returns the first names as text, and the number of further names.
+def shorten(names: Sequence[str], max_names: int) -> str:
+    """Returns the first names, and the number of further names, as text.
 
-    >>> first_of(["a", "b", "c"], 2)
+    >>> shorten(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
     more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
     return ", ".join(names[:max_names]) + more
 
 
-def in_deviations(sketches: np.ndarray) -> np.ndarray:
-    """Sketches of episodes, in deviations of each element over all moments."""
+def to_deviations(sketches: np.ndarray) -> np.ndarray:
+    """Divides sketches of episodes by the deviation of each element over all moments."""
     sketches = np.nan_to_num(sketches)
     if not sketches.size:
         return sketches
     moments = sketches.reshape(len(sketches), SKETCH_ROWS, -1)
-    # By quantiles, so that one episode in degrees does not make all others look alike.
+    # By quantiles, so that one episode in degrees does not determine the scale.
     low, high = np.quantile(moments, (0.1, 0.9), axis=(0, 1))
-    scale = np.where(high > low, (high - low) / _TENTHS, moments.std((0, 1)))
+    scale = np.where(high > low, (high - low) / _QUANTILE_RANGE, moments.std((0, 1)))
     scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)
     return scaled
 
 
-def originals(digests: np.ndarray) -> np.ndarray:
-    """Returns for each digest the index of the first one that equals it."""
+def first_equal(digests: np.ndarray) -> np.ndarray:
+    """Returns for each digest the index of the first equal digest."""
     _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
     indices: np.ndarray = first[inverse]
     return indices
@@ -199,8 +199,8 @@ def deviations(values: np.ndarray, least: float) -> np.ndarray:
     """Returns values less their median, in median deviations, along the first axis.
 
     Args:
-      values: The values; NaN where there is none.
-      least: The least deviation that counts.
+      values: The values; NaN where missing.
+      least: The lower limit of the median deviation.
     """
     middle = median(values)
     spread = 1.4826 * median(np.abs(values - middle))
@@ -208,13 +208,13 @@ def deviations(values: np.ndarray, least: float) -> np.ndarray:
         return np.nan_to_num((values - middle) / np.maximum(spread, least), nan=0.0)
 
 
-def quantile(values: np.ndarray, part: float) -> np.ndarray:
+def quantile(values: np.ndarray, fraction: float) -> np.ndarray:
     """Returns a quantile along the first axis, without NaN."""
-    return _without_nan(np.nanquantile, values, part)
+    return _without_nan(np.nanquantile, values, fraction)
 
 
 def log(values: np.ndarray) -> np.ndarray:
-    """The logarithm, NaN where there is none."""
+    """Returns the logarithm; NaN if undefined."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values)
     return np.where(np.isfinite(logs), logs, np.nan)
@@ -227,6 +227,6 @@ def mean(values: np.ndarray) -> np.ndarray:
 
 def _without_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN alone gives NaN.
+        warnings.simplefilter("ignore", RuntimeWarning)  # Without values, the result is NaN.
         reduced: np.ndarray = function(*values, axis=axis)
     return reduced

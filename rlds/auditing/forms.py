@@ -1,4 +1,4 @@
-"""The form of the elements of a vector, from its numbers alone: rotations, angles, padding.
+"""Recognition of rotations, angles and padding in the values of vectors.
 
 A block of elements has a form if its squares sum to one, and no smaller or overlapping block fits
 as well. Euler angles and joint angles look alike; angles are recognized by their wraps.
@@ -12,27 +12,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds.auditing.meaning import LEAST_EPISODES, LEAST_ROWS, ElementMeaning, Kind
+from rlds.auditing.meaning import MIN_EPISODES, MIN_ROWS, ElementMeaning, Kind
 from rlds.auditing.relations import TURNS
 
 __all__ = ["end_rows", "forms"]
 
-# The number of rows, at even distances, for which norms are computed.
-_ROWS = 4000
-# Root mean square errors of a norm, and of the products of unit vectors.
-_NORM, _PRODUCT = 0.012, 0.03
-# The distance of classes from whole numbers.
-_WHOLE = 0.05
-# The share of the variance of squares that their sum keeps, and the lead over other blocks.
-_LEFT, _LEAD = 0.05, 3.0
+# The number of evenly spaced rows whose norms are computed.
+_NUM_ROWS = 4000
+# Largest root mean square errors of a norm, and of the products of unit vectors.
+_NORM_ERROR, _PRODUCT_ERROR = 0.012, 0.03
+# The largest distance of class indices from integers.
+_INTEGER_ERROR = 0.05
+# Largest variance of the sum of squares over that of squares; least ratio to the error of rivals.
+_SUM_VARIANCE, _LEAD = 0.05, 3.0
 _QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
-# Layouts of rotations: the number of unit vectors, the distance of two vectors, and that of two
+# Layouts of rotations: the number of unit vectors, the stride of vectors, and the stride of the
 # elements of a vector. The second layout is a pose, whose rows end with a translation.
 _LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
-# Tolerances of jumps by a full turn; the least number of wraps.
-_WRAP, _SMOOTH, _WRAPS = 0.15, 0.25, 2
-# Shares of the episodes that follow a convention, and of the rows elsewhere that look like it.
-_MOST, _FEW = 0.9, 0.1
+# The tolerance of a wrap and the largest other step, in turns; the least number of wraps.
+_WRAP_ERROR, _MAX_STEP, _MIN_WRAPS = 0.15, 0.25, 2
+# Least share of the episodes with a convention; largest share of inner rows that look like it.
+_COMMON, _RARE = 0.9, 0.1
 
 
 class _Block(NamedTuple):
@@ -43,28 +43,29 @@ class _Block(NamedTuple):
 
 
 def forms(episodes: Sequence[np.ndarray]) -> dict[int, ElementMeaning]:
-    """Returns the meaning of the elements of a vector whose form is clear, by their indices.
+    """Returns the meaning of the elements of a vector with a clear form, by index.
 
     Args:
       episodes: The vector in each row of some episodes, each of shape `[rows, elements]`.
 
-    >>> angles = [np.linspace(0, 9 + number, 60) for number in range(4)]
+    >>> angles = [np.linspace(0, 9 + index, 60) for index in range(4)]
     >>> vectors = [np.stack([np.cos(it), np.sin(it), it % 6.2832, 0 * it], 1) for it in angles]
     >>> for index, meaning in forms(vectors).items():
     ...     print(index, meaning.kind, meaning.why)
     0 sine and cosine of one angle, unit norm within 1e-06
     1 sine and cosine of one angle, unit norm within 1e-06
     2 angle in rad, by 4 wraps
-    3 constant always 0 at the end of the vector, as padding is
+    3 constant always 0 at the end of the vector, like padding
     """
     rows = np.concatenate(episodes) if episodes else np.empty((0, 0))
     rows = rows[np.isfinite(rows).all(1)]
-    if len(episodes) < LEAST_EPISODES or len(rows) < LEAST_ROWS:
+    if len(episodes) < MIN_EPISODES or len(rows) < MIN_ROWS:
         return {}
-    meanings = {**_wrapping(episodes, rows), **_padding(rows)}
-    rows = rows[np.linspace(0, len(rows) - 1, min(_ROWS, len(rows))).astype(int)]
-    matrices = _matrices(rows)
-    for kind, block, why in (*matrices, *_units(rows, {i for _, it, _ in matrices for i in it})):
+    meanings = {**_find_angles(episodes, rows), **_find_padding(rows)}
+    rows = rows[np.linspace(0, len(rows) - 1, min(_NUM_ROWS, len(rows))).astype(int)]
+    matrices = _find_matrices(rows)
+    in_matrices = {index for _, block, _ in matrices for index in block}
+    for kind, block, why in (*matrices, *_find_units(rows, in_matrices)):
         meaning = ElementMeaning(kind, why=why, block=block[0])
         meanings |= dict.fromkeys(block, meaning)
     return dict(sorted(meanings.items()))
@@ -77,7 +78,7 @@ def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
       episodes: The actions of some episodes, each of shape `[rows, elements]`.
     """
     episodes = [each for each in episodes if len(each) > 2 and each.shape[1]]
-    if len(episodes) < LEAST_EPISODES:
+    if len(episodes) < MIN_EPISODES:
         return
     masks_by_convention = {
         "zero": [(each == 0).all(1) for each in episodes],
@@ -89,30 +90,30 @@ def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     ):
         inside = np.concatenate([mask[1:-1] for mask in masks]).mean()
         share = np.mean([mask[row] for mask in masks])
-        if share >= _MOST and inside <= _FEW:
+        if share >= _COMMON and inside <= _RARE:
             yield f"the {position} row is {convention} in {share:.0%} of the episodes"
 
 
-def _padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
+def _find_padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
     used = np.flatnonzero((rows != 0).any(0))
     if not len(used):
         return {}
-    padding = ElementMeaning("constant", why="always 0 at the end of the vector, as padding is")
+    padding = ElementMeaning("constant", why="always 0 at the end of the vector, like padding")
     return dict.fromkeys(range(int(used[-1]) + 1, rows.shape[1]), padding)
 
 
-def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, ElementMeaning]:
-    """The elements whose only jumps are from one end of a full turn to the other."""
+def _find_angles(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, ElementMeaning]:
+    """Returns the elements whose only jumps are wraps of a full turn."""
     with np.errstate(invalid="ignore"):
         steps = np.abs(np.concatenate([np.diff(each, axis=0) for each in episodes]))
     angles = {}
     for unit, turn in TURNS.items():
-        wraps, smooth = steps > turn * (1 - _WRAP), steps < turn * _SMOOTH
-        is_turn = np.abs(np.ptp(rows, axis=0) / turn - 1) < _WRAP
+        wraps, smooth = steps > turn * (1 - _WRAP_ERROR), steps < turn * _MAX_STEP
+        is_turn = np.abs(np.ptp(rows, axis=0) / turn - 1) < _WRAP_ERROR
         is_angle = is_turn & (wraps | smooth | np.isnan(steps)).all(0)
-        is_angle &= (wraps.sum(0) >= _WRAPS) & (wraps.mean(0) < _FEW)
+        is_angle &= (wraps.sum(0) >= _MIN_WRAPS) & (wraps.mean(0) < _RARE)
         for index in np.flatnonzero(is_angle).tolist():
-            # A switch has two values; an angle is everywhere.
+            # A switch has two values; an angle takes all values of its range.
             counts = np.histogram(rows[:, index], bins=8)[0]
             if (counts > 0).all() and len(np.unique(rows[:, index])) > len(counts) ** 2:
                 why = f"in {unit}, by {int(wraps[:, index].sum())} wraps"
@@ -120,23 +121,23 @@ def _wrapping(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, 
     return angles
 
 
-def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
-    """The blocks of a rotation matrix: three orthogonal unit vectors, or the first two."""
+def _find_matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
+    """Returns the blocks of rotation matrices: three orthogonal unit vectors, or the first two."""
     matrices: list[tuple[Kind, tuple[int, ...], str]] = []
-    taken: set[int] = set()
+    used: set[int] = set()
     for count, between, within in _LAYOUTS:
         offsets = (np.arange(count)[:, None] * between + np.arange(3) * within).ravel()
         for first in range(rows.shape[1] - int(offsets[-1])):
             block = tuple((first + offsets).tolist())
             vectors = rows[:, block].reshape(-1, count, 3)
-            if taken & {*block} or (np.ptp(vectors, axis=0) > 0).sum() < 4:
+            if used & {*block} or (np.ptp(vectors, axis=0) > 0).sum() < 4:
                 continue
             error = np.sqrt(((vectors @ vectors.transpose(0, 2, 1) - np.eye(count)) ** 2).mean())
-            if error > _PRODUCT or (count == 3 and np.linalg.det(vectors).mean() < 0):
+            if error > _PRODUCT_ERROR or (count == 3 and np.linalg.det(vectors).mean() < 0):
                 continue
-            taken |= {*block}
+            used |= {*block}
             if count == 3:
-                why = "orthogonal, determinant 1; by rows or by columns cannot be told"
+                why = "orthogonal, determinant 1; by rows or by columns"
                 matrices.append(("rotation matrix", block, f"{why} (within {error:.1g})"))
             else:
                 why = "one after the other" if between == 3 else "element by element"
@@ -145,25 +146,22 @@ def _matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
     return matrices
 
 
-def _units(rows: np.ndarray, taken: set[int]) -> Iterator[tuple[Kind, tuple[int, ...], str]]:
-    """Yields the other blocks of unit norm, if no block that overlaps is as good."""
+def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[int, ...], str]]:
+    """Yields unused blocks of unit norm, if no overlapping block fits as well."""
     squares, is_free = rows**2, np.ptp(rows, axis=0) > 0
-    is_free &= ~np.array([index in taken for index in range(rows.shape[1])], bool)
-    # One of several classes has unit norm, too.
-    is_free &= (np.abs(rows - np.round(rows)) < _WHOLE).mean(0) < _MOST
+    is_free &= ~np.array([index in used for index in range(rows.shape[1])], bool)
+    # One-hot vectors have unit norm, too.
+    is_free &= (np.abs(rows - np.round(rows)) < _INTEGER_ERROR).mean(0) < _COMMON
     windows = [
         tuple(range(first, first + size))
         for size in (_QUATERNION, _DIRECTION)
         for first in range(rows.shape[1] - size + 1)
         if is_free[first : first + size].all()
     ]
-    blocks = [
-        block for block in map(_Block, windows, _errors(squares, windows)) if block.error < _NORM
-    ]
-    blocks += _pairs(squares, is_free)
+    blocks = [*_fitting_blocks(squares, windows), *_find_pairs(squares, is_free)]
     zeros = {*np.flatnonzero((rows == 0).all(0)).tolist()}
     kinds: dict[int, tuple[Kind, str]] = {
-        _QUATERNION: ("quaternion", "the place of its real part is unknown"),
+        _QUATERNION: ("quaternion", "the index of its real element is unknown"),
         _DIRECTION: ("direction", "a vector of length 1"),
         _PAIR: ("sine and cosine", "of one angle"),
     }
@@ -171,7 +169,7 @@ def _units(rows: np.ndarray, taken: set[int]) -> Iterator[tuple[Kind, tuple[int,
         rivals = (it for it in blocks if it != block and {*it.indices} & {*block.indices})
         if min((it.error for it in rivals), default=1.0) < _LEAD * block.error + 1e-9:
             continue
-        if _may_be_part(block.indices, zeros):
+        if _may_be_quaternion(block.indices, zeros):
             continue
         kind, why = kinds[len(block.indices)]
         why = f"{why}, unit norm within {max(block.error, 1e-6):.1g}"
@@ -180,27 +178,29 @@ def _units(rows: np.ndarray, taken: set[int]) -> Iterator[tuple[Kind, tuple[int,
         yield kind, block.indices, why
 
 
-def _errors(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> Iterator[float]:
-    """Yields the errors of norms; 1 where the squares do not cancel each other."""
+def _fitting_blocks(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> list[_Block]:
+    """Returns the blocks of unit norm whose squares cancel each other."""
+    fitting = []
     for block in blocks:
         total = squares[:, block].sum(1)
-        cancels = total.var() < _LEFT * squares[:, block].var(0).max()
-        yield float(np.sqrt(((total - 1) ** 2).mean()) / 2) if cancels else 1.0
+        cancels = total.var() < _SUM_VARIANCE * squares[:, block].var(0).max()
+        error = float(np.sqrt(((total - 1) ** 2).mean()) / 2)
+        if cancels and error < _NORM_ERROR:
+            fitting.append(_Block(block, error))
+    return fitting
 
 
-def _pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
-    """The pairs of unit norm, anywhere in the vector."""
+def _find_pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
+    """Returns the pairs of unit norm, anywhere in the vector."""
     with np.errstate(divide="ignore", invalid="ignore"):
         related = np.corrcoef(squares, rowvar=False) if squares.shape[1] > 1 else np.zeros((1, 1))
-    chosen = np.argwhere(np.triu(related < _LEFT - 1, 1) & is_free & is_free[:, None])
-    pairs = [tuple(pair) for pair in chosen.tolist()]
-    return [it for it in map(_Block, pairs, _errors(squares, pairs)) if it.error < _NORM]
+    pairs = np.argwhere(np.triu(related < _SUM_VARIANCE - 1, 1) & is_free & is_free[:, None])
+    return _fitting_blocks(squares, [tuple(pair) for pair in pairs.tolist()])
 
 
-def _may_be_part(block: Sequence[int], zeros: set[int]) -> bool:
-    """Whether a block may be part of a quaternion whose other elements are zero."""
-    is_apart = block[-1] - block[0] >= len(block)
-    if is_apart or len(block) == _QUATERNION:
+def _may_be_quaternion(block: Sequence[int], zeros: set[int]) -> bool:
+    """Whether a block may belong to a quaternion whose remaining elements are zero."""
+    if block[-1] - block[0] >= len(block) or len(block) == _QUATERNION:
         return False
     windows = (range(last - _QUATERNION + 1, last + 1) for last in range(block[-1], block[0] + 4))
     return any({*window} - {*block} <= zeros for window in windows)

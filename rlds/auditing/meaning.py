@@ -1,7 +1,7 @@
-"""Inference of the meaning of action elements from numbers alone; *unknown* if they leave doubt.
+"""Inference of the meaning of action elements from their values; *unknown* in doubt.
 
 An element is compared with every element of the state (`rlds.auditing.relations`). It has a meaning
-if one relation explains it, that relation passes its tests, and no other explains it as well.
+if one relation explains it, the relation passes its tests, and no other relation fits as well.
 With fewer than three episodes or 150 rows, all elements are unknown.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlds.auditing.relations import LAGS, Trajectories, changes, levels
-from rlds.auditing.rotations import QUATERNION, Turns, quaternions, turns
+from rlds.auditing.relations import LAGS, Trajectories, compare_changes, compare_levels
+from rlds.auditing.rotations import QUATERNION, Turns, find_quaternions, find_turns
 
-__all__ = ["LEAST_EPISODES", "LEAST_ROWS", "ElementMeaning", "Kind", "agreed_meanings", "meanings"]
+__all__ = ["MIN_EPISODES", "MIN_ROWS", "ElementMeaning", "Kind", "meanings", "vote_on_meanings"]
 
 Kind: TypeAlias = Literal[
     "absolute",
@@ -36,43 +36,43 @@ Kind: TypeAlias = Literal[
     "unknown",
 ]
 
-LEAST_EPISODES, LEAST_ROWS = 3, 150
-"""Nothing is said of fewer."""
+MIN_EPISODES, MIN_ROWS = 3, 150
+"""The least numbers of episodes and of rows; with fewer, all elements are unknown."""
 
-_PARTS = 5
-# Least share of the variance for a relation, and by how much another may explain more.
+_NUM_VOTES = 5
+# Least share of the variance for a relation, and the least lead over other relations.
 _EXPLAINED, _LEAD = 0.9, 0.02
-# A state is the rate of another if its sum over four rows explains as much of the other's change.
+# The index of the window over which the sum of a rate explains the change of another state.
 _RATE_WINDOW = 2
-# A state answers an action at once if one row explains the first share of the variance, or if many
-# rows explain less than the second share of the remainder.
-_AT_ONCE, _REST = 0.95, 0.5
+# A state responds at once if one row explains the first share of the variance, or if many rows
+# explain less than the second share of the remainder.
+_AT_ONCE, _REMAINDER = 0.95, 0.5
 _HISTORY = range(-2, 8)
-# For elements that open and close: the share of the range at both ends, and of rows there.
-_END, _AT_ENDS, _NEAR, _NEAR_ENDS = 0.05, 0.8, 0.15, 0.6
-_FOLLOWS = 0.6
-_VALUES = 3
+# Grippers: the share of the range at each end, and of the rows there, for actions and for states.
+_ACTION_END, _ACTION_ROWS, _STATE_END, _STATE_ROWS = 0.05, 0.8, 0.15, 0.6
+_GRIPPER_CORRELATION = 0.6
+_FEW_VALUES = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class ElementMeaning:
-    """The meaning of an element of an action, or the form of one of a state.
+    """The meaning of an action element, or the form of a state element.
 
     Attributes:
-      kind: "absolute": the value that the state gets. "delta": the change of the state, or its
-        velocity: these differ by a factor. "velocity": the value that the rate of the state gets.
-        "force": the change of that rate. "gripper": one of two ends, which the state moves to.
-        "binary": few values, which no state follows. "constant", or "unknown". The others are
-        forms, see `rlds.auditing.forms`.
-      state: The element of the state that follows the action; -1 if none is known to.
-      scale: The units of the action for one unit of the state; for a delta, for one unit of the
-        change that the state reached. NaN if unknown.
+      kind: "absolute": the target of the state. "delta": the change of the state, or its velocity,
+        which differ by a factor. "velocity": the target of the rate of the state. "force": the
+        change of that rate. "gripper": one of two ends, to which the state moves. "binary": few
+        values that no state follows. "constant", or "unknown". All further kinds are forms, see
+        `rlds.auditing.forms`.
+      state: The index of the state element that follows the action; -1 if unknown.
+      scale: The units of the action per unit of the state, or of its change for a delta. NaN if
+        unknown.
       interval: The bounds of the scale in 95 % of the episodes.
-      lag: The delay of the state in rows: at -1, rows hold the result of their action.
+      lag: The delay of the state in rows: at -1, each row holds the result of its action.
       explained: The share of the variance that the relation explains.
-      is_relative: Of a gripper: whether the action changes the state, instead of setting it.
-      why: The evidence, or what is in doubt, in a sentence without names.
-      block: The first of the elements that have a form together; -1 for a form of one element.
+      is_relative: True if the action of a gripper changes the state, instead of setting it.
+      why: The evidence or the doubt, in a sentence without names.
+      block: The index of the first element of a form; -1 for a form of one element.
       unit: The unit of an angle: "rad" or "deg".
     """
 
@@ -92,7 +92,7 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
     """Returns the meaning of each element of the actions.
 
     Args:
-      episodes: The actions, of shape `[rows, elements]`, and the states of some episodes.
+      episodes: The actions and the states of some episodes, of shape `[rows, elements]`.
 
     >>> rng = np.random.default_rng(0)
     >>> states = [rng.normal(size=(60, 2)).cumsum(0) for _ in range(4)]
@@ -100,52 +100,52 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
     >>> [meaning.kind for meaning in meanings([*zip(actions, states)])]
     ['delta', 'delta']
     """
-    trajectories = Trajectories.of(episodes) if episodes else None
+    trajectories = Trajectories.join(episodes) if episodes else None
     if (
         trajectories is None
-        or len(trajectories.ends) < LEAST_EPISODES
-        or len(trajectories.actions) < LEAST_ROWS
+        or len(trajectories.ends) < MIN_EPISODES
+        or len(trajectories.actions) < MIN_ROWS
     ):
-        reason = f"fewer than {LEAST_EPISODES} episodes or {LEAST_ROWS} rows"
+        reason = f"fewer than {MIN_EPISODES} episodes or {MIN_ROWS} rows"
         width = episodes[0][0].shape[1] if episodes else 0
         return [ElementMeaning("unknown", why=reason)] * width
     if not trajectories.states.shape[1]:
         return [ElementMeaning("unknown", why="there is no state")] * trajectories.actions.shape[1]
-    return list(_Judge(trajectories).all())
+    return list(_Inference(trajectories).all())
 
 
-def agreed_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
-    """Returns meanings as `meanings` does, robust to a few contradicting episodes.
+def vote_on_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementMeaning]:
+    """Returns `meanings`, robust to a few contradicting episodes.
 
-    If all episodes together leave an element unknown, most of five parts of them decide.
+    If all episodes together leave an element unknown, the majority of five subsets decides.
 
     Args:
       episodes: The actions and the states of some episodes.
     """
     agreed = meanings(episodes)
-    if len(episodes) < LEAST_EPISODES * _PARTS or all(it.kind != "unknown" for it in agreed):
+    if len(episodes) < MIN_EPISODES * _NUM_VOTES or all(it.kind != "unknown" for it in agreed):
         return agreed
-    parts = [meanings(episodes[first::_PARTS]) for first in range(_PARTS)]
+    subsets = [meanings(episodes[first::_NUM_VOTES]) for first in range(_NUM_VOTES)]
     for element, meaning in enumerate(agreed):
         if meaning.kind == "unknown":
-            votes = [part[element] for part in parts if part[element].state >= 0]
-            counted = collections.Counter((it.kind, it.state, it.lag) for it in votes)
-            for key, num_votes in counted.most_common(1):
-                if 2 * num_votes > _PARTS:
+            votes = [subset[element] for subset in subsets if subset[element].state >= 0]
+            tally = collections.Counter((it.kind, it.state, it.lag) for it in votes)
+            for key, num_votes in tally.most_common(1):
+                if 2 * num_votes > _NUM_VOTES:
                     agreed[element] = next(it for it in votes if (it.kind, it.state, it.lag) == key)
     return agreed
 
 
-class _Judge:
+class _Inference:
     """Infers the meaning of all action elements of trajectories."""
 
     def __init__(self, trajectories: Trajectories) -> None:
         self._trajectories = trajectories
-        self._levels, self._changes = levels(trajectories), changes(trajectories)
-        self._blocks = quaternions(trajectories.states)
-        rates = changes(dataclasses.replace(trajectories, actions=trajectories.states))
+        self._levels, self._changes = compare_levels(trajectories), compare_changes(trajectories)
+        self._blocks = find_quaternions(trajectories.states)
+        rates = compare_changes(dataclasses.replace(trajectories, actions=trajectories.states))
         zero = LAGS.index(0)
-        # [i, j]: whether element i is the rate of element j.
+        # [i, j]: true if element i is the rate of element j.
         self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW].max(0) > _EXPLAINED
         np.fill_diagonal(self._rates, False)
         self._is_rate = self._rates.any(1)
@@ -154,26 +154,27 @@ class _Judge:
             self._is_quaternion[block : block + QUATERNION] = True
 
     def all(self) -> Iterator[ElementMeaning]:
-        judged = [self._of(element) for element in range(self._trajectories.actions.shape[1])]
-        for turned in turns(self._trajectories, self._blocks):
+        inferred = [self._infer(element) for element in range(self._trajectories.actions.shape[1])]
+        for turned in find_turns(self._trajectories, self._blocks):
             for element in range(turned.first, turned.first + 3):
-                if judged[element].kind == "unknown":
-                    judged[element] = self._turned(turned, element)
-        yield from judged
+                if inferred[element].kind == "unknown":
+                    inferred[element] = self._increment_meaning(turned, element)
+        yield from inferred
 
-    def _of(self, element: int) -> ElementMeaning:
+    def _infer(self, element: int) -> ElementMeaning:
         values = self._trajectories.actions[:, element]
         if np.ptp(values) <= 1e-9 * np.abs(values).max(initial=1e-9):
             return ElementMeaning("constant", why=f"always {values[0]:g}")
-        if self._is_two_ended(values, _END, _AT_ENDS) or len(np.unique(values)) <= _VALUES:
+        has_few_values = len(np.unique(values)) <= _FEW_VALUES
+        if self._is_two_ended(values, _ACTION_END, _ACTION_ROWS) or has_few_values:
             if (gripper := self._gripper(element)) is not None:
                 return gripper
-            if len(np.unique(values)) <= _VALUES:
+            if has_few_values:
                 return self._few_values(element)
-        return self._followed(element)
+        return self._explain(element)
 
-    def _followed(self, element: int) -> ElementMeaning:
-        """The meaning of an element by the only relation that explains it, if there is one."""
+    def _explain(self, element: int) -> ElementMeaning:
+        """Returns the meaning of an element by the only relation that explains it, if any."""
         level, change = self._levels.raw[:, element], self._changes.raw[:, :, element].max(1)
         change = np.where(self._is_quaternion, 0.0, change)
         by_kind = {
@@ -187,23 +188,23 @@ class _Judge:
         if best[kind] < _EXPLAINED:
             return ElementMeaning("unknown", explained=best[kind], why="no state follows it")
         rivals = [other for other in best if other != kind and best[other] > best[kind] - _LEAD]
-        # The change of a state and the level of its rate are the same.
+        # The change of a state is the level of its rate.
         if {kind, *rivals} == {"delta", "velocity"}:
             kind, rivals = "velocity", []
         if rivals:
             why = f"it may be {kind} or {' or '.join(rivals)}"
             return ElementMeaning("unknown", explained=best[kind], why=why)
-        return self._tested(kind, element, by_kind[kind])
+        return self._test(kind, element, by_kind[kind])
 
-    def _tested(self, kind: Kind, element: int, raw: np.ndarray) -> ElementMeaning:
+    def _test(self, kind: Kind, element: int, raw: np.ndarray) -> ElementMeaning:
         lag, state = np.unravel_index(int(raw.argmax()), raw.shape)
         explained = float(raw[lag, state])
         if kind in ("delta", "force") and lag in (0, len(LAGS) - 1):
-            # The lag may be larger still: in rhythmic data, shifted rows look alike.
-            return ElementMeaning("unknown", explained=explained, why="at no lag it is best")
+            # The lag may be even larger: in rhythmic data, shifted rows look alike.
+            return ElementMeaning("unknown", explained=explained, why="no lag fits best")
         if kind in ("absolute", "velocity"):
             if not self._levels.agree[lag, element, state]:
-                why = "it does not grow with the state in the same way in and between episodes"
+                why = "its slope over the state differs within and between episodes"
                 return ElementMeaning("unknown", explained=explained, why=why)
             scale = float(self._levels.slopes[lag, element, state])
         else:
@@ -211,7 +212,7 @@ class _Judge:
                 why = "the state goes on changing after the action"
                 return ElementMeaning("unknown", explained=explained, why=why)
             if kind == "delta" and not self._is_answered_at_once(element, int(state)):
-                why = "it acts on the state over many rows, as a force does"
+                why = "it acts on the state over many rows, like a force"
                 return ElementMeaning("unknown", explained=explained, why=why)
             slope = float(self._changes.slopes[lag, -1, element, state])
             scale = 1 / slope if slope else float("nan")
@@ -225,7 +226,7 @@ class _Judge:
         )
 
     def _interval(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
-        """The bounds of the scale in most episodes."""
+        """Returns the bounds of the scale in most episodes."""
         slopes = []
         actions = self._trajectories.actions[:, element]
         states = self._trajectories.states[:, state]
@@ -262,19 +263,19 @@ class _Judge:
         by_one = float(((displacements @ causes) ** 2 / power).max()) / total
         fitted = causes @ np.linalg.lstsq(causes, displacements, rcond=None)[0]
         by_all = 1 - float(((displacements - fitted) ** 2).sum()) / total
-        return by_one >= _AT_ONCE or by_all - by_one < _REST * (1 - by_one)
+        return by_one >= _AT_ONCE or by_all - by_one < _REMAINDER * (1 - by_one)
 
     def _gripper(self, element: int) -> ElementMeaning | None:
-        """Returns the meaning of an action that a state opens and closes with; None if none."""
+        """Returns the meaning of an action that opens and closes a gripper; None if it does not."""
         indices = [index for index, lag in enumerate(LAGS) if lag >= 0]
         level = self._levels.raw[indices, element]
         change = self._changes.raw[indices, :, element].max(1)
         states = self._trajectories.states.T
-        ends = [self._is_two_ended(column, _NEAR, _NEAR_ENDS) for column in states]
+        ends = [self._is_two_ended(column, _STATE_END, _STATE_ROWS) for column in states]
         correlations = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
         kind, lag, state = np.unravel_index(int(correlations.argmax()), correlations.shape)
         explained = float(correlations[kind, lag, state])
-        if explained < _FOLLOWS**2:
+        if explained < _GRIPPER_CORRELATION**2:
             return None
         slopes = self._levels.slopes[indices] if kind == 0 else self._changes.slopes[indices, -1]
         is_up = slopes[lag, element, state] > 0
@@ -303,7 +304,7 @@ class _Judge:
         at_low, at_high = (relative <= near).mean(), (relative >= 1 - near).mean()
         return bool(at_low + at_high > share and min(at_low, at_high) > 0.01)
 
-    def _turned(self, turned: Turns, element: int) -> ElementMeaning:
+    def _increment_meaning(self, turned: Turns, element: int) -> ElementMeaning:
         axis = element - turned.first
         return ElementMeaning(
             "delta",

@@ -1,7 +1,7 @@
 """Measures of each episode, against the usual values of the dataset.
 
-A `Profile` is made of a sample of the episodes. Measures of an episode then need the profile and
-its own rows, so that several processes make them; `rlds.auditing.checks` compares them.
+A `Profile` is learnt from a sample. The measures of an episode then depend on the profile and its
+own rows only, so that several processes compute them; `rlds.auditing.checks` compares episodes.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import numpy as np
 
 from rlds.auditing.meaning import ElementMeaning
 from rlds.auditing.pictures import Pictures
-from rlds.auditing.relations import turns_of, unwrapped
-from rlds.auditing.scores import alone
+from rlds.auditing.relations import find_full_turns, unwrap_angles
+from rlds.auditing.scores import score_episode
 from rlds.auditing.times import Times
 from rlds.sources.cameras import evenly
 
-__all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "measure", "moving", "profile_of"]
+__all__ = ["LAGS", "SKETCH_ROWS", "Measures", "Profile", "find_motion", "learn_profile", "measure"]
 
 LAGS = (-3, -2, -1, 0, 1, 2, 3)
-"""Additional delays of the state after the actions of an episode, in rows."""
+"""Delays of the state in addition to the usual lag, in rows."""
 
-# The number of rows of a displacement: enough to be large against noise.
+# The number of rows of a displacement, which must exceed noise.
 _STRIDE = 4
-# The share of the usual displacement below which a row is at rest: the least, the factor of the
-# noise, and the largest.
-_STILL, _NOISE, _MOST_STILL = 0.15, 3.0, 0.3
+# The limit for rows at rest, as a share of the usual displacement: the least limit, the factor of
+# the noise, and the largest limit.
+_MIN_STILL, _NOISE, _MAX_STILL = 0.15, 3.0, 0.3
 SKETCH_ROWS = 16
 """The number of moments at which episodes are compared with each other."""
 
 _SKETCH_ELEMENTS = 16
-# The least number of rows of a correlation.
-_LEAST_ROWS = 12
-# The share of the usual step below which a neighbour does not count as smaller.
-_SMALL = 0.6
-# The share of the range within which two values are equal; the spread that counts as none.
-_EQUAL, _NONE = 1e-9, 1e-12
+# The least number of rows for a correlation.
+_MIN_ROWS = 12
+# The lower limit of the steps next to a gap, in usual steps.
+_MIN_NEIGHBOUR = 0.6
+# The tolerance of equal values, as a share of the range; the largest spread of constant values.
+_TOLERANCE, _MAX_CONSTANT = 1e-9, 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Profile:
     """The usual values of a dataset, against which episodes are measured.
 
     Attributes:
-      paces: The usual displacement of each element of the state in four rows, while it moves; 0 if
-        it never does.
-      still: The share of the usual displacement below which a row is at rest.
+      paces: The usual displacement of each moving element of the state in four rows; 0 without
+        motion.
+      still: The limit for rows at rest, as a share of the usual displacement.
       relations: The meaning of each element of the action.
-      turns: The full turn of each element of the state that wraps; 0 for all others.
+      turns: The full turn of each element of the state; 0 if it does not wrap.
       rate: The rows per second; None if unknown.
-      num_picked: The number of rows of an episode that are compared with other episodes.
+      num_picked: The number of rows that are compared with other episodes.
     """
 
     paces: np.ndarray
@@ -65,33 +65,33 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True)
 class Measures:
-    """The measures of an episode; elements are those of the state, then those of the action.
+    """The measures of an episode; elements are the state, then the action.
 
     Attributes:
       rows: The number of rows.
       not_finite: The number of rows with NaN or an infinity.
       low: The least value of each element.
       high: The largest value.
-      values: The number of different values.
-      is_whole: True if all are whole numbers.
+      values: The number of distinct values.
+      is_whole: True for elements with integers only.
       jump: The largest distance of a row beyond both of its neighbours.
       jump_row: The row of the jump.
       rough: The quantiles 0.5 and 0.9 of the second differences, of shape `[2, elements]`.
       pace: The quantiles 0.5 and 0.9 of the first differences, of shape `[2, elements]`.
-      at_end: The share of the moving rows in which an element stays at its own extreme.
-      frozen: The longest run of rows in which the state stays exactly, while the action changes.
+      at_end: The share of the moving rows in which an element stays at its minimum or maximum.
+      frozen: The longest run of rows in which the state is constant while the action changes.
       frozen_row: The first row of this run.
       repeated: The number of rows that equal the row before.
       idle: The numbers of rows at rest at the start, and at the end.
-      gap: The largest ratio of a step of the state to its neighbours, in most elements.
-      gap_row: The row of this step.
+      gap: The largest ratio of a step of the state to the steps next to it, in most elements.
+      gap_row: The row of the gap.
       fits: The correlation of each element of the action with the state that follows it, of shape
-        `[LAGS, actions]`; NaN where no state is known to.
+        `[LAGS, actions]`; NaN without such a state.
       gains: The logarithm of the ratio of the spread of each element of the action to that of the
-        state that follows it; NaN where no state is known to.
+        state that follows it; NaN without such a state.
       sketch: The state and the action at a few evenly spaced rows.
-      scores: The result of `scores.alone`.
-      picked: Rows of the state and the action at even distances; float32.
+      scores: The result of `score_episode`.
+      picked: Evenly spaced rows of the state and the action; float32.
       pictures: The measures of the images; None if images were not assessed.
       times: The measures of the timestamps; None if there are none.
     """
@@ -122,40 +122,40 @@ class Measures:
     times: Times | None = None
 
 
-def profile_of(
+def learn_profile(
     sample: Sequence[tuple[np.ndarray, np.ndarray]], relations: Sequence[ElementMeaning]
 ) -> Profile:
-    """Returns the usual values of episodes.
+    """Returns the usual values of a sample of episodes.
 
     Args:
       sample: The actions and the states of some episodes, each of shape `[rows, elements]`.
       relations: The meaning of each element of the action.
     """
     width = sample[0][1].shape[1] if sample else 0
-    turns = turns_of([states for _, states in sample])
-    smooth = [unwrapped(states, turns) for _, states in sample if len(states) > _STRIDE]
-    by_episode = [np.abs(_displacements(states)) for states in smooth]
+    turns = find_full_turns([states for _, states in sample])
+    smooth = [unwrap_angles(states, turns) for _, states in sample if len(states) > _STRIDE]
+    by_episode = [np.abs(_displace(states)) for states in smooth]
     displacements = np.concatenate([np.empty((0, width)), *by_episode])
     displacements = displacements[np.isfinite(displacements).all(1)]
     if not len(displacements) or not width:
-        return Profile(np.zeros(width), _STILL, relations, turns)
-    # The pace of an element that rarely moves is that of its movements, without noise at rest.
+        return Profile(np.zeros(width), _MIN_STILL, relations, turns)
+    # Elements that rarely move: the large displacements, not the noise at rest.
     usual, large = np.quantile(displacements, (0.75, 0.98), axis=0)
     paces = np.maximum(usual, 0.25 * large)
-    motion = _motion(displacements, paces)
+    motion = _motion_of(displacements, paces)
     floor = float(np.quantile(motion, 0.02))
-    still = float(np.clip(_NOISE * floor, _STILL, _MOST_STILL)) if floor < 0.1 else _STILL
+    still = float(np.clip(_NOISE * floor, _MIN_STILL, _MAX_STILL)) if floor < 0.1 else _MIN_STILL
     return Profile(paces, still, relations, turns)
 
 
-def _displacements(states: np.ndarray) -> np.ndarray:
+def _displace(states: np.ndarray) -> np.ndarray:
     return states[_STRIDE:] - states[:-_STRIDE]
 
 
-def _motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
+def _motion_of(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
     """Returns the displacement that about a third of the elements reach, in usual displacements.
 
-    The others may be forces and the like, which are noise at rest.
+    The remaining elements may be noise at rest, for instance forces.
     """
     moves = paces > 0
     if not moves.any():
@@ -165,8 +165,8 @@ def _motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
     return motion
 
 
-def moving(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np.ndarray:
-    """Returns whether something moves from each row to the fourth one after it.
+def find_motion(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np.ndarray:
+    """Returns a mask of the rows with motion until the fourth row after them.
 
     Without a state, a change of the action counts as motion.
 
@@ -176,9 +176,9 @@ def moving(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np.ndar
       profile: The usual values of the dataset.
     """
     if states.shape[1]:
-        smooth = unwrapped(states, profile.turns)
-        return _motion(_displacements(smooth), profile.paces) > profile.still
-    changes: np.ndarray = (_displacements(actions) != 0).any(1)
+        smooth = unwrap_angles(states, profile.turns)
+        return _motion_of(_displace(smooth), profile.paces) > profile.still
+    changes: np.ndarray = (_displace(actions) != 0).any(1)
     return changes
 
 
@@ -193,17 +193,17 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     values = np.concatenate([states, actions], axis=1)
     is_finite = np.isfinite(values).all(1)
     rows = np.flatnonzero(is_finite)
-    num_bad = len(values) - len(rows)
+    num_not_finite = len(values) - len(rows)
     values, actions = values[is_finite], actions[is_finite]
-    raw, states = values, unwrapped(states[is_finite], profile.turns)
+    raw, states = values, unwrap_angles(states[is_finite], profile.turns)
     values = np.concatenate([states, actions], axis=1)
     num_rows, width = values.shape
     steps = np.diff(values, axis=0)
-    first, beyond = np.abs(steps), _beyond(steps)
+    first, jumps = np.abs(steps), _overshoot(steps)
     second = np.abs(np.diff(values, 2, axis=0))
-    motion = _motion(_displacements(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
+    motion = _motion_of(_displace(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
     moves = motion > profile.still
-    rows_moving = _moving_rows(moves, num_rows)
+    rows_moving = _mask_moving_rows(moves, num_rows)
     low = raw.min(0) if num_rows else np.full(width, np.nan)
     high = raw.max(0) if num_rows else np.full(width, np.nan)
     frozen, frozen_row = _frozen(states, actions)
@@ -212,14 +212,14 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     num_states = states.shape[1]
     gap, gap_row = _gap(first[:, :num_states], pace[1, :num_states])
     return Measures(
-        rows=num_rows + num_bad,
-        not_finite=num_bad,
+        rows=num_rows + num_not_finite,
+        not_finite=num_not_finite,
         low=low,
         high=high,
         values=1 + (np.diff(np.sort(values, axis=0), axis=0) > 0).sum(0),
         is_whole=(values == np.round(values)).all(0),
-        jump=beyond.max(0, initial=0),
-        jump_row=rows[beyond.argmax(0) + 1] if len(beyond) else np.zeros(width, int),
+        jump=jumps.max(0, initial=0),
+        jump_row=rows[jumps.argmax(0) + 1] if len(jumps) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=pace,
         at_end=_at_end(values, first, rows_moving),
@@ -231,8 +231,8 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         gap_row=int(rows[gap_row]) if num_rows else 0,
         fits=fits,
         gains=gains,
-        sketch=_sketch(values),
-        scores=alone(
+        sketch=_sample_sketch(values),
+        scores=score_episode(
             states[:, profile.paces > 0] / profile.paces[profile.paces > 0],
             float(moves.mean()) if len(moves) else float("nan"),
             profile.rate,
@@ -241,14 +241,14 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     )
 
 
-def _beyond(steps: np.ndarray) -> np.ndarray:
-    """The distance of each row above or below both neighbours; 0 if it is between them."""
-    to, back = steps[:-1], -steps[1:]
-    return np.where(to * back > 0, np.minimum(np.abs(to), np.abs(back)), 0.0)
+def _overshoot(steps: np.ndarray) -> np.ndarray:
+    """Returns the distance of each row above or below both neighbours; 0 for rows between them."""
+    before, after = steps[:-1], -steps[1:]
+    return np.where(before * after > 0, np.minimum(np.abs(before), np.abs(after)), 0.0)
 
 
-def _moving_rows(moves: np.ndarray, num_rows: int) -> np.ndarray:
-    """Whether something moves around each row."""
+def _mask_moving_rows(moves: np.ndarray, num_rows: int) -> np.ndarray:
+    """Returns a mask of the rows in the middle of a motion."""
     is_moving = np.zeros(num_rows, bool)
     is_moving[_STRIDE // 2 : _STRIDE // 2 + len(moves)] = moves
     return is_moving
@@ -263,11 +263,11 @@ def _idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
 
 
 def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
-    """The share of the moving rows in which each element stays at its least or largest value."""
+    """Returns the share of the moving rows in which each element stays at an extreme value."""
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
         return np.zeros(values.shape[1])
-    reach = _EQUAL * np.ptp(values, axis=0)
+    reach = _TOLERANCE * np.ptp(values, axis=0)
     stays = (first <= reach) & moving[:, None]
     shares = [
         (stays & (np.abs(values[1:] - end) <= reach)).sum(0) / moving.sum()
@@ -276,7 +276,7 @@ def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> n
     return np.maximum(*shares)
 
 
-def _runs(flags: np.ndarray) -> tuple[int, int]:
+def _longest_run(flags: np.ndarray) -> tuple[int, int]:
     """Returns the length of the longest run of true values, and its first index."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     if not len(edges):
@@ -291,24 +291,22 @@ def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
         return 0, 0
     stays = (np.diff(states, axis=0) == 0).all(1)
     changes = (np.diff(actions, axis=0) != 0).any(1)
-    return _runs(stays & changes)
+    return _longest_run(stays & changes)
 
 
 def _gap(first: np.ndarray, usual: np.ndarray) -> tuple[float, int]:
-    """Returns the largest ratio of a step of most elements to its neighbours, and its row.
-
-    Small neighbours count as the share `_SMALL` of a usual step.
+    """Returns the largest ratio of a step to the steps next to it in most elements, and its row.
 
     Args:
-      first: The steps of the state, without signs.
+      first: The absolute steps of the state.
       usual: The quantile 0.9 of the steps of each element.
     """
-    if len(first) < _LEAST_ROWS:
+    if len(first) < _MIN_ROWS:
         return 0.0, 0
     first = first[:, usual > 0] / usual[usual > 0]
     if first.shape[1] < 2:
         return 0.0, 0
-    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _SMALL)
+    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _MIN_NEIGHBOUR)
     sizes = np.sort(first[1:-1] / neighbours, axis=1)
     steps = sizes[:, (sizes.shape[1] - 1) // 2]
     row = int(steps.argmax())
@@ -328,11 +326,11 @@ def _fits(
         is_level |= relation.kind == "gripper" and not relation.is_relative
         state = states[:, relation.state] if is_level else np.diff(states[:, relation.state])
         for index, delay in enumerate(LAGS):
-            causes, effects = _pair(actions[:, element], state, relation.lag + delay)
-            if len(causes) < _LEAST_ROWS:
+            causes, effects = _align(actions[:, element], state, relation.lag + delay)
+            if len(causes) < _MIN_ROWS:
                 continue
-            (causes, spread), (effects, spread_of_effects) = _centred(causes), _centred(effects)
-            if min(spread, spread_of_effects) <= _NONE:
+            (causes, spread), (effects, spread_of_effects) = _centre(causes), _centre(effects)
+            if min(spread, spread_of_effects) <= _MAX_CONSTANT:
                 continue
             product = float(np.add.reduce(causes * effects)) / len(causes)
             correlations[index, element] = product / (spread * spread_of_effects)
@@ -341,18 +339,18 @@ def _fits(
     return correlations, gains
 
 
-def _centred(values: np.ndarray) -> tuple[np.ndarray, float]:
+def _centre(values: np.ndarray) -> tuple[np.ndarray, float]:
     """Returns the differences from the mean, and the standard deviation."""
     differences = values - np.add.reduce(values) / len(values)
     return differences, math.sqrt(np.add.reduce(differences * differences) / len(values))
 
 
-def _pair(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
+def _align(action: np.ndarray, state: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
     begin, end = max(0, -lag), max(0, min(len(action), len(state) - lag))
     return action[begin:end], state[begin + lag : end + lag]
 
 
-def _sketch(values: np.ndarray) -> np.ndarray:
+def _sample_sketch(values: np.ndarray) -> np.ndarray:
     width = min(values.shape[1], _SKETCH_ELEMENTS)
     if not len(values) or not width:
         return np.zeros(SKETCH_ROWS * width)

@@ -1,4 +1,4 @@
-"""Personal data in texts, if it has a recognizable form; names of people have none."""
+"""Personal data of recognizable form in texts; names of people are not recognized."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 __all__ = ["personal_data_in"]
 
 # Accounts of services and of containers are not people.
-_NO_PEOPLE = r"(?!(?:git|no-?reply|root|user|ubuntu|runner|app|shared|public|default)\b)"
+_NOT_PEOPLE = r"(?!(?:git|no-?reply|root|user|ubuntu|runner|app|shared|public|default)\b)"
 _FORMS = {
     "an e-mail address": re.compile(
-        rf"(?<![\w.+-]){_NO_PEOPLE}[\w.+-]+@[\w-]+(\.[\w-]+)*\.[a-z]{{2,}}\b", re.IGNORECASE
+        rf"(?<![\w.+-]){_NOT_PEOPLE}[\w.+-]+@[\w-]+(\.[\w-]+)*\.[a-z]{{2,}}\b", re.IGNORECASE
     ),
     "a telephone number": re.compile(r"(?<![\w+])\+\d{1,3}[ ./()-]*\d[\d ./()-]{6,}\d(?!\w)"),
     "the home folder of a person": re.compile(
-        rf"(?:/home/|/Users/|\b[a-z]:\\Users\\){_NO_PEOPLE}[^/\\\s]+", re.IGNORECASE
+        rf"(?:/home/|/Users/|\b[a-z]:\\Users\\){_NOT_PEOPLE}[^/\\\s]+", re.IGNORECASE
     ),
 }
 
@@ -23,8 +23,8 @@ _FORMS = {
 def personal_data_in(texts: Iterable[str]) -> str:
     """Returns the kind of the first personal data in texts; "" if there is none.
 
-    Only unambiguous forms are recognized: e-mail addresses, telephone numbers with the code of a
-    country, and home folders.
+    Only unambiguous forms are recognized: e-mail addresses, telephone numbers with a country
+    code, and home folders.
 
     >>> personal_data_in(["pick up the cup", "file:///home/ada/recordings/7.hdf5"])
     'the home folder of a person'

@@ -13,36 +13,36 @@ from rlds.sources import reading
 from rlds.sources.cameras import Frames, VideoFrames, cameras_of, evenly
 from rlds.sources.source import Source, SourceError
 from rlds.sources.video_frames import frames_of
-from rlds.video.fields import cameras_of as videos_of
+from rlds.video.fields import cameras_of as video_cameras
 from rlds_ecosystem.model.fields import as_fields
 from rlds_ecosystem.model.nests import leaves_at
 
-__all__ = ["MOST_FILMED", "PAIRS", "Pictures", "SampledCameras"]
+__all__ = ["MAX_FILMED", "PAIRS", "CameraSample", "Pictures"]
 
-MOST_FILMED = 200
-"""The number of episodes whose pictures are looked at."""
+MAX_FILMED = 200
+"""The largest number of episodes whose pictures are assessed."""
 
 PAIRS = 16
 """The number of pairs of frames of an episode."""
 
-# Rows between the frames of a pair: those of a displacement, see `rlds.auditing.measures`.
-_APART = 4
-_MOST_CAMERAS = 8
-# The side of thumbnails, and the largest number of compared rows of a frame.
-_SIDE, _LINES = 8, 64
-# Distances of second differences, in pixels: blur weakens the short distance more.
+# The number of rows between the frames of a pair, as for displacements (`rlds.auditing.measures`).
+_PAIR_STRIDE = 4
+_MAX_CAMERAS = 8
+# The side of thumbnails, and the largest number of compared lines of a frame.
+_SIDE, _MAX_LINES = 8, 64
+# Strides of second differences, in pixels: blur reduces fine differences more.
 _FINE, _COARSE = 2, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """Measures of frames at even distances; cameras are the first axis.
+    """Measures of evenly spaced frames; cameras are the first axis.
 
     Attributes:
       rows: The first row of each pair of frames.
-      changes: The mean difference of each pair, in grey levels; NaN where nothing moves.
+      changes: The mean difference of each pair, in grey levels; NaN if nothing moves.
       contrast: The deviation of the pixels of the first frame of each pair.
-      sharpness: The logarithm of fine second differences over coarse ones; the median frame.
+      sharpness: The logarithm of fine second differences over coarse ones, in the median frame.
       thumbnails: The mean frame, of shape `[cameras, side, side, 3]`.
     """
 
@@ -53,7 +53,7 @@ class Pictures:
     thumbnails: np.ndarray
 
 
-class SampledCameras:
+class CameraSample:
     """The cameras of a dataset, images and video; it can be pickled.
 
     Args:
@@ -65,41 +65,41 @@ class SampledCameras:
     """
 
     def __init__(self, source: Source) -> None:
-        self._stills, self._video = reading.with_image_files(source), None
+        self._images, self._video = reading.with_image_files(source), None
         self.why_not: list[str] = []
         try:
             self._video = frames_of(source)
-            if self._video is None and (videos := videos_of(source.fields.episode)):
+            if self._video is None and (videos := video_cameras(source.fields.episode)):
                 self.why_not.append(f"{', '.join(videos)}: install PyAV (rlds[video])")
         except SourceError as error:
             self.why_not.append(f"the video of cameras: {error}")
-        steps = dict(leaves_at(as_fields(self._stills.fields.steps), None))
+        steps = dict(leaves_at(as_fields(self._images.fields.steps), None))
         cameras = {**cameras_of(steps), **(self._video.cameras if self._video else {})}
         self._fields = {path: it for path, it in cameras.items() if it.column_dtype == np.uint8}
         if len(self._fields) < len(cameras):
             self.why_not.append(f"depths: {', '.join(sorted({*cameras} - {*self._fields}))}")
-        if len(self._fields) > _MOST_CAMERAS:
-            self.why_not.append(f"cameras: {_MOST_CAMERAS} of {len(self._fields)} were looked at")
-        self.names = list(self._fields)[:_MOST_CAMERAS]
+        if len(self._fields) > _MAX_CAMERAS:
+            self.why_not.append(f"cameras: {_MAX_CAMERAS} of {len(self._fields)} were assessed")
+        self.names = list(self._fields)[:_MAX_CAMERAS]
 
     def measure(self, split: str, index: int, moves: np.ndarray) -> Pictures | None:
-        """Measures the frames of an episode; None if there are none, or one is damaged.
+        """Measures the frames of an episode; None without frames, or with damaged ones.
 
         Args:
           split: The split of the episode.
-          index: The number of the episode in the split.
-          moves: Whether there is motion from each row to the fourth one after it.
+          index: The index of the episode in the split.
+          moves: The result of `find_motion`.
         """
         if not len(moves) or not self.names:
             return None
-        first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # All have the same shape.
-        rows = np.unique([first, first + _APART])
+        first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Short episodes repeat pairs.
+        rows = np.unique([first, first + _PAIR_STRIDE])
         try:
             frames = [self._frames(split, index, name, rows.tolist()) for name in self.names]
         except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
-        positions = np.searchsorted(rows, [first, first + _APART])
-        by_camera = (_measured(each, positions) for each in frames)
+        positions = np.searchsorted(rows, [first, first + _PAIR_STRIDE])
+        by_camera = (_measure(each, positions) for each in frames)
         changes, *other_measures = (np.stack(each) for each in zip(*by_camera))
         return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
 
@@ -108,36 +108,36 @@ class SampledCameras:
         if self._video is not None and camera in self._video.cameras:
             return VideoFrames(self._video, split, index, camera, rows[-1] + 1).take(rows)
 
-        def frames(part: slice) -> Frames:
-            steps = reading.read(self._stills, split, index, [path], part).steps
+        def frames(rows: slice) -> Frames:
+            steps = reading.read(self._images, split, index, [path], rows).steps
             return Frames(dict(leaves_at(steps, None))[camera], field)
 
-        if field.encoding or not self._stills.can.reads_rows:
+        if field.encoding or not self._images.can.reads_rows:
             return frames(slice(None)).take(rows)
         return [frames(slice(row, row + 1))[0] for row in rows]
 
 
-def _measured(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, ...]:
-    small = [_lines(frame) for frame in frames]
+def _measure(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, ...]:
+    small = [_average_lines(frame) for frame in frames]
     greys = np.stack([frame.mean(2) for frame in small])
     firsts, seconds = positions
     return (
         np.abs(greys[firsts] - greys[seconds]).mean((1, 2)),
         greys[firsts].std((1, 2)),
-        np.median([_sharpness(grey) for grey in greys]),
-        np.mean([_thumbnail(frame) for frame in small], axis=0),
+        np.median([_measure_sharpness(grey) for grey in greys]),
+        np.mean([_mean_colours(frame) for frame in small], axis=0),
     )
 
 
-def _lines(frame: np.ndarray) -> np.ndarray:
-    """Some lines of a frame, each the mean of two, so that there is less noise."""
+def _average_lines(frame: np.ndarray) -> np.ndarray:
+    """Returns lines of a frame, each the mean of two lines to reduce noise."""
     frame = frame[..., None] if frame.ndim == 2 else frame[..., :3]
-    stride = max(2, -(-len(frame) // _LINES))
+    stride = max(2, -(-len(frame) // _MAX_LINES))
     lines = frame[: len(frame) // stride * stride].astype(np.float32)
     return (lines[::stride] + lines[1::stride]) / 2
 
 
-def _sharpness(grey: np.ndarray) -> float:
+def _measure_sharpness(grey: np.ndarray) -> float:
     energies = [
         ((grey[:, 2 * width :] - 2 * grey[:, width:-width] + grey[:, : -2 * width]) ** 2).mean()
         for width in (_FINE, _COARSE)
@@ -146,11 +146,11 @@ def _sharpness(grey: np.ndarray) -> float:
     return float(np.log((energies[0] + 1) / (energies[-1] + 1))) if energies else 0.0
 
 
-def _thumbnail(frame: np.ndarray) -> np.ndarray:
-    """The mean colours of a grid; of few pixels, some are there several times."""
+def _mean_colours(frame: np.ndarray) -> np.ndarray:
+    """Returns the mean colours of a grid of cells; small frames repeat pixels."""
     edges = [np.linspace(0, size, _SIDE + 1).astype(int) for size in frame.shape[:2]]
     for axis, edge in enumerate(edges):
         ends = np.maximum(edge[1:], edge[:-1] + 1)
-        parts = [frame.take(range(*pair), axis).mean(axis) for pair in zip(edge[:-1], ends)]
-        frame = np.stack(parts, axis)
+        cells = [frame.take(range(*pair), axis).mean(axis) for pair in zip(edge[:-1], ends)]
+        frame = np.stack(cells, axis)
     return np.broadcast_to(frame, (_SIDE, _SIDE, 3))

@@ -15,20 +15,20 @@ from typing import Any
 from rlds.conversion.beam import check_shared_folder, run_in_pipeline, suppress_errors
 from rlds_ecosystem.files.whole_files import draft_of, write_atomically
 
-__all__ = ["done_in_pipeline"]
+__all__ = ["compute_in_pipeline"]
 
 
 @contextlib.contextmanager
-def done_in_pipeline(
+def compute_in_pipeline(
     work: Callable[[range], Any],
     tasks: Sequence[range],
     pipeline: tuple[Any, Any],
     draft: str | os.PathLike[str] | None,
 ) -> Iterator[Callable[[range], Any]]:
-    """Runs tasks in a pipeline, and yields the function that returns their results.
+    """Runs tasks in a pipeline, and yields a function that returns their results.
 
     Args:
-      work: Computes the result of a task; it has to be picklable.
+      work: The picklable function that computes the result of a task.
       tasks: The tasks.
       pipeline: The runner of Apache Beam, and options for it.
       draft: The parent of the folder of results, which is removed at the end of the context; the
@@ -36,7 +36,7 @@ def done_in_pipeline(
 
     Raises:
       ImportError: Apache Beam is not installed.
-      ValueError: The folder is in an object store, or some worker does not see it.
+      ValueError: The folder is in an object store, or a worker does not see it.
     """
     parent = None if draft is None else draft_of("audit", draft).parent
     if parent is not None:
@@ -45,15 +45,15 @@ def done_in_pipeline(
     with tempfile.TemporaryDirectory(
         prefix=".audit.", dir=parent, ignore_cleanup_errors=True
     ) as folder:
-        noting = _Noting(work, Path(folder))
+        worker = _StoringWorker(work, Path(folder))
         arguments = [(task,) for task in tasks]
-        run_in_pipeline(functools.partial(suppress_errors, noting), arguments, *pipeline, "Measure")
-        yield noting
+        run_in_pipeline(functools.partial(suppress_errors, worker), arguments, *pipeline, "Measure")
+        yield worker
 
 
 @dataclasses.dataclass(frozen=True)
-class _Noting:
-    """Runs tasks whose results are not in the folder yet, and stores their results there."""
+class _StoringWorker:
+    """Runs tasks, stores the results in a folder, and reads stored results."""
 
     work: Callable[[range], Any]
     folder: Path

@@ -12,7 +12,7 @@ __all__ = ["OF_ROWS", "OF_THUMBNAILS", "ONE_PASS", "DataCheck", "Severity"]
 
 Severity = Literal["error", "warning"]
 
-# Names of checks that others hide.
+# Names of checks that are hidden by other checks.
 OF_ROWS = ("spike", "jitter", "gap", "saturated", "idle", "frozen", "repeated")
 OF_THUMBNAILS = ("cameras swapped", "camera turned", "camera colours")
 
@@ -23,20 +23,20 @@ class DataCheck:
 
     Attributes:
       name: The name of the check.
-      what: The fault that the check finds.
-      matters: The users whom the fault affects, and why.
-      basis: The compared values, and the threshold.
+      fault: The fault that the check finds.
+      impact: The users whom the fault affects, and why.
+      threshold: The compared values, and the threshold.
       find: Yields the findings of a comparison of episodes; None for a check of single episodes,
         which `rlds validate` runs.
       hides: The names of the checks that find consequences of the fault.
-      is_of_pictures: Whether the check compares pictures.
-      severity: "error" for a broken rule or lost data, "warning" for what is probably a mistake.
+      is_of_pictures: True if the check compares pictures.
+      severity: "error" for a broken rule or lost data, "warning" for a probable mistake.
     """
 
     name: str
-    what: str
-    matters: str
-    basis: str
+    fault: str
+    impact: str
+    threshold: str
     find: Callable[[MeasuredEpisodes], Iterator[EpisodeFinding]] | None = None
     hides: Sequence[str] = ()
     is_of_pictures: bool = False
@@ -53,7 +53,7 @@ ONE_PASS: Sequence[DataCheck] = (
     ),
     DataCheck(
         "files",
-        "files that are not what is declared of them",
+        "files that contradict their declaration",
         "all: episodes or steps are lost",
         "lists of files, numbers of episodes, steps and rows",
         severity="error",
@@ -61,34 +61,34 @@ ONE_PASS: Sequence[DataCheck] = (
     DataCheck(
         "rules",
         "a broken rule of RLDS, or of the loaders of a profile",
-        "all: a loader fails, or takes steps for those of another episode",
+        "all: a loader fails, or mixes steps of several episodes",
         "`rlds.validation.validate` lists them; `--finite` adds fields without NaN",
         severity="error",
     ),
     DataCheck(
         "description",
-        "a name or a field that is not that of the known dataset",
+        "a name or a field that differs from the registered dataset",
         "all: `tfds.load` or a loader does not find it",
         "the registry of robots",
     ),
     DataCheck(
         "declaration",
-        "actions or times whose numbers are not what is declared of them",
+        "actions or times that contradict their declaration",
         "policies: degrees are taken for radians, or changes for targets",
         "another kind; 1.3 times the scale, 1.1 to 3.3 times of changes; within 3 % of another"
         " unit; 3 % of the rate",
     ),
     DataCheck(
         "incomplete",
-        "a recording that was cut",
+        "an incomplete recording",
         "imitation: the end of the task is missing",
-        "the source marks it",
+        "a mark of the source",
     ),
     DataCheck(
         "few steps",
         "one or two steps",
         "training: there is no motion in it",
-        "no comparison, which `short` is",
+        "a fixed limit; `short` compares episodes",
         hides=("short", "dead", *OF_ROWS),
     ),
     DataCheck(
@@ -106,7 +106,7 @@ ONE_PASS: Sequence[DataCheck] = (
     DataCheck(
         "limit",
         "an element is often at the lowest or the highest value of the dataset",
-        "training: what goes beyond was cut",
+        "training: values beyond the limit were cut",
         "10 % of all steps, of more than 16 values; `saturated` is of single episodes",
         hides=("saturated",),
     ),
@@ -125,7 +125,7 @@ ONE_PASS: Sequence[DataCheck] = (
     DataCheck(
         "camera gaps",
         "steps without a frame",
-        "policies that see: they are shown the frame of another step",
+        "policies that see: the frame of another step is shown",
         "any",
     ),
     DataCheck(

@@ -1,4 +1,4 @@
-"""Relations between elements of actions and of states, measured row by row at several lags.
+"""Relations between elements of actions and of states, row by row at several lags.
 
 The measures are squared correlations over the rows of several episodes. An action is *absolute* if
 it correlates with the state some rows later, and a *change* if its sum over some rows correlates
@@ -20,35 +20,35 @@ __all__ = [
     "Changes",
     "Levels",
     "Trajectories",
-    "changes",
-    "fits",
-    "levels",
-    "turns_of",
-    "unwrapped",
+    "compare_changes",
+    "compare_levels",
+    "find_full_turns",
+    "regress",
+    "unwrap_angles",
 ]
 
 LAGS = (-2, -1, 0, 1, 2, 3, 4, 5)
 """The lags of states after actions, in rows."""
 
 WINDOWS = (1, 2, 4, 8)
-"""Over how many rows actions are summed."""
+"""The numbers of rows over which actions are summed."""
 
 TURNS = {"rad": 2 * np.pi, "deg": 360.0}
 """Full turns, by the unit of the angle."""
 
 # The largest step between two rows without a wrap, as a share of a full turn.
 _JUMP = 0.75
-# Rows at the start and the end of an episode that follow conventions of their own.
-_ENDS = 1
+# Skipped rows at each end of an episode, which may be placeholders.
+_NUM_END_ROWS = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Trajectories:
-    """Rows of several episodes, one after the other.
+    """The concatenated rows of several episodes.
 
     Attributes:
       actions: float64 of shape `[rows, elements of actions]`.
-      states: float64 of shape `[rows, elements of states]`; angles are unwrapped.
+      states: float64 of shape `[rows, elements of states]`; angles are unwrap_angles.
       ends: The row after the last one of each episode; int64 of shape `[episodes]`.
     """
 
@@ -57,17 +57,17 @@ class Trajectories:
     ends: np.ndarray
 
     @classmethod
-    def of(cls, episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> Trajectories:
+    def join(cls, episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> Trajectories:
         """Joins the actions and the states of episodes, without their first and last rows.
 
         Rows with NaN or an infinity split an episode in two.
         """
         pieces: list[tuple[np.ndarray, np.ndarray]] = []
         for actions, states in episodes:
-            inner = slice(_ENDS, len(actions) - _ENDS)
-            both = np.concatenate([actions[inner], states[inner]], axis=1, dtype=np.float64)
-            bad_rows = np.flatnonzero(~np.isfinite(both).all(1))
-            for piece in np.split(both, bad_rows):
+            inner = slice(_NUM_END_ROWS, len(actions) - _NUM_END_ROWS)
+            rows = np.concatenate([actions[inner], states[inner]], axis=1, dtype=np.float64)
+            bad_rows = np.flatnonzero(~np.isfinite(rows).all(1))
+            for piece in np.split(rows, bad_rows):
                 sound = piece[np.isfinite(piece).all(1)]
                 if len(sound) > max(WINDOWS) + max(LAGS):
                     num_actions = actions.shape[1]
@@ -75,13 +75,13 @@ class Trajectories:
         if not pieces:
             num_actions, num_states = (each.shape[1] for each in episodes[0])
             return cls(np.empty((0, num_actions)), np.empty((0, num_states)), np.empty(0, np.int64))
-        turns = turns_of([states for _, states in pieces])
-        pieces = [(actions, unwrapped(states, turns)) for actions, states in pieces]
+        turns = find_full_turns([states for _, states in pieces])
+        pieces = [(actions, unwrap_angles(states, turns)) for actions, states in pieces]
         actions, states = (np.concatenate(columns) for columns in zip(*pieces))
         return cls(actions, states, np.cumsum([len(piece) for piece, _ in pieces]))
 
     def rows(self, first: int, last: int) -> np.ndarray:
-        """Returns the rows whose episode has all rows from `first` to `last` after them."""
+        """Returns the rows whose offsets `first` to `last` are in the same episode."""
         rows = np.arange(len(self.actions))
         episodes = np.searchsorted(self.ends, rows, side="right")
         begins = np.concatenate([[0], self.ends[:-1]])
@@ -89,11 +89,11 @@ class Trajectories:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """The first row of each episode, and the one after its last."""
+        """The first row of each episode, and the row after its last one."""
         return [*itertools.pairwise([0, *self.ends.tolist()])]
 
     def episodes_of(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the number of the episode of each row."""
+        """Returns the index of the episode of each row."""
         return np.searchsorted(self.ends, rows, side="right")
 
 
@@ -102,8 +102,8 @@ class Levels:
     """Correlations of actions with the values of states, by lag.
 
     Attributes:
-      raw: Squared correlations of shape `[lags, actions, states]`, the lower one of those over all
-        rows and within episodes.
+      raw: Squared correlations of shape `[lags, actions, states]`: the lower one of all rows
+        and within episodes.
       slopes: The slopes of actions over states, of the same shape.
       agree: True where the slope is positive, and the same over all rows and within episodes.
       offsets: The values of actions where the state is zero, of the same shape.
@@ -129,14 +129,14 @@ class Changes:
 
     @property
     def settle(self) -> np.ndarray:
-        """Whether the slope converges with longer windows; of shape `[lags, actions, states]`."""
+        """A mask of slopes that converge with longer windows: `[lags, actions, states]`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             by_eight = self.slopes[:, 3] / self.slopes[:, 2]
             by_four = self.slopes[:, 2] / self.slopes[:, 1]
         return (by_eight > 0.75) & (by_eight < 1.35) & (by_four < 1.6)
 
 
-def levels(trajectories: Trajectories) -> Levels:
+def compare_levels(trajectories: Trajectories) -> Levels:
     """Compares actions with the states at each of `LAGS`."""
     by_lag = [_levels_at(trajectories, lag) for lag in LAGS]
     return Levels(*map(np.stack, zip(*by_lag)))
@@ -145,16 +145,17 @@ def levels(trajectories: Trajectories) -> Levels:
 def _levels_at(trajectories: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
     rows = trajectories.rows(min(lag, 0), max(lag, 0))
     actions, states = trajectories.actions[rows], trajectories.states[rows + lag]
-    squared, slope = fits(states, actions)
+    squared, slope = regress(states, actions)
     episodes = trajectories.episodes_of(rows)
-    within, slope_within = fits(_demeaned(states, episodes), _demeaned(actions, episodes))
+    residuals = (_subtract_means(each, episodes) for each in (states, actions))
+    within, slope_within = regress(*residuals)
     with np.errstate(divide="ignore", invalid="ignore"):
         is_same = (slope > 0) & (np.abs(slope_within / slope - 1) < 0.15)
     offsets = actions.mean(0)[:, None] - slope.T * states.mean(0)
     return np.minimum(squared, within).T, slope.T, is_same.T, offsets
 
 
-def changes(trajectories: Trajectories) -> Changes:
+def compare_changes(trajectories: Trajectories) -> Changes:
     """Compares sums of actions with the differences of states, at each of `LAGS` and `WINDOWS`."""
     by_lag = [[_changes_at(trajectories, lag, window) for window in WINDOWS] for lag in LAGS]
     return Changes(*(np.array([[pair[n] for pair in row] for row in by_lag]) for n in range(2)))
@@ -165,11 +166,11 @@ def _changes_at(trajectories: Trajectories, lag: int, window: int) -> tuple[np.n
     actions = trajectories.actions
     sums = np.concatenate([np.zeros((1, actions.shape[1])), actions.cumsum(0)])
     differences = trajectories.states[rows + lag + window] - trajectories.states[rows + lag]
-    return fits(sums[rows + window] - sums[rows], differences)
+    return regress(sums[rows + window] - sums[rows], differences)
 
 
-def fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared correlations and slopes of each effect on each cause: `[causes, effects]`."""
+def regress(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns squared correlations and slopes of effects over causes: `[causes, effects]`."""
     if not len(causes):
         shape = causes.shape[1], effects.shape[1]
         return np.zeros(shape), np.zeros(shape)
@@ -181,8 +182,8 @@ def fits(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.nan_to_num(squared, posinf=0), np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
-def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-    """Values less their mean in each episode."""
+def _subtract_means(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """Subtracts the mean of each episode."""
     if not len(values):
         return values
     begins = np.flatnonzero(np.diff(episodes, prepend=-1))
@@ -191,8 +192,8 @@ def _demeaned(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     return values - np.repeat(means, counts, axis=0)
 
 
-def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the full turn of each element of states that wraps; 0 for others."""
+def find_full_turns(episodes: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the full turn of each element of states; 0 if it does not wrap."""
     turns = np.zeros(episodes[0].shape[1] if episodes else 0)
     for turn in TURNS.values():
         steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]
@@ -204,8 +205,8 @@ def turns_of(episodes: Sequence[np.ndarray]) -> np.ndarray:
     return turns
 
 
-def unwrapped(states: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Returns states without the jumps of angles from one end of a turn to the other."""
+def unwrap_angles(states: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Returns states without the wraps of angles."""
     if not turns.any():
         return states
     states = states.copy()

@@ -1,4 +1,4 @@
-"""Rotations in states that are unit quaternions, and the actions that are their increments."""
+"""Unit quaternions in states, and the actions that are their increments."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rlds.auditing.relations import Trajectories, fits
+from rlds.auditing.relations import Trajectories, regress
 
-__all__ = ["QUATERNION", "Turns", "quaternions", "turns"]
+__all__ = ["QUATERNION", "Turns", "find_quaternions", "find_turns"]
 
 QUATERNION = 4
 """The number of elements of a quaternion."""
@@ -21,7 +21,8 @@ _FRAMES = ("base", "body")
 _NORM = 0.02
 _LAGS = (-1, 0, 1, 2)
 _WINDOW = 4
-_EXPLAINED, _LEAD, _LEAST = 0.9, 0.01, 2
+# Shares of the variance: the least one of an axis, the lead of the best fit; the number of axes.
+_EXPLAINED, _LEAD, _MIN_AXES = 0.9, 0.01, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Turns:
     """Three elements of an action that are the increments of a quaternion of the state.
 
     Attributes:
-      first: The first of the three.
-      block: The first element of the quaternion.
-      order: The order of its elements.
+      first: The index of the first of these elements.
+      block: The index of the first element of the quaternion.
+      order: The order of the elements of the quaternion.
       frame: The frame of the increments: "base" or "body".
       lag: The delay of the state, in rows.
       scales: The units of the action per radian.
-      explained: The share of the variance of each element that is explained.
+      explained: The explained share of the variance of each element.
     """
 
     first: int
@@ -47,10 +48,10 @@ class Turns:
     explained: Sequence[float]
 
 
-def quaternions(states: np.ndarray) -> list[int]:
-    """Returns the first elements of blocks of four state elements that have unit norm and move.
+def find_quaternions(states: np.ndarray) -> list[int]:
+    """Returns the first indices of blocks of four changing state elements with unit norm.
 
-    >>> quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
+    >>> find_quaternions(np.array([[9.0, 0, 0, 0, 1], [9, 0.6, 0, 0, 0.8]]))
     [1]
     """
     errors = {}
@@ -60,22 +61,22 @@ def quaternions(states: np.ndarray) -> list[int]:
         if error < _NORM and (np.ptp(four, axis=0) > 0).any():
             errors[first] = float(error)
     blocks: list[int] = []
-    for first in sorted(errors, key=errors.__getitem__):  # Of overlapping blocks, the best one.
+    for first in sorted(errors, key=errors.__getitem__):  # The best of overlapping blocks.
         if all(abs(first - other) >= QUATERNION for other in blocks):
             blocks.append(first)
     return sorted(blocks)
 
 
-def turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
-    """Yields the actions that turn quaternions of the state, whose first elements are given."""
+def find_turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Turns]:
+    """Yields the actions that turn quaternions of the state with the given first indices."""
     for block in blocks:
-        candidates = list(_candidates(trajectories, block))
+        candidates = list(_fit_turns(trajectories, block))
         if not candidates:
             continue
         best = max(candidates, key=_mean)
         rivals = [it for it in candidates if (it.order, it.frame) != (best.order, best.frame)]
         lead = _mean(best) - max(map(_mean, rivals), default=0)
-        if sum(part >= _EXPLAINED for part in best.explained) >= _LEAST and lead >= _LEAD:
+        if sum(share >= _EXPLAINED for share in best.explained) >= _MIN_AXES and lead >= _LEAD:
             yield best
 
 
@@ -83,15 +84,15 @@ def _mean(turned: Turns) -> float:
     return float(np.mean(turned.explained))
 
 
-def _candidates(trajectories: Trajectories, block: int) -> Iterator[Turns]:
+def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
     four = trajectories.states[:, block : block + QUATERNION]
     actions = trajectories.actions
     sums = np.concatenate([np.zeros((1, actions.shape[1])), actions.cumsum(0)])
     for (order, elements), frame, lag in itertools.product(_ORDERS.items(), _FRAMES, _LAGS):
         rows = trajectories.rows(min(lag, 0), max(lag, 0) + _WINDOW)
-        increments = _increments(four[:, elements], rows + lag, frame)
+        increments = _rotation_vectors(four[:, elements], rows + lag, frame)
         summed = sums[rows + _WINDOW] - sums[rows]
-        squared, slopes = fits(summed, increments)
+        squared, slopes = regress(summed, increments)
         for first in range(actions.shape[1] - 2):
             axes = np.arange(3)
             explained = squared[first + axes, axes]
@@ -101,18 +102,18 @@ def _candidates(trajectories: Trajectories, block: int) -> Iterator[Turns]:
                 yield Turns(first, block, order, frame, lag, scales, tuple(explained.tolist()))
 
 
-def _increments(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
-    """Rotation vectors from rows to the rows a window later; quaternions are real part first."""
+def _rotation_vectors(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
+    """Returns the rotation vectors over a window; quaternions begin with the real element."""
     before, after = quaternion[rows], quaternion[rows + _WINDOW]
     inverse = before * np.array([1, -1, -1, -1])
-    turned = _product(after, inverse) if frame == "base" else _product(inverse, after)
+    turned = _multiply(after, inverse) if frame == "base" else _multiply(inverse, after)
     turned = turned * np.where(turned[:, :1] < 0, -1, 1)
     norm = np.linalg.norm(turned[:, 1:], axis=1, keepdims=True)
     angle = 2 * np.arctan2(norm, turned[:, :1])
     return turned[:, 1:] * np.divide(angle, norm, out=np.full_like(norm, 2.0), where=norm > 1e-9)
 
 
-def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     a, b, c, d = left.T
     e, f, g, h = right.T
     return np.stack(

@@ -1,7 +1,7 @@
-"""Scores of episodes, by which some are better demonstrations than others for some purposes.
+"""Quality scores of episodes as demonstrations.
 
-Higher is better. No score is a verdict: docs/audit.md has the measured usefulness of each, and its
-limits. A score that cannot be computed is NaN.
+Higher is better; undefined scores are NaN. docs/audit.md has the measured usefulness of each score
+and its limits.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from rlds.statistics.ranks import midranks
 
-__all__ = ["SCORES", "EpisodeScore", "alone", "together", "within_task"]
+__all__ = ["SCORES", "EpisodeScore", "compare_episodes", "rank_within_task", "score_episode"]
 
-_LEAST_ROWS = 8
+_MIN_ROWS = 8
 # The spectrum of speeds: the highest frequency in Hz, the least amplitude, the zero padding.
-_HIGHEST, _LOWEST, _PADDING = 10.0, 0.05, 4
+_MAX_HERTZ, _MIN_AMPLITUDE, _PADDING = 10.0, 0.05, 4
 # The number of compared rows, and the numbers of neighbours (k of Kraskov et al.).
 _BATCH, _NEIGHBOURS = 1024, (5, 6, 7)
-# Repetitions of the comparison; the largest number of rows of all repetitions together.
-_REPEATS, _MOST_COMPARED = 3, 200_000
-# Rows whose distances to all others fit into the cache of a processor.
+# Repetitions of the comparison; the largest number of rows in all repetitions together.
+_REPEATS, _MAX_COMPARED = 3, 200_000
+# Rows per block, so that their distances to a batch fit into the cache of a processor.
 _BLOCK = 32
-# The quantiles of rows, and those of the ends of episodes, beyond which values are clipped.
-_CLIPPED, _UNUSUAL = (0.01, 0.99), (0.1, 0.9)
-_LEAST_BATCH = 64
+# Quantiles at which values are clipped: of rows, and of the extremes of episodes.
+_ROW_QUANTILES, _LIMITS = (0.01, 0.99), (0.1, 0.9)
+_MIN_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,17 +36,17 @@ class EpisodeScore:
 
     Attributes:
       name: The name of the score.
-      what: The definition of the score, with its unit.
+      definition: The definition of the score, with its unit.
       source: The origin of the score: a reference, or "here".
-      holds: The properties of an episode that the score does not depend on.
-      doubt: The cases in which the score is misleading.
+      invariances: The properties of an episode that do not affect the score.
+      limitation: The cases in which the score is misleading.
     """
 
     name: str
-    what: str
+    definition: str
     source: str
-    holds: str
-    doubt: str
+    invariances: str
+    limitation: str
 
 
 SCORES: Sequence[EpisodeScore] = (
@@ -80,17 +80,17 @@ SCORES: Sequence[EpisodeScore] = (
     ),
     EpisodeScore(
         "information",
-        "the mutual information of states and actions, in nats, as far as the episode adds to it",
-        "DemInf, Hejna et al. 2025, on the numbers as they are; Kraskov et al. 2004",
+        "the contribution to the mutual information of states and actions, in nats",
+        "DemInf, Hejna et al. 2025, on raw values; Kraskov et al. 2004",
         "the scale of each element",
-        "few rows, images that hold what matters",
+        "few rows, images with the relevant information",
     ),
     EpisodeScore(
         "agreement",
-        "minus how far actions are from those of other episodes at like states, in deviations",
+        "minus the distance to the actions of other episodes at similar states, in deviations",
         "here",
         "the scale of each element",
-        "tasks that are done in several ways",
+        "tasks with several solutions",
     ),
     EpisodeScore(
         "novelty",
@@ -103,7 +103,7 @@ SCORES: Sequence[EpisodeScore] = (
 """All scores."""
 
 
-def alone(
+def score_episode(
     states: np.ndarray, active: float, rate: float | None
 ) -> tuple[float, float, float, float]:
     """Returns smoothness, steadiness, efficiency and activity of an episode.
@@ -111,11 +111,11 @@ def alone(
     Args:
       states: The states, in usual displacements; float64 of shape `[rows, elements]`.
       active: The share of the rows with motion.
-      rate: The rows in a second; None if unknown.
+      rate: The rows per second; None if unknown.
     """
     displacements = np.diff(states, axis=0)
     speed = np.sqrt((displacements**2).sum(1))
-    if len(states) < _LEAST_ROWS or not speed.any():
+    if len(states) < _MIN_ROWS or not speed.any():
         return (float("nan"),) * 3 + (active,)
     third = np.sqrt((np.diff(states, 3, axis=0) ** 2).sum(1)).mean()
     steadiness = -float(np.log(third / speed.mean())) if third > 0 else float("nan")
@@ -129,15 +129,15 @@ def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
     spectrum = np.abs(np.fft.rfft(speed, size))
     spectrum /= spectrum.max()
     frequencies = np.fft.rfftfreq(size, 1 / rate)
-    spectrum, frequencies = (each[frequencies <= _HIGHEST] for each in (spectrum, frequencies))
-    last = int(np.flatnonzero(spectrum >= _LOWEST)[-1])
+    spectrum, frequencies = (each[frequencies <= _MAX_HERTZ] for each in (spectrum, frequencies))
+    last = int(np.flatnonzero(spectrum >= _MIN_AMPLITUDE)[-1])
     if last == 0:
         return float("nan")
-    parts = np.diff(frequencies[: last + 1]) / frequencies[last], np.diff(spectrum[: last + 1])
-    return -float(np.sqrt(parts[0] ** 2 + parts[1] ** 2).sum())
+    across = np.diff(frequencies[: last + 1]) / frequencies[last]
+    return -float(np.hypot(across, np.diff(spectrum[: last + 1])).sum())
 
 
-def together(
+def compare_episodes(
     episode_rows: Sequence[np.ndarray], num_states: int, sketches: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Returns information, agreement and novelty of episodes.
@@ -150,53 +150,52 @@ def together(
     episode = np.repeat(np.arange(len(episode_rows)), [len(each) for each in episode_rows])
     scores = {"novelty": _novelty(sketches)}
     states, actions = (
-        _even([each[:, columns] for each in episode_rows if len(each)])
+        _normalize([each[:, columns] for each in episode_rows if len(each)])
         for columns in (slice(num_states), slice(num_states, None))
     )
-    if not (states.shape[1] and actions.shape[1]) or len(episode) < _LEAST_BATCH:
+    if not (states.shape[1] and actions.shape[1]) or len(episode) < _MIN_BATCH:
         return {
             **dict.fromkeys(("information", "agreement"), np.full(len(episode_rows), np.nan)),
             **scores,
         }
     sums = {name: np.zeros((2, len(episode_rows))) for name in ("information", "agreement")}
-    for batch in _batches(len(episode)):
-        distances = _farthest(states[batch]), _farthest(actions[batch])
+    for batch in _draw_batches(len(episode)):
+        distances = _max_distances(states[batch]), _max_distances(actions[batch])
         values = _information(*distances), _agreement(*distances, episode[batch])
         for total, value in zip(sums.values(), values):
-            is_known = ~np.isnan(value)
-            np.add.at(total[0], episode[batch][is_known], value[is_known])
-            np.add.at(total[1], episode[batch][is_known], 1)
+            is_finite = ~np.isnan(value)
+            np.add.at(total[0], episode[batch][is_finite], value[is_finite])
+            np.add.at(total[1], episode[batch][is_finite], 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return {**{name: total / count for name, (total, count) in sums.items()}, **scores}
 
 
-def _even(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of all episodes without scales and outliers; equal rows are no longer exactly equal.
+def _normalize(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins and normalizes the rows of all episodes; noise makes equal rows distinct.
 
-    Values beyond the range of most episodes are clipped, so that a faulty episode changes no scale.
+    Values beyond the range of most episodes are clipped, so that faulty episodes change no scale.
     """
     if not episode_columns:
         return np.empty((0, 0))
     columns = np.concatenate(episode_columns)
-    ends = np.quantile(columns, _CLIPPED, axis=0)
-    usual_low = np.quantile([each.min(0) for each in episode_columns], _UNUSUAL[0], axis=0)
-    usual_high = np.quantile([each.max(0) for each in episode_columns], _UNUSUAL[1], axis=0)
+    ends = np.quantile(columns, _ROW_QUANTILES, axis=0)
+    usual_low = np.quantile([each.min(0) for each in episode_columns], _LIMITS[0], axis=0)
+    usual_high = np.quantile([each.max(0) for each in episode_columns], _LIMITS[1], axis=0)
     clipped = np.clip(columns, np.maximum(ends[0], usual_low), np.minimum(ends[1], usual_high))
     spread = clipped.std(0)
     is_varying = spread > 0
-    even = (clipped[:, is_varying] - clipped[:, is_varying].mean(0)) / spread[is_varying]
-    return even + 1e-6 * np.random.default_rng(0).normal(size=even.shape)
+    normalized = (clipped[:, is_varying] - clipped[:, is_varying].mean(0)) / spread[is_varying]
+    return normalized + 1e-6 * np.random.default_rng(0).normal(size=normalized.shape)
 
 
-def _batches(num_rows: int) -> Iterator[np.ndarray]:
+def _draw_batches(num_rows: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(0)
-    for _ in range(min(_REPEATS, max(_MOST_COMPARED // num_rows, 1))):
-        parts = np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH), 1))
-        yield from parts
+    for _ in range(min(_REPEATS, max(_MAX_COMPARED // num_rows, 1))):
+        yield from np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH), 1))
 
 
-def _farthest(rows: np.ndarray) -> np.ndarray:
-    """The largest difference of any element, of each pair of rows; infinite with itself."""
+def _max_distances(rows: np.ndarray) -> np.ndarray:
+    """Returns the largest difference of any element for each pair of rows; infinite for one row."""
     num_rows = len(rows)
     distances = np.empty((num_rows, num_rows))
     columns = np.ascontiguousarray(rows.T)
@@ -217,7 +216,7 @@ def _farthest(rows: np.ndarray) -> np.ndarray:
 def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Returns the contribution of each row to the mutual information (Kraskov et al.)."""
     num_rows = len(states)
-    # The digamma function of whole numbers, but for a constant.
+    # The digamma function of integers, except for a constant.
     psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, num_rows + 1))])
     max_k = max(_NEIGHBOURS)
     joint = np.sort(np.partition(np.maximum(states, actions), max_k - 1, axis=1)[:, :max_k], axis=1)
@@ -229,16 +228,16 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return information / len(_NEIGHBOURS)
 
 
-def _agreement(states: np.ndarray, actions: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The negated distance to the actions at the nearest states of other episodes."""
-    distances = np.where(own[:, None] == own, np.inf, states)
+def _agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """Returns the negated distance to the actions at the nearest states of other episodes."""
+    distances = np.where(episodes[:, None] == episodes, np.inf, states)
     nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
     indices = np.arange(len(states))[:, None]
     differences = np.where(
         np.isfinite(distances[indices, nearest]), actions[indices, nearest], np.nan
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # If there is no other episode.
+        warnings.simplefilter("ignore", RuntimeWarning)  # Without other episodes.
         return -np.nanmedian(differences, axis=1)
 
 
@@ -249,20 +248,20 @@ def _novelty(sketches: np.ndarray) -> np.ndarray:
         return novelty
     squares = (sketches**2).sum(1)
     for begin in range(0, len(sketches), _BATCH):
-        part = slice(begin, begin + _BATCH)
-        distances = squares[part, None] + squares - 2 * sketches[part] @ sketches.T
+        batch = slice(begin, begin + _BATCH)
+        distances = squares[batch, None] + squares - 2 * sketches[batch] @ sketches.T
         indices = np.arange(distances.shape[0])
         distances[indices, begin + indices] = np.inf
-        novelty[part] = np.sqrt(np.maximum(distances.min(1), 0) / sketches.shape[1])
+        novelty[batch] = np.sqrt(np.maximum(distances.min(1), 0) / sketches.shape[1])
     return novelty
 
 
-def within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
+def rank_within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndarray:
     """Returns the share of the other episodes of the same task that have a lower score.
 
     Equal scores count half. NaN for a score of NaN, and for the only episode of a task.
 
-    >>> within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
+    >>> rank_within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
     array([0. , 1. , 0.5, nan, nan])
     """
     shares = np.full(len(scores), np.nan)

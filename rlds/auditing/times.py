@@ -1,4 +1,4 @@
-"""Measures of the times of rows."""
+"""Measures of timestamps: intervals, order, gaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-__all__ = ["Times", "times_of"]
+__all__ = ["Times", "measure_times"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Times:
 
     Attributes:
       interval: The median interval from row to row, in the unit of the data.
-      stops: The number of rows in which the time does not grow.
+      stops: The number of rows in which the time does not increase.
       stops_row: The first of these rows.
       gap: The ratio of the largest interval to the median.
       gap_row: The row after the largest interval.
@@ -28,14 +28,14 @@ class Times:
     gap_row: int
 
 
-def times_of(times: np.ndarray) -> Times | None:
-    """Measures the times of rows; None for fewer than three times, or if one is not finite."""
+def measure_times(times: np.ndarray) -> Times | None:
+    """Measures timestamps; None for fewer than three times, or times that are not finite."""
     steps = np.diff(times)
     if len(steps) < 2 or not np.isfinite(steps).all():
         return None
     stops = np.flatnonzero(steps <= 0)
-    grows = steps[steps > 0]
-    interval = float(np.median(grows)) if len(grows) else float("nan")
+    intervals = steps[steps > 0]
+    interval = float(np.median(intervals)) if len(intervals) else float("nan")
     largest = int(steps.argmax())
     first = int(stops[0]) + 1 if len(stops) else -1
     return Times(interval, len(stops), first, steps[largest] / interval, largest + 1)

@@ -1,4 +1,4 @@
-"""The meaning of the vectors of a dataset: each run of elements with its evidence."""
+"""The inferred meaning of the vectors of a dataset, with the evidence."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import numpy as np
 from rlds.auditing.checks import find_faults
 from rlds.auditing.findings import MeasuredEpisodes
 from rlds.auditing.forms import end_rows, forms
-from rlds.auditing.meaning import ElementMeaning, agreed_meanings
-from rlds.auditing.measures import Profile, measure, profile_of
-from rlds.auditing.step_numbers import MOST_EPISODES, StepNumbers
+from rlds.auditing.meaning import ElementMeaning, vote_on_meanings
+from rlds.auditing.measures import Profile, learn_profile, measure
+from rlds.auditing.numeric_fields import MAX_EPISODES, NumericFields
 from rlds.sources.episodes import Episodes
 
-__all__ = ["Usual", "VectorMeaning", "element_range", "usual_of", "vector_meanings"]
+__all__ = ["UsualValues", "VectorMeaning", "element_range", "learn_usual_values", "vector_meanings"]
 
-# The relative difference of scales that one sentence covers.
-_SAME_SCALE = 0.1
-# The first try has no relations; later tries take relations from episodes without faults.
-_TRIES = 3
-# A fault of a larger share of the episodes is usual, and excludes none.
-_MOST_BAD = 0.5
+# The largest relative difference of scales in one sentence.
+_SCALE_TOLERANCE = 0.1
+# The first attempt has no relations; later ones infer relations from episodes without faults.
+_ATTEMPTS = 3
+# The largest share of faulty episodes that are excluded.
+_MAX_FAULTY = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class VectorMeaning:
-    """The inferred meaning of an action, or of the elements of an observation that have a form.
+    """The inferred meaning of an action, or of observation elements with a form.
 
     Attributes:
       field: The path of the field in steps.
       elements: The meaning of all or some elements of the field.
-      places: The index in the field of each meaning in `elements`.
-      states: The name of each element of the state, by the numbers in `elements`.
-      names: The declared names of the elements, or their indices.
+      indices: The index of each element in the field.
+      states: The names of the state elements, whose indices are in `elements`.
+      names: The declared names, or the indices, of the elements.
       num_episodes: The number of assessed episodes.
       num_rows: The number of rows of these episodes.
       end_rows: The conventions of the first and the last rows of episodes, in sentences.
@@ -43,7 +43,7 @@ class VectorMeaning:
 
     field: str
     elements: Sequence[ElementMeaning]
-    places: Sequence[int]
+    indices: Sequence[int]
     states: Sequence[str]
     names: Sequence[str]
     num_episodes: int
@@ -51,9 +51,9 @@ class VectorMeaning:
     end_rows: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
-        """Yields the meaning of each run of equal elements, with the evidence; then `end_rows`."""
+        """Yields the meaning and evidence of each run of equal elements, then `end_rows`."""
         run: list[tuple[int, ElementMeaning]] = []
-        for pair in zip(self.places, self.elements):
+        for pair in zip(self.indices, self.elements):
             if run and not _continues(run, pair):
                 yield self._sentence(run)
                 run = []
@@ -87,16 +87,16 @@ class VectorMeaning:
             return f"{elements}: {meaning.kind}, {factor}{state}{moment} ({evidence})"
         kind = "delta or velocity" if meaning.kind == "delta" else meaning.kind
         between = f", {low:.3g} to {high:.3g}" if np.isfinite(low) else ""
-        row = " (rows hold what their action led to)" if meaning.lag < 0 else ""
+        row = " (rows hold the result of their action)" if meaning.lag < 0 else ""
         why = f", {meaning.why}" if meaning.why else ""
         relation = f"{kind} of {state}{moment}, scale {scale:.3g}"
         return f"{elements}: {relation}{between}{why}{row} ({evidence})"
 
 
 def vector_meanings(
-    episodes: Episodes, *, most: int = MOST_EPISODES, seconds: float | None = None
+    episodes: Episodes, *, most: int = MAX_EPISODES, seconds: float | None = None
 ) -> list[VectorMeaning]:
-    """Infers the meaning of actions, and the form of observations, from their numbers.
+    """Infers the meaning of actions, and the form of observations, from their values.
 
     Actions come first, then the observations with elements that have a form.
 
@@ -106,7 +106,7 @@ def vector_meanings(
       seconds: The time limit for reading, if there is one.
 
     Raises:
-      TypeError: The data can be read from the beginning to the end only.
+      TypeError: The data has no random access.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -122,10 +122,10 @@ def vector_meanings(
     ['action[0:2]: delta or velocity of observation[0] to observation[1] at t, scale 100,
       100 to 100 (R² 1.000)']
     """
-    return usual_of(StepNumbers(episodes, most, seconds)).vectors
+    return learn_usual_values(NumericFields(episodes, most, seconds)).vectors
 
 
-class Usual(NamedTuple):
+class UsualValues(NamedTuple):
     """The usual actions and measures of a dataset.
 
     Attributes:
@@ -137,79 +137,85 @@ class Usual(NamedTuple):
     profile: Profile
 
 
-def usual_of(numbers: StepNumbers) -> Usual:
+def learn_usual_values(fields: NumericFields) -> UsualValues:
     """Learns the usual values from a sample of a dataset, without faulty episodes.
 
     Args:
-      numbers: The numbers of the dataset.
+      fields: The numeric fields of the dataset.
     """
-    sample = numbers.sample
-    names = [*numbers.state_names, *numbers.action_names]
-    sound, relations = sample, list[ElementMeaning]()
-    for attempt in range(_TRIES):
+    sample = fields.sample
+    names = [*fields.state_names, *fields.action_names]
+    faultless, relations = sample, list[ElementMeaning]()
+    for attempt in range(_ATTEMPTS):
         if attempt:
-            relations = agreed_meanings([(each.actions, each.states) for each in sound])
-        profile = profile_of([(each.actions, each.states) for each in sound], relations)
+            relations = vote_on_meanings([(each.actions, each.states) for each in faultless])
+        profile = learn_profile([(each.actions, each.states) for each in faultless], relations)
         measured = MeasuredEpisodes(
             [measure(each.actions, each.states, profile) for each in sample],
             names,
-            len(numbers.state_names),
+            len(fields.state_names),
             profile,
         )
-        bad = {finding.episode for finding in find_faults(measured).findings}
-        before = sound
-        if len(bad) <= _MOST_BAD * len(sample):
-            sound = [each for index, each in enumerate(sample) if index not in bad]
-        if attempt and [*map(id, sound)] == [*map(id, before)]:
-            break  # Another try would give the same result.
-    return Usual([*_actions(numbers, relations), *_observations(numbers)], profile)
+        faulty = {finding.episode for finding in find_faults(measured).findings}
+        previous = faultless
+        if len(faulty) <= _MAX_FAULTY * len(sample):
+            faultless = [each for index, each in enumerate(sample) if index not in faulty]
+        if attempt and [*map(id, faultless)] == [*map(id, previous)]:
+            break  # A further attempt has the same result.
+    return UsualValues([*_of_actions(fields, relations), *_of_observations(fields)], profile)
 
 
-def _actions(numbers: StepNumbers, relations: Sequence[ElementMeaning]) -> Iterator[VectorMeaning]:
+def _of_actions(
+    fields: NumericFields, relations: Sequence[ElementMeaning]
+) -> Iterator[VectorMeaning]:
     begin = 0
-    for path, indices in zip(numbers.actions, numbers.action_indices):
+    for path, indices in zip(fields.actions, fields.action_indices):
         end = begin + len(indices)
-        rows = [each.actions[:, begin:end] for each in numbers.sample]
-        by_form = forms(rows) if len(indices) == len(numbers.names[path]) else {}
+        rows = [each.actions[:, begin:end] for each in fields.sample]
+        by_form = forms(rows) if len(indices) == len(fields.names[path]) else {}
         elements = [
             by_form.get(index, it) if it.kind == "unknown" else it
             for index, it in enumerate(relations[begin:end])
         ]
-        names = numbers.action_names[begin:end]
-        yield _vector(numbers, path, elements, indices, names, [*end_rows(rows)])
+        names = fields.action_names[begin:end]
+        yield _vector_meaning(fields, path, elements, indices, names, [*end_rows(rows)])
         begin = end
 
 
-def _observations(numbers: StepNumbers) -> Iterator[VectorMeaning]:
-    for path, by_index in numbers.forms.items():
-        names = [numbers.names[path][index] for index in by_index]
-        yield _vector(numbers, path, [*by_index.values()], [*by_index], names, [])
+def _of_observations(fields: NumericFields) -> Iterator[VectorMeaning]:
+    for path, by_index in fields.forms.items():
+        names = [fields.names[path][index] for index in by_index]
+        yield _vector_meaning(fields, path, [*by_index.values()], [*by_index], names, [])
 
 
-def _vector(
-    numbers: StepNumbers,
+def _vector_meaning(
+    fields: NumericFields,
     path: str,
     elements: Sequence[ElementMeaning],
     indices: Sequence[int],
     names: Sequence[str],
     ends: Sequence[str],
 ) -> VectorMeaning:
-    sample = numbers.sample
+    sample = fields.sample
     counts = len(sample), sum(len(each.actions) for each in sample)
-    return VectorMeaning(path, elements, indices, numbers.state_names, names, *counts, ends)
+    return VectorMeaning(path, elements, indices, fields.state_names, names, *counts, ends)
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:
-    """Whether an element continues the run before it, with the next element of the state."""
-    (first, one), (last, _), (index, other) = run[0], run[-1], pair
+    """Whether an element continues a run of elements and of the state elements they affect."""
+    (first, start), (last, _), (index, meaning) = run[0], run[-1], pair
     is_next = index == last + 1
-    if one.state >= 0:
-        is_next &= other.state - index == one.state - first
-    is_same = (one.kind, one.lag, one.why) == (other.kind, other.lag, other.why)
-    are_alike = not abs(one.scale - other.scale) > _SAME_SCALE * abs(one.scale)  # Or NaN.
-    return is_next and is_same and are_alike
+    if start.state >= 0:
+        is_next &= meaning.state - index == start.state - first
+    is_same = (start.kind, start.lag, start.why) == (meaning.kind, meaning.lag, meaning.why)
+    # NaN scales continue a run.
+    return (
+        is_next
+        and is_same
+        and not (abs(start.scale - meaning.scale) > _SCALE_TOLERANCE * abs(start.scale))
+    )
 
 
 def element_range(first: int, last: int) -> str:
-    """Returns the elements from one to another one, as an index."""
+    """Returns a range of elements as an index."""
     return f"[{first}]" if first == last else f"[{first}:{last + 1}]"

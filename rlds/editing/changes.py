@@ -33,7 +33,7 @@ from rlds.video.fields import camera_path
 from rlds_ecosystem.model.columns import fits
 from rlds_ecosystem.model.fields import KINDS, Field, as_fields
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import is_in, root_of, suggest_fields
+from rlds_ecosystem.model.nests import is_below, root_of, suggest_fields
 
 __all__ = [
     "AddView",
@@ -156,7 +156,7 @@ class DropView(Change):
         return {
             path: item
             for path, item in items.items()
-            if not any(is_in(path, dropped) for dropped in self._dropped_paths)
+            if not any(is_below(path, dropped) for dropped in self._dropped_paths)
         }
 
 
@@ -228,7 +228,7 @@ class FillView(Change):
             path = next(filter(is_instruction, texts), path)
         self._path = path_in(settable, path, aliases)
         if self._path not in settable:
-            members = [name for name in settable if is_in(name, self._path)]
+            members = [name for name in settable if is_below(name, self._path)]
             raise ValueError(f"set: {self._path!r} is a group of fields; set one of {members}")
         self._value = as_field_value(value, settable[self._path], self._path)
         self._mask = mask
@@ -340,7 +340,7 @@ class AddView(Change):
 
 
 def _check_path_is_free(fields: Mapping[str, Any], path: str, operation: str) -> None:
-    if any(is_in(path, name) or is_in(name, path) for name in fields):
+    if any(is_below(path, name) or is_below(name, path) for name in fields):
         raise ValueError(f"{operation}: the dataset already has a field {path!r}")
 
 
@@ -363,14 +363,14 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
     """
     fields = list(fields)
     for path in (name, STEPS + name, resolve_alias(name, aliases)):
-        if any(is_in(field, parent) for field in fields for parent in _paths_of(path)):
+        if any(is_below(field, parent) for field in fields for parent in _paths_of(path)):
             return path
     all_names = dict.fromkeys(map(camera_path, fields))
     all_names |= {
         alias + field.removeprefix(path): None
         for alias, path in aliases.items()
         for field in [*all_names]
-        if is_in(field, path) and path != rlds.STEPS
+        if is_below(field, path) and path != rlds.STEPS
     }
     raise ValueError(f"there is no field {name!r}; {suggest_fields(name, all_names)}")
 
@@ -381,7 +381,7 @@ def resolve_alias(name: str, aliases: Mapping[str, str]) -> str:
     >>> resolve_alias("observation.grip", {"observation.state": "steps/observation/state"})
     'steps/observation/grip'
     """
-    matches = [key for key, path in aliases.items() if is_in(name, key) and path != rlds.STEPS]
+    matches = [key for key, path in aliases.items() if is_below(name, key) and path != rlds.STEPS]
     if matches:
         alias = max(matches, key=len)
         return aliases[alias] + name.removeprefix(alias)
@@ -406,7 +406,7 @@ def _paths_of(path: str) -> Sequence[str]:
 
 def _renamed_path(path: str, old: str, new: str) -> str:
     for old_path, new_path in zip(_paths_of(old), _paths_of(new)):
-        if is_in(path, old_path):
+        if is_below(path, old_path):
             return new_path + path[len(old_path) :]
     return path
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds.auditing.declared import unlike
+from rlds.auditing.declared import differences_between
 from rlds.editing.changes import Change, FillView, RenameView, fields_of, resolve_alias
 from rlds.editing.metadata_merging import DATASET_METADATA, Policy, merge_metadata
 from rlds.editing.trimming import FlagsView, TrimView
@@ -280,7 +280,7 @@ class Draft:
                 source = RenameView(source, old, path, episodes.source.about.aliases)
             sources[name] = source
         renamed = {n: Episodes(sources[n], it.split) for n, it in datasets.items()}
-        self.notes += [f"warning: {difference}" for difference in unlike(renamed)]
+        self.notes += [f"warning: {difference}" for difference in differences_between(renamed)]
         fills = {resolve_alias(name, self.aliases): value for name, value in fills.items()}
         unified = unify(sources, fills, drops_missing=drops_missing, policy=metadata)
         dataset_metadata = [episodes.metadata for episodes in datasets.values()]

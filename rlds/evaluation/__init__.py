@@ -2,10 +2,10 @@
 
     data = rlds.evaluation.collect("~/logs/walker", log_prob="log_prob")
     estimate = rlds.evaluation.importance_sampling(data, policy, gamma=0.99, horizon=1000)
-    print(estimate)             # The value, and what speaks against believing it.
+    print(estimate)             # The value, and reasons to doubt it.
     print(estimate.interval())
 
-Observations, actions and rewards are NumPy arrays, formulas are in float64.
+Observations, actions and rewards are NumPy arrays; formulas are in float64.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

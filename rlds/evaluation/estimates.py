@@ -1,7 +1,7 @@
 """Off-policy estimates of policy values: their statistics, confidence intervals and warnings.
 
 An estimate is a function of episode weights, so it can be computed again for resampled episodes.
-Nothing here reads data or makes batches.
+This module does not read data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MIN_EPISODES = 30
 class Statistic(abc.ABC):
     """The data of an estimate, from which it can be recomputed for resampled episodes.
 
-    Intervals recompute the whole estimate for resampled episodes, including its normalization.
+    Intervals recompute the full estimate for resampled episodes, including its normalization.
     """
 
     @abc.abstractmethod
@@ -52,10 +52,10 @@ class Statistic(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Statistic):
-    """The mean of one number for each episode, whose intervals have a closed form.
+    """The mean of one value per episode, with intervals in closed form.
 
     Attributes:
-      terms: The number of each episode, float64, `[N]`.
+      terms: The value of each episode, float64, `[N]`.
     """
 
     terms: np.ndarray
@@ -91,9 +91,9 @@ class WeightReport:
     """A report on importance weights: effective sample size, largest weight, clipping.
 
     Attributes:
-      effective_sample_size: (sum of w)² / sum of w², of the weights of whole episodes: the number
+      effective_sample_size: (sum of w)² / sum of w², of the weights of full episodes: the number
         of on-policy episodes with the same information.
-      largest: The largest weight as a fraction of the sum of all.
+      largest: The largest weight as a fraction of the sum of all weights.
       clipped: The fraction of the transitions with a clipped ratio.
     """
 
@@ -111,7 +111,7 @@ class EndCounts:
       truncated: Truncated episodes with a known final observation.
       unknown: Truncated episodes without a final observation.
       censored: Truncated episodes that are shorter than the horizon.
-      left_out: The number of transitions that were left out, as their successor is unknown.
+      left_out: The number of excluded transitions, whose successors are unknown.
     """
 
     terminal: int
@@ -129,7 +129,7 @@ class Interval:
       lower: The lower bound.
       upper: The upper bound.
       level: The confidence level.
-      method: The method, such as the bootstrap.
+      method: The method, for example "bootstrap".
       warnings: Reasons to doubt the interval, in sentences.
     """
 
@@ -150,8 +150,8 @@ class Estimate:
 
     Attributes:
       value: The estimate.
-      estimator: The name of the estimator, such as "per-decision WIS".
-      estimand: The estimated quantity, such as "the discounted return of 1000 steps".
+      estimator: The name of the estimator, for example "per-decision WIS".
+      estimand: The estimated quantity, for example "the discounted return of 1000 steps".
       gamma: The discount of each step.
       horizon: The number of evaluated steps; None for all.
       statistic: The statistic of the estimate.
@@ -185,16 +185,16 @@ class Estimate:
         """Returns a confidence interval of the value, over samples of the episodes.
 
         It ignores other errors: unsuitable features, clipped ratios, or actions of the policy that
-        the data does not have.
+        are missing in the data.
 
         Args:
           level: The confidence level.
-          method: `"bootstrap"`: episodes are drawn with replacement, and the whole estimate is
-            computed again from each sample; for every estimator. `"t"`: Student's t, for means over
+          method: `"bootstrap"`: episodes are drawn with replacement, and the full estimate is
+            recomputed from each sample; for every estimator. `"t"`: Student's t, for means over
             episodes. `"bernstein"`: holds for any number of episodes, and is much wider; for means.
           num_samples: The number of bootstrap samples.
           seed: The seed of the bootstrap. The same seed draws the same episodes.
-          value_range: For `"bernstein"`, the largest possible difference between the numbers of two
+          value_range: For `"bernstein"`, the largest possible difference between the values of two
             episodes, for the largest possible weight, not the largest difference in the data.
 
         Raises:
@@ -231,12 +231,12 @@ class Estimate:
         return Interval(lower, upper, level, method, (*self.interval_warnings, *warnings))
 
     def __repr__(self) -> str:
-        parts = [f"{self.value:.5g}", self.estimator, _plural(self.num_episodes, "episode")]
+        summary = [f"{self.value:.5g}", self.estimator, _plural(self.num_episodes, "episode")]
         if self.weights is not None:
-            parts.append(f"effective sample size {self.weights.effective_sample_size:.1f}")
+            summary.append(f"effective sample size {self.weights.effective_sample_size:.1f}")
         if self.warnings:
-            parts.append(_plural(len(self.warnings), "warning"))
-        return f"Estimate({', '.join(parts)})"
+            summary.append(_plural(len(self.warnings), "warning"))
+        return f"Estimate({', '.join(summary)})"
 
     def __str__(self) -> str:
         lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._inputs())]
@@ -296,8 +296,10 @@ def _weights(estimate: Estimate) -> np.ndarray:
     elif not num_weighted:
         reason = "the weights of all episodes are 0"
     elif num_weighted == 1:
-        only = "there is only one episode" if num_episodes == 1 else "only one episode has a weight"
-        reason = f"{only}, so their spread is unknown; collect more"
+        scarcity = (
+            "there is only one episode" if num_episodes == 1 else "only one episode has a weight"
+        )
+        reason = f"{scarcity}, so their spread is unknown; collect more"
     elif report is not None and not report.effective_sample_size > 0:
         reason = "the policy never takes the recorded actions, so all weights are 0"
     elif not math.isfinite(estimate.value):
@@ -325,10 +327,10 @@ def _bootstrap(
     statistic: Statistic, weights: np.ndarray, level: float, num_samples: int, seed: int
 ) -> tuple[float, float, list[str]]:
     """Returns the bootstrap interval of an estimate, with warnings."""
-    least = math.ceil(round(2 / (1 - level), 6))
-    if num_samples < least:
-        raise ValueError(f"num_samples must be at least {least} for level {level}: {num_samples}")
-    values = _resampled(statistic, weights, num_samples, np.random.default_rng(seed))
+    minimum = math.ceil(round(2 / (1 - level), 6))
+    if num_samples < minimum:
+        raise ValueError(f"num_samples must be at least {minimum} for level {level}: {num_samples}")
+    values = _resample(statistic, weights, num_samples, np.random.default_rng(seed))
     finite_values = values[~np.isnan(values)]
     num_missing = num_samples - len(finite_values)
     if 2 * num_missing > num_samples:
@@ -341,7 +343,7 @@ def _bootstrap(
     return float(lower), float(upper), warnings[: bool(num_missing)]
 
 
-def _resampled(
+def _resample(
     statistic: Statistic, weights: np.ndarray, num_samples: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Returns the estimate of each bootstrap sample of the episodes with a positive weight."""
@@ -398,11 +400,11 @@ def _bernstein_half_width(
     """Returns half the width of the empirical Bernstein interval of a mean."""
     if (weights != weights[0]).any():
         raise ValueError(
-            "method 'bernstein' is for episodes that all count the same: leave out episode_weights,"
+            "method 'bernstein' is for episodes of equal weight: leave out episode_weights,"
             " or use method 'bootstrap'"
         )
     if (spread := np.ptp(terms)) > value_range:
         raise ValueError(f"value_range is {value_range}, but episodes differ by {spread:.5g}")
     num_episodes, log_term = len(terms), math.log(4 / (1 - level))
-    spread_part = math.sqrt(2 * float(terms.var(ddof=1)) * log_term / num_episodes)
-    return spread_part + 7 * value_range * log_term / (3 * (num_episodes - 1))
+    spread_term = math.sqrt(2 * float(terms.var(ddof=1)) * log_term / num_episodes)
+    return spread_term + 7 * value_range * log_term / (3 * (num_episodes - 1))

@@ -19,7 +19,7 @@ from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
 from rlds_ecosystem.model.columns import numbered
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, map_named_leaves, nest
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horizon", "collect"]
 
@@ -38,12 +38,12 @@ class EvaluationSet:
 
     Attributes:
       num_transitions: T of each episode, int64, shape `[N]`.
-      is_terminal: A mask of the episodes that ended in a terminal state, bool, shape `[N]`. Others
-        were truncated.
-      final_observation_known: A mask of the episodes whose last observation, after the last
-        transition, is known, bool, shape `[N]`.
-      observations: An array, or dicts of arrays: T + 1 rows for an episode whose final observation
-        is known, T for others.
+      is_terminal: A mask of the episodes that ended in a terminal state, bool, shape `[N]`. All
+        other episodes were truncated.
+      final_observation_known: A mask of the episodes with an observation after the last transition,
+        bool, shape `[N]`.
+      observations: An array, or dicts of arrays: T + 1 rows of an episode with a final observation,
+        T without one.
       actions: An array, or dicts of arrays, `[M, ...]`.
       rewards: float64, shape `[M]`.
       log_probs: The log-probabilities of the actions under the recording policy, float64, shape
@@ -51,7 +51,7 @@ class EvaluationSet:
       discounts: The recorded discounts, float64, shape `[M]`; None if they are not used.
 
     Raises:
-      ValueError: The arrays do not fit each other, or have invalid values; the message has the
+      ValueError: The arrays do not match, or have invalid values; the message has the
         location.
 
     >>> data = EvaluationSet(
@@ -122,8 +122,8 @@ class EvaluationSet:
         self, is_valid: np.ndarray, field: str, values: np.ndarray, rule: str = "must be finite"
     ) -> None:
         if not is_valid.all():
-            wrong = int(np.argmin(is_valid))
-            raise ValueError(f"{self.place(wrong)}, field {field!r} {rule}, got {values[wrong]}")
+            index = int(np.argmin(is_valid))
+            raise ValueError(f"{self.locate(index)}, field {field!r} {rule}, got {values[index]}")
 
     def __repr__(self) -> str:
         terminal, unknown = int(self.is_terminal.sum()), int((~self.final_observation_known).sum())
@@ -156,9 +156,9 @@ class EvaluationSet:
     def rows(self) -> np.ndarray:
         """The row of the first observation of each transition in `observations`, `[M]`.
 
-        The next row has the next observation, if it is known.
+        The next row has the next observation, if there is one.
         """
-        return np.arange(len(self.rewards)) + self._num_final_before[self.episodes]
+        return np.arange(len(self.rewards)) + self._num_earlier_final[self.episodes]
 
     @functools.cached_property
     def is_last(self) -> np.ndarray:
@@ -172,12 +172,12 @@ class EvaluationSet:
 
     @functools.cached_property
     def next_is_known(self) -> np.ndarray:
-        """A mask of the transitions with a known next observation, `[M]`."""
+        """A mask of the transitions with a next observation, `[M]`."""
         return ~self.is_last | self.final_observation_known[self.episodes]
 
     @functools.cached_property
-    def _num_final_before(self) -> np.ndarray:
-        """The number of final observations in the rows before each episode, `[N]`."""
+    def _num_earlier_final(self) -> np.ndarray:
+        """The number of final observations of all earlier episodes, `[N]`."""
         return np.cumsum(self.final_observation_known) - self.final_observation_known
 
     @property
@@ -194,7 +194,7 @@ class EvaluationSet:
 
     @property
     def _first_rows(self) -> np.ndarray:
-        return self.splits[:-1] + self._num_final_before
+        return self.splits[:-1] + self._num_earlier_final
 
     @property
     def initial_observations(self) -> Any:
@@ -221,20 +221,20 @@ class EvaluationSet:
         is_cut = self.is_last & ~self.next_is_terminal & (self.discounts == 0)
         return factors * np.where(is_cut, 1.0, self.discounts)
 
-    def is_followed(self, time_limit: int | None = None) -> np.ndarray:
-        """Returns a mask of the transitions with a known next observation or terminal end, `[M]`.
+    def has_successor(self, time_limit: int | None = None) -> np.ndarray:
+        """Returns a mask of the transitions to a recorded observation or a terminal state, `[M]`.
 
         Args:
           time_limit: The steps after which the environment truncates episodes, if it does. Then
-            step `time_limit - 1` of episodes without a final observation has no known successor,
+            step `time_limit - 1` of episodes without a final observation has no successor,
             even if it is terminal.
 
         Raises:
           ValueError: An episode without a final observation is longer than the limit.
         """
-        is_followed: np.ndarray = self.next_is_known | self.next_is_terminal
+        has_successor: np.ndarray = self.next_is_known | self.next_is_terminal
         if time_limit is None:
-            return is_followed
+            return has_successor
         is_unknown = ~self.final_observation_known
         too_long = np.flatnonzero(is_unknown & (self.num_transitions > time_limit))
         if len(too_long):
@@ -243,15 +243,15 @@ class EvaluationSet:
                 f"episode {too_long[0]} has {length} transitions: more than the time_limit of "
                 f"{time_limit}"
             )
-        is_followed &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
-        return is_followed
+        has_successor &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
+        return has_successor
 
     def ends(
-        self, episodes: np.ndarray | None = None, *, censored: int = 0, left_out: int = 0
+        self, episodes: np.ndarray | slice | None = None, *, censored: int = 0, left_out: int = 0
     ) -> EndCounts:
-        """Returns the ends of episodes, see `EndCounts`."""
-        chosen = slice(None) if episodes is None else episodes
-        is_terminal, is_known = self.is_terminal[chosen], self.final_observation_known[chosen]
+        """Returns the counts of episodes by their ends."""
+        episodes = slice(None) if episodes is None else episodes
+        is_terminal, is_known = self.is_terminal[episodes], self.final_observation_known[episodes]
         return EndCounts(
             terminal=int(is_terminal.sum()),
             truncated=int((~is_terminal & is_known).sum()),
@@ -260,22 +260,26 @@ class EvaluationSet:
             left_out=left_out,
         )
 
-    def place(self, transition: int) -> str:
+    def locate(self, transition: int) -> str:
         """Returns the episode and the step of a transition, for messages."""
         return f"episode {self.episodes[transition]}, step {self.times[transition]}"
 
     def select(self, episodes: Any) -> EvaluationSet:
-        """Returns the set of the episodes that numbers, a mask or a slice choose."""
-        chosen = np.arange(self.num_episodes)[episodes]
-        lengths, is_known = self.num_transitions[chosen], self.final_observation_known[chosen]
-        transitions = _ranges(self.splits[:-1][chosen], lengths)
+        """Returns the set of selected episodes.
+
+        Args:
+          episodes: Indices, a mask or a slice.
+        """
+        indices = np.arange(self.num_episodes)[episodes]
+        lengths, is_known = self.num_transitions[indices], self.final_observation_known[indices]
+        transitions = _ranges(self.splits[:-1][indices], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
-            is_terminal=self.is_terminal[chosen],
+            is_terminal=self.is_terminal[indices],
             final_observation_known=is_known,
             observations=self.observations_at(
-                _ranges(self._first_rows[chosen], lengths + is_known)
+                _ranges(self._first_rows[indices], lengths + is_known)
             ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
@@ -306,12 +310,14 @@ def check_episode_weights(weights: Any, num_episodes: int) -> np.ndarray:
     array = np.asarray(weights, np.float64)
     if array.shape != (num_episodes,):
         raise ValueError(f"episode_weights must have shape ({num_episodes},), got {array.shape}")
-    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
-    if len(wrong):
+    invalid = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(invalid):
         rule = "must be finite numbers that are not negative"
-        raise ValueError(f"episode_weights {rule}, got {array[wrong[0]]} for episode {wrong[0]}")
+        raise ValueError(
+            f"episode_weights {rule}, got {array[invalid[0]]} for episode {invalid[0]}"
+        )
     if not array.any():
-        raise ValueError("episode_weights are all 0: no episode counts")
+        raise ValueError("episode_weights are all 0")
     return array
 
 
@@ -324,7 +330,7 @@ def _has(data: EvaluationSet, name: str) -> bool:
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns consecutive numbers from each start on, for each length, in one array."""
+    """Returns the concatenated ranges of some starts and lengths."""
     return numbered(lengths) + np.repeat(starts, lengths)
 
 
@@ -352,14 +358,14 @@ def collect(
       action: The field of the action, likewise.
       reward: The field of the reward.
       log_prob: The field with the log-probabilities of the recorded actions.
-      log_prob_comes_later: Whether the log-probability of an action is stored in the next step, as
-        by a `step_fn` of EnvLogger, which is called after the action.
-      stored_discounts: Whether to use the recorded discounts in addition to gamma. A discount of 0
+      log_prob_comes_later: True if the log-probability of an action is in the next step, for
+        example by a `step_fn` of EnvLogger, which runs after the action.
+      stored_discounts: True to use the recorded discounts in addition to gamma. A discount of 0
         does not make an end terminal; `is_terminal` does.
       **options: Options of `rlds.feeds.open`.
 
     Raises:
-      KeyError: There is no such field; the message lists the existing ones.
+      KeyError: A field is missing; the message lists the existing ones.
       SourceError: The data is damaged; the message has the location.
       ValueError: There are no episodes; an episode has no start, or ends in the middle; a value is
         NaN. The message has the location.
@@ -376,22 +382,22 @@ def collect(
         data = rlds.feeds.open(data, split, **options)
     elif split is not None or options:
         raise TypeError("collect: a split and options need a path or Episodes")
-    numbers = {"rewards": reward}
+    scalar_paths = {"rewards": reward}
     if log_prob is not None:
-        numbers["log_probs"] = log_prob
+        scalar_paths["log_probs"] = log_prob
     if stored_discounts:
-        numbers["discounts"] = rlds.DISCOUNT
-    paths = [*_as_list(observation), *_as_list(action), *numbers.values()]
+        scalar_paths["discounts"] = rlds.DISCOUNT
+    paths = [*_as_list(observation), *_as_list(action), *scalar_paths.values()]
     blocks = list(_blocks(data, paths))
     if not blocks:
         raise ValueError("collect: there are no episodes")
-    columns = {path: _concatenated(blocks, path) for path in blocks[0].columns}
+    columns = {path: _concatenate(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
     is_known = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
     is_transition[np.cumsum(lengths)[is_known] - 1] = False
     transitions = np.flatnonzero(is_transition)
-    rows = dict.fromkeys(numbers, transitions)
+    rows = dict.fromkeys(scalar_paths, transitions)
     if log_prob_comes_later and log_prob is not None:
         if not is_known.all():
             raise ValueError(
@@ -403,7 +409,7 @@ def collect(
     all_rows = np.arange(len(is_transition))
     for role, role_rows in ((observation, all_rows), (action, transitions)):
         for path, column in leaves_at(nested, role):
-            _check_numbers(path, column, role_rows, lengths)
+            _check_no_nan(path, column, role_rows, lengths)
     actions = _role_values(nested, action, len(is_transition))
     return EvaluationSet(
         num_transitions=lengths - is_known,
@@ -411,7 +417,9 @@ def collect(
         final_observation_known=is_known,
         observations=_role_values(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
-        **{name: _numbers(nested, path, rows[name], lengths) for name, path in numbers.items()},
+        **{
+            name: _scalars(nested, path, rows[name], lengths) for name, path in scalar_paths.items()
+        },
     )
 
 
@@ -432,14 +440,14 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     """Yields blocks of all episodes, with the fields at or below the paths."""
     first = 0
     table = _table_of(data)
-    parts = _read_episodes(data, paths) if table is None else _read_table(table, paths)
-    for columns, flags, num_steps, is_known in parts:
+    chunks = _read_episodes(data, paths) if table is None else _read_table(table, paths)
+    for columns, flags, num_steps, is_known in chunks:
         _check_flags(flags, num_steps, first)
         yield _Block(columns, num_steps, is_known, _is_terminal(flags, num_steps, is_known, first))
         first += len(num_steps)
 
 
-# Columns by path, flags by path, numbers of steps, and a mask of known final observations.
+# Columns by path, flags by path, lengths of episodes, and masks of known final observations.
 _Columns = tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
@@ -458,9 +466,9 @@ def _table_of(data: Any) -> Table | None:
     return data if isinstance(data, Table) else None
 
 
-def _refuse_changed_data(data_name: str, instead: str) -> NoReturn:
+def _refuse_changed_data(data_name: str, alternative: str) -> NoReturn:
     raise TypeError(
-        f"collect: needs whole, unchanged episodes, got {data_name}. Pass {instead}; "
+        f"collect: needs complete, unchanged episodes, got {data_name}. Pass {alternative}; "
         "Table.filter_episodes leaves out episodes."
     )
 
@@ -472,14 +480,14 @@ def _read_table(table: Table, paths: Sequence[str]) -> Iterator[_Columns]:
         paths,
         lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
     )
-    flags = [path for name in _FLAGS for path in fields if is_in(path, name)]
+    flags = [path for name in _FLAGS for path in fields if is_below(path, name)]
     names = list(dict.fromkeys([*role_paths, *flags]))
-    for chosen, columns in table.blocks(names):
+    for episodes, columns in table.blocks(names):
         yield (
             {name: columns[name] for name in role_paths},
             {name: columns[name] for name in flags},
-            table.outlines.num_steps[chosen],
-            table.outlines.final_observation_known[chosen],
+            table.outlines.num_steps[episodes],
+            table.outlines.final_observation_known[episodes],
         )
 
 
@@ -509,17 +517,17 @@ def _without_images(
     leaves: Mapping[str, Any], paths: Sequence[str], is_image: Callable[[str], bool]
 ) -> list[str]:
     """Returns the field paths at or below some paths, without images nested in them."""
-    chosen: list[str] = []
+    all_paths: list[str] = []
     for path in paths:
         nested = dict(leaves_at(nest(leaves), path))
         numeric_paths = [name for name in nested if name == path or not is_image(name)]
         if not numeric_paths:
             raise ValueError(
-                f"collect: {path!r} has only images: {', '.join(nested)}. Name those that the "
+                f"collect: {path!r} has only images: {', '.join(nested)}. Name the images that the "
                 "policies use."
             )
-        chosen += numeric_paths
-    return list(dict.fromkeys(chosen))
+        all_paths += numeric_paths
+    return list(dict.fromkeys(all_paths))
 
 
 def _is_image(dtype: Any, shape: tuple[int | None, ...]) -> bool:
@@ -535,17 +543,17 @@ def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
     if steps is not None and hasattr(steps, "as_numpy_iterator"):
         # A tf.data.Dataset is faster in batches of steps.
         steps, join = steps.batch(_STEPS_PER_BATCH).as_numpy_iterator(), np.concatenate
-    parts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
-    if not all(isinstance(part, Mapping) for part in parts):
+    dicts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
+    if not all(isinstance(each, Mapping) for each in dicts):
         kind = type(episode if steps is None else steps).__name__
         raise TypeError(
             f"collect: episode {index} must be a dict whose 'steps' are a dict of columns, or "
             f"dicts one after the other; got {kind}. You can also give the path of a dataset."
         )
-    if not parts:
+    if not dicts:
         raise ValueError(f"collect: episode {index} has no steps")
-    columns = [dict(leaves_at(part, None)) for part in parts]
-    return nest({path: join([part[path] for part in columns]) for path in columns[0]})
+    leaves = [dict(leaves_at(each, None)) for each in dicts]
+    return nest({path: join([each[path] for each in leaves]) for path in leaves[0]})
 
 
 def _row_location(row: int, lengths: np.ndarray) -> str:
@@ -555,13 +563,13 @@ def _row_location(row: int, lengths: np.ndarray) -> str:
     return f"episode {episode}, step {row - int(ends[episode] - lengths[episode])}"
 
 
-def _check_numbers(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:
-    """Checks that the chosen rows of a column have no NaN."""
+def _check_no_nan(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:
+    """Checks that some rows of a column have no NaN."""
     if column.dtype.kind not in "fc":
         return
-    wrong = rows[np.isnan(column).reshape(len(column), -1).any(axis=1)[rows]]
-    if len(wrong):
-        raise ValueError(f"collect: {_row_location(wrong[0], lengths)}, field {path!r} is NaN")
+    nan_rows = rows[np.isnan(column).reshape(len(column), -1).any(axis=1)[rows]]
+    if len(nan_rows):
+        raise ValueError(f"collect: {_row_location(nan_rows[0], lengths)}, field {path!r} is NaN")
 
 
 def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
@@ -571,11 +579,11 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
     if len(empty):
         raise ValueError(f"collect: episode {first + empty[0]} has no steps")
     if rlds.IS_FIRST in flags:
-        without = np.flatnonzero(~flags[rlds.IS_FIRST][last + 1 - num_steps])
-        if len(without):
+        cut = np.flatnonzero(~flags[rlds.IS_FIRST][last + 1 - num_steps])
+        if len(cut):
             raise ValueError(
-                f"collect: episode {first + without[0]}, step 0, field 'is_first' is false: the "
-                "episode has no start, so its value is not that of the policy"
+                f"collect: episode {first + cut[0]}, step 0, field 'is_first' is false: the "
+                "episode has no start, so its value is not the value of the policy"
             )
     for name in (rlds.IS_LAST, rlds.IS_TERMINAL):
         if name not in flags:
@@ -599,7 +607,7 @@ def _is_terminal(
     last = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
         return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
-    discounts = [column for path, column in flags.items() if is_in(path, rlds.DISCOUNT)]
+    discounts = [column for path, column in flags.items() if is_below(path, rlds.DISCOUNT)]
     if not discounts:
         raise KeyError(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
@@ -610,7 +618,7 @@ def _is_terminal(
     return (num_steps > is_known) & ~np.any(continues, axis=0)
 
 
-def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
+def _concatenate(blocks: Sequence[_Block], path: str) -> np.ndarray:
     columns = [block.columns[path] for block in blocks]
     shapes = {column.shape[1:] for column in columns}
     if len(shapes) > 1:
@@ -621,7 +629,7 @@ def _concatenated(blocks: Sequence[_Block], path: str) -> np.ndarray:
 def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
     """Returns the values of a role: a field, a nest of fields, or a vector of several."""
     if isinstance(paths, str):
-        return at(nested, paths)
+        return lookup(nested, paths)
     columns = dict(leaves_at(nested, paths))
     for path in paths:
         if path not in columns or columns[path].dtype.kind not in "biuf":
@@ -630,16 +638,16 @@ def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: 
     return as_vector(paths, columns, (length,))
 
 
-def _numbers(
+def _scalars(
     nested: Mapping[str, Any], path: str, rows: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
-    leaf = at(nested, path)
+    leaf = lookup(nested, path)
     if not isinstance(leaf, np.ndarray) or leaf.ndim != 1 or leaf.dtype.kind not in "biuf":
         leaf_type = "a nest" if isinstance(leaf, Mapping) else f"{leaf.dtype} of shape {leaf.shape}"
         raise ValueError(f"collect: field {path!r} must be a number in each step, got {leaf_type}")
-    numbers: np.ndarray = leaf[rows].astype(np.float64)
-    wrong = rows[~np.isfinite(numbers)]
-    if len(wrong):
-        fault = f"field {path!r} must be finite, got {leaf[wrong[0]]}"
-        raise ValueError(f"collect: {_row_location(wrong[0], lengths)}, {fault}")
-    return numbers
+    values: np.ndarray = leaf[rows].astype(np.float64)
+    invalid = rows[~np.isfinite(values)]
+    if len(invalid):
+        fault = f"field {path!r} must be finite, got {leaf[invalid[0]]}"
+        raise ValueError(f"collect: {_row_location(invalid[0], lengths)}, {fault}")
+    return values

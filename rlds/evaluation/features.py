@@ -63,8 +63,8 @@ class Features(abc.ABC):
         if isinstance(policy, DeterministicPolicy):
             return self(observations, policy.mode(observations))
         rng = rng or np.random.default_rng(self.seed)
-        drawn = (policy.sample(observations, rng) for _ in range(self.num_samples))
-        return _sum(self(observations, actions) for actions in drawn) / self.num_samples
+        samples = (policy.sample(observations, rng) for _ in range(self.num_samples))
+        return _sum(self(observations, actions) for actions in samples) / self.num_samples
 
     def name(self, column: int, observations: Any, actions: Any) -> str:
         """Returns the name of a feature for messages.
@@ -104,9 +104,9 @@ class OneHot(Features):
     @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
         states = _indices(observations, self.num_states, "observation")
-        chosen = _indices(actions, self.num_actions, "action")
+        action_indices = _indices(actions, self.num_actions, "action")
         features = np.zeros((len(states), self.num_states * self.num_actions))
-        features[np.arange(len(states)), states * self.num_actions + chosen] = 1
+        features[np.arange(len(states)), states * self.num_actions + action_indices] = 1
         return features
 
     @override
@@ -152,12 +152,12 @@ def _indices(values: Any, size: int, field: Literal["observation", "action"]) ->
 class Quadratic(Features):
     """Quadratic features: 1, each element of observation and action, and each product of two.
 
-    They are exact for linear dynamics with quadratic costs, and a baseline for others. The mean is
+    They are exact for linear dynamics with quadratic costs, and otherwise a baseline. The mean is
     exact under a `GaussianPolicy`. Nested observations are joined to one vector.
 
     Attributes:
       num_samples: The number of sampled actions, if the mean has no closed form.
-      seed: The seed of the drawn actions.
+      seed: The seed of the sampled actions.
 
     >>> Quadratic()(np.array([[2.0]]), np.array([[3.0]]))
     array([[1., 2., 3., 4., 6., 9.]])
@@ -229,12 +229,12 @@ def _vector_size(num_features: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Sampled(Features):
-    """The features that a function returns, such as tiles, random features or a trained network.
+    """Features from a function, for example tiles, random features or a trained network.
 
     Attributes:
       function: A function that returns the features of observations and actions, `[n, d]`.
       num_samples: The number of sampled actions for the mean, if the policy is not categorical.
-      seed: The seed of the drawn actions.
+      seed: The seed of the sampled actions.
 
     >>> centers = np.linspace(-1, 1, 3)
     >>> bumps = Sampled(lambda observations, actions: np.exp(-((observations - centers) ** 2)))
@@ -275,7 +275,7 @@ def _check_num_features(count: int, origin: str) -> None:
 
 
 def as_vectors(nested: Any, role: str) -> np.ndarray:
-    """Returns an array, or dicts of arrays, as one vector for each row, `[n, d]`, float64.
+    """Joins an array, or dicts of arrays, to one vector for each row, `[n, d]`, float64.
 
     Args:
       nested: Arrays with a leading axis.
@@ -289,7 +289,7 @@ def as_vectors(nested: Any, role: str) -> np.ndarray:
         column = np.asarray(leaf)
         if column.dtype.kind not in "biuf":
             raise ValueError(
-                f"field {path!r} has {column.dtype}, not numbers: choose others with "
+                f"field {path!r} has {column.dtype}, not numbers: choose other fields with "
                 f"collect(..., {role}=...)"
             )
         columns.append(column.reshape(len(column), int(np.prod(column.shape[1:]))))

@@ -40,15 +40,14 @@ def importance_sampling(
 
     Args:
       data: The recorded data; see `collect`.
-      target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
-        actions under it, `[M]`.
+      target: The target policy, or the log-probabilities of the recorded actions under it, `[M]`.
       behaviour: The policy that acted; by default, `data.log_probs` are used.
       gamma: The discount of each step, between 0 and 1.
-      horizon: The number of evaluated steps. If None, the value is that up to the ends of the
-        recorded episodes, terminal or truncated.
-      weighted: Whether to divide by the sum of the weights, not by their number: a small bias for
+      horizon: The number of evaluated steps. If None, the value covers the steps up to the ends
+        of the recorded episodes, terminal or truncated.
+      weighted: True to divide by the sum of the weights, instead of their count: a small bias for
         much less variance.
-      per_decision: Whether a reward is weighted by the actions up to it, not by those of the whole
+      per_decision: True to weight a reward by the actions up to it, instead of all actions of the
         episode; better in nearly all cases.
       clip_log_ratio: The lower and the upper limit of the logarithm of a ratio, such as `(-6, 2)`.
       censored: The treatment of episodes that were truncated before the horizon: "error" refuses
@@ -90,15 +89,17 @@ def importance_sampling(
         episode_weights = check_episode_weights(episode_weights, data.num_episodes)
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
     lengths = data.num_transitions if horizon is None else np.minimum(data.num_transitions, horizon)
-    chosen, num_censored, warnings = _censor(data, horizon, censored, per_decision)
-    if chosen is not None and episode_weights is not None:
-        episode_weights = episode_weights[chosen]
-    steps = StepWeights(data, ratios, data.rewards, gamma, num_transitions=lengths, episodes=chosen)
+    episodes, num_censored, warnings = _censor(data, horizon, censored, per_decision)
+    if episodes is not None and episode_weights is not None:
+        episode_weights = episode_weights[episodes]
+    steps = StepWeights(
+        data, ratios, data.rewards, gamma, num_transitions=lengths, episodes=episodes
+    )
     counts = np.ones(steps.num_episodes) if episode_weights is None else episode_weights
     report = weight_report(steps.log_weights, episode_weights, clipped)
     statistic: Statistic
     if not per_decision:
-        statistic = _of_whole_episodes(steps, weighted)
+        statistic = _full_episode_statistic(steps, weighted)
     elif weighted or (num_censored and censored == "observed"):
         statistic = steps.averages(normalize=weighted)
         if statistic.num_without_weight:
@@ -118,7 +119,7 @@ def importance_sampling(
         gamma=float(gamma),
         horizon=horizon,
         statistic=statistic,
-        ends=data.ends(chosen, censored=num_censored if chosen is None else 0),
+        ends=data.ends(episodes, censored=num_censored if episodes is None else 0),
         weights=report,
         warnings=(*warnings_of(report, steps.num_episodes), *warnings),
         episode_weights=episode_weights,
@@ -146,12 +147,16 @@ def _censor(
     if censored == "drop":
         keep = np.flatnonzero(~is_cut)
         if not len(keep):
-            raise ValueError(f"{fact}, so none is left. Pass a shorter horizon.")
-        return keep, num_cut, [f"{fact} and left out: the others may have higher or lower returns."]
+            raise ValueError(f"{fact}, so no episode is left. Pass a shorter horizon.")
+        return (
+            keep,
+            num_cut,
+            [f"{fact} and left out: the remaining episodes may have higher or lower returns."],
+        )
     if not per_decision:
         raise ValueError(
             f"{fact}: censored='observed' goes with per_decision=True, because the weight of "
-            "a whole episode needs all its steps"
+            "an episode needs all its steps"
         )
     warnings = [
         f"{fact}: later steps are averaged over the episodes observed there, which may have higher "
@@ -163,8 +168,8 @@ def _censor(
     return None, num_cut, warnings
 
 
-def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
-    """Returns the statistic of whole episodes: their weighted returns."""
+def _full_episode_statistic(steps: StepWeights, is_weighted: bool) -> Statistic:
+    """Returns the statistic of the weighted returns of full episodes."""
     returns, logs = steps.sums(), steps.log_weights
     if not is_weighted:
         return Mean(with_weights(returns, logs))
@@ -175,4 +180,6 @@ def _of_whole_episodes(steps: StepWeights, is_weighted: bool) -> Statistic:
 
 def _estimand(gamma: float, horizon: int | None) -> str:
     name = "the return" if gamma == 1 else "the discounted return"
-    return f"{name} {'up to where the episodes end' if horizon is None else f'of {horizon} steps'}"
+    return (
+        f"{name} {'up to the ends of the episodes' if horizon is None else f'of {horizon} steps'}"
+    )

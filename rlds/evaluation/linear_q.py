@@ -40,13 +40,12 @@ def fitted_q(
 ) -> LinearQ:
     """Fits a linear Q-function of a policy to recorded transitions: LSTD-Q.
 
-    Fitted Q-evaluation with these features converges to this function. It needs no probabilities of
-    the recorded actions, and the policy may be deterministic. If the features cannot express the
-    Q-function, it is biased for any amount of data.
+    Fitted Q-evaluation with the same features converges to this function. It needs no probabilities
+    of the recorded actions, and the policy may be deterministic. If the features cannot express the
+    Q-function, the fit is biased for any amount of data.
 
-    After a terminal end the value is 0, after a truncated one it is the value of the final
-    observation. If the final observation of a truncated episode is unknown, its last transition is
-    left out.
+    The value after a terminal end is 0; after a truncated end, it is the value of the final
+    observation. If that is unknown, the last transition is left out.
 
     Args:
       data: The recorded data.
@@ -79,7 +78,7 @@ def fitted_q(
         if episode_weights is None
         else check_episode_weights(episode_weights, data.num_episodes)
     )
-    is_used = data.is_followed(time_limit)
+    is_used = data.has_successor(time_limit)
     if not is_used.any():
         raise ValueError(
             f"no transition can be fitted: the successors of all {len(is_used)} are unknown"
@@ -105,9 +104,9 @@ class _Block(NamedTuple):
     """A block of episodes, with the features of their used transitions.
 
     Attributes:
-      episodes: The numbers of the episodes.
+      episodes: The indices of the episodes.
       splits: The offset of the first transition of each episode, and the end of the last.
-      transitions: The numbers of the transitions.
+      transitions: The indices of the transitions.
       features: The features of each transition.
       next_features: The expected features of the next step; 0 after a terminal end.
       discounts: The discount of the next value; 0 after a terminal end.
@@ -124,7 +123,7 @@ class _Block(NamedTuple):
 
     @property
     def differences(self) -> np.ndarray:
-        """The features minus the discounted next ones; their weighted sum is the reward."""
+        """The features minus the discounted next features; their weighted sum is the reward."""
         return self.features - self.discounts[:, None] * self.next_features
 
 
@@ -173,7 +172,7 @@ class _Equations:
 
     def _next_features(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rows = self.data.rows[transitions] + 1
-        return self._mean(rows, rng, lambda row: f"after {self.data.place(transitions[row])}")
+        return self._mean(rows, rng, lambda row: f"after {self.data.locate(transitions[row])}")
 
     def _start_features(self, first: int, end: int, rng: np.random.Generator) -> np.ndarray:
         rows = self.data.first_rows[first:end]
@@ -193,7 +192,7 @@ class _Equations:
         actions = self.data.actions_at(transitions)
         return _finite_features(
             lambda: self.features(observations, actions),
-            lambda row: self.data.place(transitions[row]),
+            lambda row: self.data.locate(transitions[row]),
         )
 
     def solve(self, ridge: float) -> LinearQ:
@@ -226,7 +225,7 @@ class _Equations:
             null_space = left[:, sizes <= sizes[0] / _MAX_CONDITION]
             message = (
                 f"the data does not determine the Q-function (condition number {condition:.1e}): "
-                "these features are 0 or constant in all transitions, or follow from others: "
+                "these features are 0 or constant in all transitions, or follow from the rest: "
                 f"{self._names(np.abs(null_space).max(axis=1) > 0.01)}"
             )
             if not ridge:
@@ -234,12 +233,12 @@ class _Equations:
             warnings.append(f"{message[0].upper()}{message[1:]}.")
         low, high = bounds
         margin = 1e-9 * (1 + np.abs(low))
-        is_guessed = (policy_bounds[0] < low - margin) | (policy_bounds[1] > high + margin)
-        is_guessed &= low == high
-        if is_guessed.any():
+        is_extrapolated = (policy_bounds[0] < low - margin) | (policy_bounds[1] > high + margin)
+        is_extrapolated &= low == high
+        if is_extrapolated.any():
             warnings.append(
                 "The policy leaves the data: these features have one value in all transitions, and "
-                f"other values under the policy: {self._names(is_guessed)}."
+                f"other values under the policy: {self._names(is_extrapolated)}."
             )
         coefficients = np.linalg.solve(equations, rhs / scales / total) / scales
         start /= self.episode_weights.sum()
@@ -249,7 +248,7 @@ class _Equations:
         )
 
     def _impossible_value(self, value: float) -> list[str]:
-        """Returns a warning if the value is out of the bounds of the recorded rewards."""
+        """Returns a warning if the value is outside the bounds from the recorded rewards."""
         low, high = value_bounds(self.data, self.gamma)
         if self.gamma == 1 or low <= value <= high:
             return []
@@ -269,14 +268,15 @@ class _Equations:
         for block in self.blocks():
             features, differences = block.features / scales, block.differences / scales
             rewards = self.data.rewards[block.transitions]
-            chosen = counts[:, block.episodes]
-            products, sums = np.empty((chosen.shape[1], d, d)), np.empty((chosen.shape[1], d))
+            block_counts = counts[:, block.episodes]
+            length = block_counts.shape[1]
+            products, sums = np.empty((length, d, d)), np.empty((length, d))
             for episode, (first, end) in enumerate(itertools.pairwise(block.splits)):
                 np.matmul(features[first:end].T, differences[first:end], out=products[episode])
                 np.matmul(rewards[first:end], features[first:end], out=sums[episode])
-            matrices += chosen @ products.reshape(len(products), d * d)
-            rights += chosen @ sums
-            starts += chosen @ block.start
+            matrices += block_counts @ products.reshape(length, d * d)
+            rights += block_counts @ sums
+            starts += block_counts @ block.start
         with np.errstate(invalid="ignore", divide="ignore"):
             totals = (counts @ self.num_used)[:, None]
             matrices, rights = matrices / totals, rights / totals
@@ -297,14 +297,14 @@ class _Equations:
         return ", ".join(names) + (f" and {num_more} more" if num_more else "")
 
 
-def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each run of equal numbers in an array."""
-    cuts = np.flatnonzero(np.diff(numbers)) + 1
-    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
+def _runs(keys: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of each run of equal keys."""
+    cuts = np.flatnonzero(np.diff(keys)) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(keys)], strict=True)
 
 
 def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
-    """Extends the lower and upper bounds of columns to those of more rows."""
+    """Extends the lower and upper bounds of columns to further rows."""
     if len(rows):
         bounds[0] = np.minimum(bounds[0], rows.min(axis=0))
         bounds[1] = np.maximum(bounds[1], rows.max(axis=0))
@@ -314,9 +314,9 @@ def _finite_features(compute: Callable[[], np.ndarray], locate: Callable[[int], 
     """Computes features, and checks that they are finite."""
     with with_row_location(locate):
         features = compute()
-    wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if len(wrong):
-        row = int(wrong[0])
+    invalid = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(invalid):
+        row = int(invalid[0])
         raise ValueError(f"{locate(row)}: the features are not finite, {features[row]}")
     return features
 
@@ -340,7 +340,7 @@ class LinearQ:
     Attributes:
       coefficients: The weight of each feature, `[d]`.
       condition_number: The condition number of the equations, with features scaled to a mean square
-        of 1. Above 1e12 there is a warning.
+        of 1. Values above 1e12 cause a warning.
       warnings: Reasons to doubt the fit, in sentences.
     """
 
@@ -400,21 +400,21 @@ class LinearQ:
           counts: The count of each episode in each sample, or its weight, `[B, N]`.
 
         Returns:
-          The coefficients, NaN where a sample does not determine them; and the mean of the expected
+          The coefficients, NaN if a sample does not determine them; and the mean of the expected
           features at the starts of the episodes; both `[B, d]`.
         """
         size = max(1, _SAMPLES_VALUES // len(self.coefficients) ** 2)
-        parts = [
+        refits = [
             self._equations.refits(counts[i : i + size], self._scales, self._ridge)
             for i in range(0, len(counts), size)
         ]
-        coefficients, starts = zip(*parts, strict=True)
+        coefficients, starts = zip(*refits, strict=True)
         return np.concatenate(coefficients), np.concatenate(starts)
 
     def estimate(self) -> Estimate:
         """Returns an estimate of the value of the policy at the recorded starts.
 
-        Its intervals come from fitting again to other episodes.
+        Its intervals refit the function to resampled episodes.
         """
         problem = self._equations
         return Estimate(
@@ -432,9 +432,9 @@ class LinearQ:
     def occupancy_ratios(self) -> np.ndarray:
         """Returns the occupancy ratio of each transition: frequency under the policy over data.
 
-        That is the discounted frequency of an observation and action under the policy, divided by
-        their frequency in the transitions of the fit, as far as the features distinguish them. The
-        mean of `ratios * rewards` over these transitions is the estimate, times 1 - gamma.
+        The discounted frequency of an observation and action under the policy is divided by their
+        frequency in the transitions of the fit, within the resolution of the features. The mean of
+        `ratios * rewards` over these transitions is the estimate, times 1 - gamma.
 
         The mean of the ratios is below 1 if episodes end in terminal states, so do not normalize
         it. Clearly negative ratios show that the features distinguish too little.

@@ -81,14 +81,14 @@ def compare(
     num_samples: int = 1000,
     seed: int = 0,
 ) -> Comparison:
-    """Returns how well estimates agree with the true values of policies.
+    """Compares estimates with the true values of policies.
 
-    Of policies with the same estimate, or the same true value, the first one comes first.
+    Policies with equal estimates, or equal true values, keep their order.
 
     Args:
-      truth: The value of each policy: by name, or in an order.
+      truth: The value of each policy: by name, or as a sequence.
       estimates: The estimate of each policy: by the same names, or in the same order.
-      k: The numbers of policies to choose. Numbers above the number of policies are left out.
+      k: The numbers of policies to choose. Larger numbers than that of all policies are ignored.
       cap: The upper limit of estimates: this multiple of the range of the true values above the
         smallest one. The plots of the DOPE benchmark use 2; None for no limit.
       num_samples: The number of bootstrap samples of policies, for the standard errors.
@@ -112,17 +112,17 @@ def compare(
         raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
     if any(size < 1 for size in k):
         raise ValueError(f"compare: k must hold positive numbers of policies, got {list(k)}")
-    for kind, checked in [("true value", true_values), ("estimate", estimated)]:
-        if not np.isfinite(checked).all():
-            wrong = int(np.argmin(np.isfinite(checked)))
-            raise ValueError(f"compare: the {kind} of {names[wrong]} is {checked[wrong]}")
+    for kind, values in [("true value", true_values), ("estimate", estimated)]:
+        if not np.isfinite(values).all():
+            index = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"compare: the {kind} of {names[index]} is {values[index]}")
     span = float(np.ptp(true_values))
     if cap is not None:
         estimated = np.minimum(estimated, true_values.min() + cap * span)
     k = [size for size in k if size <= len(names)]
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(names), size=(num_samples, len(names)))
-    rows = np.concatenate([np.arange(len(names))[None], drawn])  # Row 0 has each policy once.
+    samples = rng.integers(len(names), size=(num_samples, len(names)))
+    rows = np.concatenate([np.arange(len(names))[None], samples])  # Row 0 has each policy once.
     scores = [
         Score(float(column[0]), _deviation(column[1:]))
         for column in _scores(true_values[rows], estimated[rows], k)
@@ -132,10 +132,10 @@ def compare(
     return Comparison(
         num_policies=len(names),
         mean_absolute_error=error,
-        normalized_mean_absolute_error=_normalized(error, span),
+        normalized_mean_absolute_error=_normalize(error, span),
         rank_correlation=correlation,
         regret=regret,
-        normalized_regret={size: _normalized(score, span) for size, score in regret.items()},
+        normalized_regret={size: _normalize(score, span) for size, score in regret.items()},
         precision=dict(zip(k, by_k[len(k) :], strict=True)),
     )
 
@@ -148,8 +148,8 @@ def _paired_values(truth: Values, estimates: Values) -> tuple[list[str], np.ndar
             ("true value", estimates, truth),
         ]:
             if missing := [name for name in names if name not in counterparts]:
-                listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
-                raise ValueError(f"compare: there is no {kind} of {listed}")
+                text = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+                raise ValueError(f"compare: there is no {kind} of {text}")
         labels = [f"policy {name!r}" for name in truth]
         return labels, _as_array(truth.values()), _as_array(estimates[name] for name in truth)
     if isinstance(truth, Mapping) or isinstance(estimates, Mapping):
@@ -168,14 +168,14 @@ def _as_array(values: Iterable[Estimate | float]) -> np.ndarray:
 
 def _scores(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
     """Returns the mean absolute error, rank correlation, regret and precision by k of each row."""
-    chosen = np.argsort(-estimated, axis=1, kind="stable")
+    order = np.argsort(-estimated, axis=1, kind="stable")
     best = np.argsort(-true_values, axis=1, kind="stable")
-    ranks = np.take_along_axis(np.argsort(best, axis=1), chosen, axis=1)  # In the true order.
-    best_chosen = np.maximum.accumulate(np.take_along_axis(true_values, chosen, axis=1), axis=1)
+    ranks = np.take_along_axis(np.argsort(best, axis=1), order, axis=1)  # In the true order.
+    best_values = np.maximum.accumulate(np.take_along_axis(true_values, order, axis=1), axis=1)
     return [
         np.abs(true_values - estimated).mean(axis=1),
         _rank_correlation(true_values, estimated),
-        *(true_values.max(axis=1) - best_chosen[:, size - 1] for size in k),
+        *(true_values.max(axis=1) - best_values[:, size - 1] for size in k),
         *((ranks[:, :size] < size).mean(axis=1) for size in k),
     ]
 
@@ -189,15 +189,15 @@ def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndar
 
 
 def _centered_ranks(rows: np.ndarray) -> np.ndarray:
-    """Returns the ranks of numbers in their row, centred at 0; ties share their mean rank."""
+    """Returns the ranks of values in their row, centred at 0; ties share their mean rank."""
     return np.apply_along_axis(midranks, 1, rows) - (rows.shape[1] - 1) / 2
 
 
 def _deviation(column: np.ndarray) -> float:
     """Returns the standard deviation of bootstrap scores without NaN; NaN if all are NaN."""
-    defined = column[~np.isnan(column)]
-    return float(defined.std()) if len(defined) else np.nan
+    scores = column[~np.isnan(column)]
+    return float(scores.std()) if len(scores) else np.nan
 
 
-def _normalized(score: Score, span: float) -> Score:
+def _normalize(score: Score, span: float) -> Score:
     return Score(score.value / span, score.error / span) if span else Score(np.nan, np.nan)

@@ -44,21 +44,21 @@ class RowError(ValueError):
     Attributes:
       row: The row of the batch, from 0 on.
       field: "observation" or "action".
-      what: The fault.
+      problem: The fault.
     """
 
-    def __init__(self, row: int, field: Literal["observation", "action"], what: str) -> None:
-        self.row, self.field, self.what = row, field, what
-        super().__init__(f"row {row}, {field}: {what}")
+    def __init__(self, row: int, field: Literal["observation", "action"], problem: str) -> None:
+        self.row, self.field, self.problem = row, field, problem
+        super().__init__(f"row {row}, {field}: {problem}")
 
 
 @contextlib.contextmanager
 def with_row_location(locate: Callable[[int], str], first: int = 0) -> Iterator[None]:
-    """Adds the episode and step to a `RowError`; `first` is the number of the first row."""
+    """Adds the episode and step to a `RowError`; `first` is the index of the first row."""
     try:
         yield
     except RowError as error:
-        raise ValueError(f"{locate(first + error.row)}, {error.field}: {error.what}") from error
+        raise ValueError(f"{locate(first + error.row)}, {error.field}: {error.problem}") from error
 
 
 class Policy(abc.ABC):
@@ -111,15 +111,15 @@ class Policy(abc.ABC):
         """Returns the log ratio of the probabilities of actions under this and another policy.
 
         Raises:
-          RowError: The other policy never takes an action, so it did not record it. For other
-            errors, see `log_prob`.
+          RowError: The other policy never takes an action, so that it did not record the data.
+            For further errors, see `log_prob`.
         """
-        recorded = behaviour.log_prob(observations, actions)
-        impossible = np.isneginf(recorded)
+        behaviour_logs = behaviour.log_prob(observations, actions)
+        impossible = np.isneginf(behaviour_logs)
         if impossible.any():
             problem = f"the behaviour policy never takes {np.asarray(actions)[impossible][0]}"
             raise RowError(int(np.argmax(impossible)), "action", problem)
-        return self.log_prob(observations, actions) - recorded
+        return self.log_prob(observations, actions) - behaviour_logs
 
 
 def _no_probabilities(name: str) -> NoReturn:
@@ -135,13 +135,13 @@ def _length(observations: Any) -> int:
 
 
 def _check_rows(
-    is_valid: np.ndarray, field: Literal["observation", "action"], fault_of: Callable[[int], str]
+    is_valid: np.ndarray, field: Literal["observation", "action"], describe: Callable[[int], str]
 ) -> None:
-    """Checks a condition for each row; `fault_of` describes the fault of a row."""
+    """Checks a condition for each row; `describe` returns the fault of a row."""
     rows = np.asarray(is_valid.all(axis=tuple(range(1, is_valid.ndim))))
     if not rows.all():
         row = int(np.argmin(rows))
-        raise RowError(row, field, fault_of(row))
+        raise RowError(row, field, describe(row))
 
 
 class CategoricalPolicy(Policy):
@@ -174,18 +174,18 @@ class CategoricalPolicy(Policy):
             raise ValueError(f"a table of shape {table.shape}, expected [observations, actions]")
         is_valid = (table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
         if not is_valid.all():
-            wrong = int(np.argmin(is_valid))
+            row = int(np.argmin(is_valid))
             raise ValueError(
-                f"the probabilities for observation {wrong} are {table[wrong].tolist()}, expected "
+                f"the probabilities for observation {row} are {table[row].tolist()}, expected "
                 "numbers that are not negative and add up to 1"
             )
         with np.errstate(divide="ignore"):
             logs = np.log(table)
 
-        def log_probs_of(observations: Any) -> np.ndarray:
+        def look_up(observations: Any) -> np.ndarray:
             return logs[as_indices(observations, len(logs), "observation")]
 
-        return cls(log_probs_of)
+        return cls(look_up)
 
     def log_probs(self, observations: Any) -> np.ndarray:
         """Returns the logarithms of the probabilities of all actions, `[n, A]`, float64."""
@@ -220,22 +220,22 @@ class CategoricalPolicy(Policy):
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         logs = self.log_probs(observations)
-        chosen = as_indices(actions, logs.shape[1], "action")
-        _check_shape(chosen, (len(logs),))
-        return np.take_along_axis(logs, chosen[:, None], axis=-1)[:, 0]
+        indices = as_indices(actions, logs.shape[1], "action")
+        _check_shape(indices, (len(logs),))
+        return np.take_along_axis(logs, indices[:, None], axis=-1)[:, 0]
 
 
 def as_indices(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
     """Returns indices from integers or, as in D4RL, floats; checks that they are below `size`."""
-    numbers = np.asarray(values)
-    if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"{field}s are {numbers.dtype}, expected integers from 0 to {size - 1}")
+    indices = np.asarray(values)
+    if indices.dtype.kind not in "biuf":
+        raise ValueError(f"{field}s are {indices.dtype}, expected integers from 0 to {size - 1}")
     _check_rows(
-        (numbers >= 0) & (numbers < size) & (numbers == np.floor(numbers)),
+        (indices >= 0) & (indices < size) & (indices == np.floor(indices)),
         field,
-        lambda row: f"{numbers[row]}, expected an integer from 0 to {size - 1}",
+        lambda row: f"{indices[row]}, expected an integer from 0 to {size - 1}",
     )
-    return numbers.astype(np.intp)
+    return indices.astype(np.intp)
 
 
 def _check_shape(actions: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -290,7 +290,7 @@ class GaussianPolicy(_NormalPolicy):
 
     Args:
       parameters: A function that returns the means for observations, `[n, A]`, and the logarithms
-        of the standard deviations, in a shape that broadcasts. With -inf it is deterministic.
+        of the standard deviations, in a shape that broadcasts; -inf for a deterministic policy.
 
     >>> policy = GaussianPolicy(lambda observations: (-0.3 * observations, np.log(0.5)))
     >>> policy.mode(np.array([[1.0]])).tolist()
@@ -328,7 +328,7 @@ class TanhGaussianPolicy(_NormalPolicy):
         log p(a) = sum of log N(z; mean, std) - log(1 - a²)
 
     Args:
-      parameters: See `GaussianPolicy`; the parameters are those before tanh.
+      parameters: See `GaussianPolicy`; the parameters before tanh.
       clamp: The largest absolute value of an action, as artanh(1) is infinite. The default is the
         largest float32 below 1, for actions in float32. For ratios to recorded log-probabilities,
         use the value of the recorder (0.999999 for D4RL).
@@ -515,10 +515,10 @@ def mlp_policy(
       log_std_bounds: The limits of the log standard deviations; None for no limits. By default
         (-20, 2) for "tanh_gaussian", as in the training of these policies, and none for "gaussian".
       clamp: See `TanhGaussianPolicy`.
-      deterministic: Whether actions are the means; then no standard deviations are needed.
+      deterministic: True for the means as actions, without standard deviations.
 
     Returns:
-      A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if that is requested.
+      A `GaussianPolicy` or a `TanhGaussianPolicy`; a `DeterministicPolicy` if requested.
 
     Raises:
       KeyError: An array is missing.
@@ -566,8 +566,7 @@ def _outputs(
     inputs = np.asarray(observations)
     if inputs.ndim != 2 or inputs.shape[1] != size:
         raise ValueError(
-            f"observations of shape {inputs.shape[1:]}, but those of the policy have the shape "
-            f"{(size,)}"
+            f"observations of shape {inputs.shape[1:]}, but the policy takes the shape {(size,)}"
         )
     blocks = []
     for begin in range(0, max(len(inputs), 1), _BLOCK_ROWS):
@@ -610,9 +609,9 @@ def _network(
 
 
 def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
-    parts = []
-    for part, rank in (("weight", 2), ("bias", 1)):
-        path = f"{name}/{part}"
+    layer = []
+    for key, rank in (("weight", 2), ("bias", 1)):
+        path = f"{name}/{key}"
         if path not in arrays:
             raise KeyError(f"no array {path!r}; {suggest_names(path, sorted(arrays))}")
         array = np.asarray(arrays[path])
@@ -622,8 +621,8 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
             )
         if not np.isfinite(array).all():
             raise ValueError(f"{path} has numbers that are not finite")
-        parts.append(array.astype(np.float64))
-    weight, bias = parts
+        layer.append(array.astype(np.float64))
+    weight, bias = layer
     if len(weight) != len(bias):
         raise ValueError(f"{name} has {len(weight)} rows of weights and {len(bias)} biases")
     return weight, bias

@@ -34,14 +34,14 @@ def load_policy(
       path: The local or remote file or folder; or a record of
         `rlds.evaluation.policy_formats.read_deep_ope_index`.
       trusted: Whether a SavedModel may run, see `rlds.evaluation.policy_formats.open_saved_model`.
-      **options: Options of `mlp_policy` for the other two formats. The default of `clamp` is
-        0.999999, as D4RL recorded log-probabilities with it.
+      **options: Options of `mlp_policy` for Deep-OPE and D4RL. The default of `clamp` is
+        0.999999, as in the log-probabilities of D4RL.
 
     Raises:
       FileNotFoundError: There is no such file.
       PermissionError: The path is a SavedModel, and `trusted` is not set.
-      SourceError: The file is no policy, or damaged; or an Adroit expert of D4RL lacks standard
-        deviations.
+      SourceError: The file is damaged, or has no policy or no standard deviations (Adroit experts
+        of D4RL).
     """
     name = path.path if isinstance(path, DeepOpePolicy) else os.fspath(path)
     if (as_path(name) / SAVED_MODEL).exists():

@@ -53,10 +53,10 @@ class RankedPolicy:
 
     Attributes:
       name: The name of the policy.
-      value: The ranking criterion: the weighted mean of `places`, from 0 to 1; None without a score
-        of positive weight.
-      scores: The scores that could be computed, by name.
-      places: By score, the fraction of the other policies that are worse; ties count half.
+      value: The ranking criterion: the weighted mean of `relative_ranks`, from 0 to 1; None without
+        a score of positive weight.
+      scores: The computed scores by name.
+      relative_ranks: By score, the fraction of the other policies that are worse; ties count half.
       missing: The reasons for missing scores, by name.
       warnings: Reasons to doubt a score, in sentences.
     """
@@ -64,7 +64,7 @@ class RankedPolicy:
     name: str
     value: float | None
     scores: Mapping[str, float]
-    places: Mapping[str, float]
+    relative_ranks: Mapping[str, float]
     missing: Mapping[str, str]
     warnings: tuple[str, ...]
 
@@ -82,25 +82,25 @@ class Ranking:
     weights: Mapping[str, float]
 
     def __str__(self) -> str:
-        names = [name for name in WEIGHTS if any(name in one.scores for one in self.policies)]
+        names = [name for name in WEIGHTS if any(name in policy.scores for policy in self.policies)]
         rows = [["policy", "value", *names]]
-        for one in self.policies:
-            numbers = [one.value, *(one.scores.get(name) for name in names)]
-            rows.append([one.name, *("-" if x is None else f"{x:.4g}" for x in numbers)])
+        for policy in self.policies:
+            values = [policy.value, *(policy.scores.get(name) for name in names)]
+            rows.append([policy.name, *("-" if x is None else f"{x:.4g}" for x in values)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in rows
         ]
         reasons: dict[str, list[str]] = {}
-        for one in self.policies:
-            for name, why in one.missing.items():
-                reasons.setdefault(f"no {name}: {why}", []).append(one.name)
-            for why in one.warnings:
-                reasons.setdefault(f"warning: {why}", []).append(one.name)
+        for policy in self.policies:
+            for name, reason in policy.missing.items():
+                reasons.setdefault(f"no {name}: {reason}", []).append(policy.name)
+            for reason in policy.warnings:
+                reasons.setdefault(f"warning: {reason}", []).append(policy.name)
         for reason, names in reasons.items():
-            listed = "" if len(names) == len(self.policies) else f" ({', '.join(names)})"
-            lines.append(textwrap.fill(reason + listed, 88, subsequent_indent="  "))
+            suffix = "" if len(names) == len(self.policies) else f" ({', '.join(names)})"
+            lines.append(textwrap.fill(reason + suffix, 88, subsequent_indent="  "))
         return "\n".join(lines)
 
 
@@ -124,11 +124,11 @@ def rank(
     scores, of which errors are better if they are smaller:
 
     - `action_error`: the mean squared difference between the actions of the policy without noise
-      and the recorded ones, over the variance of each element. Constant elements are left out. Of
+      and the recorded ones, over the variance of each element. Constant elements are left out. For
       discrete actions, the fraction of the rows with another action.
-    - `sampled_error`: the same of sampled actions.
+    - `sampled_error`: the same for sampled actions.
     - `early_error`, `late_error`: `action_error` in the first and in the second half of episodes.
-    - `window_error`: the same of the mean difference over 16 rows, which reduces the influence of
+    - `window_error`: the same for the mean difference over 16 rows, which reduces the influence of
       noise in the recorded actions.
     - `novel_error`: `action_error` of the quarter of the rows whose observations are farthest from
       the nearest training observation (of at most 4096).
@@ -136,16 +136,16 @@ def rank(
     - `one_step_q`: the mean value of the actions of the policy in the logs, if `behaviour` acts
       afterwards, by `fitted_q` of `behaviour`.
     - `fitted_q`: the value by `fitted_q`.
-    - `doubly_robust`: the value by `doubly_robust` with that Q-function.
+    - `doubly_robust`: the value by `doubly_robust` with the Q-function of `fitted_q`.
 
-    Values out of the bounds of the recorded rewards are no scores.
+    Values outside the bounds from the recorded rewards are not used as scores.
 
     Args:
-      data: Demonstrations, or other episodes of good actions, held out of training.
+      data: Demonstrations, or other episodes with good actions, held out of training.
       policies: The policies by name.
       training: The observations that the policies were trained on, `[n, ...]`.
-      logs: Episodes with rewards, also of failures, for the last three scores; by default `data`.
-      features: The features of their Q-functions.
+      logs: Episodes with rewards, including failures, for the last three scores; by default `data`.
+      features: The features of the Q-functions.
       gamma: The discount of each step.
       behaviour: The policy that acted in the logs. Without it there is no `one_step_q`, and
         `doubly_robust` uses `logs.log_probs`.
@@ -176,33 +176,33 @@ def rank(
             raise ValueError(f"rank: weight {name!r} is {weight}, expected 0 or more, for {names}")
     logs = data if logs is None else logs
     inputs = _ScoringData(data, training, logs, features, gamma, behaviour, ridge, time_limit)
-    scored = [_scored(name, policy, inputs) for name, policy in policies.items()]
+    scored = [_score(name, policy, inputs) for name, policy in policies.items()]
     ranked = [
-        dataclasses.replace(one, value=_mean_rank(relative_ranks, weights), places=relative_ranks)
-        for one, relative_ranks in zip(scored, _relative_ranks(scored))
+        dataclasses.replace(policy, value=_mean_rank(ranks, weights), relative_ranks=ranks)
+        for policy, ranks in zip(scored, _relative_ranks(scored))
     ]
-    if all(one.value is None for one in ranked):
-        raise ValueError(f"rank: no policy has a score that counts: {dict(ranked[0].missing)}")
-    ranked.sort(key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
+    if all(policy.value is None for policy in ranked):
+        raise ValueError(f"rank: no policy has a weighted score: {dict(ranked[0].missing)}")
+    ranked.sort(key=lambda policy: -1.0 if policy.value is None else policy.value, reverse=True)
     return Ranking(tuple(ranked), dict(weights))
 
 
 def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
     """Returns the fraction of the other policies that each policy outperforms, by score."""
     relative_ranks: list[dict[str, float]] = [{} for _ in scored]
-    for name in dict.fromkeys(name for one in scored for name in one.scores):
-        scored_indices = [index for index, one in enumerate(scored) if name in one.scores]
-        scores = np.array([scored[index].scores[name] for index in scored_indices])
+    for name in dict.fromkeys(name for policy in scored for name in policy.scores):
+        indices = [index for index, policy in enumerate(scored) if name in policy.scores]
+        scores = np.array([scored[index].scores[name] for index in indices])
         ranks = midranks(-scores if name.endswith("_error") else scores)
-        for index, rank in zip(scored_indices, ranks.tolist()):
-            relative_ranks[index][name] = rank / max(len(scored_indices) - 1, 1)
+        for index, rank in zip(indices, ranks.tolist()):
+            relative_ranks[index][name] = rank / max(len(indices) - 1, 1)
     return relative_ranks
 
 
 def _mean_rank(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
     """Returns the weighted mean of the relative ranks of a policy; None if all weights are 0."""
-    counted = [weights.get(name, 0.0) for name in ranks]
-    return float(np.dot(counted, [*ranks.values()]) / sum(counted)) if any(counted) else None
+    factors = [weights.get(name, 0.0) for name in ranks]
+    return float(np.dot(factors, [*ranks.values()]) / sum(factors)) if any(factors) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,18 +227,18 @@ class _ScoringData:
         """A mask of the rows whose observations are farthest from the training observations."""
         if self.training is None:
             raise ValueError("the training observations are unknown: pass training")
-        trained = as_vectors(self.training, "observation")
-        trained = trained[:: -(-len(trained) // _MAX_TRAINING_ROWS)]
+        training = as_vectors(self.training, "observation")
+        training = training[:: -(-len(training) // _MAX_TRAINING_ROWS)]
         rows = as_vectors(self.observations, "observation")
-        scales = np.concatenate([trained, rows]).std(axis=0)
+        scales = np.concatenate([training, rows]).std(axis=0)
         scales[scales == 0] = 1
-        distances = _nearest(rows / scales, trained / scales)
+        distances = _nearest_distances(rows / scales, training / scales)
         if distances.max() < 1e-9:
-            raise ValueError("all observations are among those of the training")
-        is_far: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_FRACTION)
-        return is_far
+            raise ValueError("all are training observations")
+        is_novel: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_FRACTION)
+        return is_novel
 
-    def q_of(self, policy: Policy) -> LinearQ:
+    def fit_q(self, policy: Policy) -> LinearQ:
         """Returns the fitted Q-function of a policy."""
         if self.features is None or self.gamma is None:
             raise ValueError("it needs features and gamma")
@@ -254,20 +254,22 @@ class _ScoringData:
         )
 
     @functools.cached_property
-    def q_of_behaviour(self) -> LinearQ:
+    def behaviour_q(self) -> LinearQ:
         if self.behaviour is None:
             raise ValueError("it needs the policy that acted: pass behaviour")
-        return self.q_of(self.behaviour)
+        return self.fit_q(self.behaviour)
 
 
-def _nearest(rows: np.ndarray, trained: np.ndarray) -> np.ndarray:
+def _nearest_distances(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     """Returns the squared distance of each row to the nearest training row."""
-    squares, blocks = (trained**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
-    nearest = [(squares - 2 * block @ trained.T).min(axis=1) for block in np.split(rows, blocks)]
+    squares, blocks = (training_rows**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
+    nearest = [
+        (squares - 2 * block @ training_rows.T).min(axis=1) for block in np.split(rows, blocks)
+    ]
     return (rows**2).sum(axis=1) + np.concatenate(nearest)
 
 
-def _scored(name: str, policy: Policy, inputs: _ScoringData) -> RankedPolicy:
+def _score(name: str, policy: Policy, inputs: _ScoringData) -> RankedPolicy:
     """Returns a policy with its scores, without a value."""
     computed = _Scores(policy, inputs, [])
     scores, missing = {}, {}
@@ -291,7 +293,7 @@ class _Scores:
     warnings: list[str]
 
     def _differences(self, actions: Any) -> np.ndarray:
-        """Returns scaled differences from recorded actions; their squares sum to a row's error."""
+        """Returns scaled action differences; the sum of their squares is the error of a row."""
         data = self.inputs.data
         recorded = data.actions
         if isinstance(recorded, np.ndarray) and np.shape(actions) != recorded.shape:
@@ -299,12 +301,12 @@ class _Scores:
         predicted, actual = as_vectors(actions, "action"), as_vectors(recorded, "action")
         if not np.isfinite(predicted).all():
             row = int(np.argmin(np.isfinite(predicted).all(axis=1)))
-            raise ValueError(f"{data.place(row)}: the action of the policy is {predicted[row]}")
+            raise ValueError(f"{data.locate(row)}: the action of the policy is {predicted[row]}")
         is_discrete = np.ndim(recorded) == 1 and recorded.dtype.kind in "biu"
         if is_discrete or isinstance(self.policy, CategoricalPolicy):
-            kinds, numbers = np.unique(np.stack([predicted, actual]), return_inverse=True)
-            chosen = np.eye(len(kinds))[numbers.reshape(2, -1)]
-            return (chosen[0] - chosen[1]) / np.sqrt(2)
+            values, indices = np.unique(np.stack([predicted, actual]), return_inverse=True)
+            one_hot = np.eye(len(values))[indices.reshape(2, -1)]
+            return (one_hot[0] - one_hot[1]) / np.sqrt(2)
         is_varying = np.ptp(actual, axis=0) > 0
         if not is_varying.any():
             raise ValueError("all recorded actions are equal, so that errors have no scale")
@@ -313,7 +315,7 @@ class _Scores:
 
     @functools.cached_property
     def _mode_differences(self) -> np.ndarray:
-        with with_row_location(self.inputs.data.place):
+        with with_row_location(self.inputs.data.locate):
             return self._differences(self.policy.mode(self.inputs.observations))
 
     def _error(self, rows: Any = slice(None)) -> float:
@@ -324,9 +326,9 @@ class _Scores:
         return self._error()
 
     def sampled_error(self) -> float:
-        with with_row_location(self.inputs.data.place):
-            drawn = self.policy.sample(self.inputs.observations, np.random.default_rng(0))
-        return float((self._differences(drawn) ** 2).sum(axis=1).mean())
+        with with_row_location(self.inputs.data.locate):
+            actions = self.policy.sample(self.inputs.observations, np.random.default_rng(0))
+        return float((self._differences(actions) ** 2).sum(axis=1).mean())
 
     @property
     def _is_early(self) -> np.ndarray:
@@ -351,17 +353,17 @@ class _Scores:
 
     def log_likelihood(self) -> float:
         data = self.inputs.data
-        with with_row_location(data.place):
+        with with_row_location(data.locate):
             return float(self.policy.log_prob(self.inputs.observations, data.actions).mean())
 
     def one_step_q(self) -> float:
-        q, logs = self.inputs.q_of_behaviour, self.inputs.logs
+        q, logs = self.inputs.behaviour_q, self.inputs.logs
         observations = logs.observations_at(logs.rows)
         features = cast("Features", self.inputs.features)
         values = features.expected(observations, self.policy) @ q.coefficients
-        return self._checked_value(float(values.mean()))
+        return self._check_value(float(values.mean()))
 
-    def _checked_value(self, value: float) -> float:
+    def _check_value(self, value: float) -> float:
         """Returns a value within the bounds of the recorded rewards, as Q-functions may diverge."""
         low, high = value_bounds(self.inputs.logs, cast("float", self.inputs.gamma))
         if not low <= value <= high:
@@ -370,18 +372,18 @@ class _Scores:
 
     @functools.cached_property
     def _q(self) -> LinearQ:
-        return self.inputs.q_of(self.policy)
+        return self.inputs.fit_q(self.policy)
 
     def fitted_q(self) -> float:
         estimate = self._q.estimate()
-        value = self._checked_value(estimate.value)
+        value = self._check_value(estimate.value)
         self.warnings.extend(estimate.warnings)
         return value
 
     def doubly_robust(self) -> float:
         inputs, q = self.inputs, self._q
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EstimateWarning)  # The result has it.
+            warnings.simplefilter("ignore", EstimateWarning)  # The result has the warning.
             estimate = doubly_robust(
                 inputs.logs,
                 self.policy,
@@ -390,6 +392,6 @@ class _Scores:
                 gamma=q.gamma,
                 time_limit=inputs.time_limit,
             )
-        value = self._checked_value(estimate.value)
+        value = self._check_value(estimate.value)
         self.warnings.extend(estimate.warnings)
         return value

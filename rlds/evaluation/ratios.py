@@ -54,8 +54,8 @@ def log_ratios(
       clip_log_ratio: The lower and the upper limit of the logarithms.
 
     Returns:
-      The logarithms of the ratios, float64, `[M]`; -inf where the target never takes the recorded
-      action. And the fraction of them that was clipped.
+      The logarithms of the ratios, float64, `[M]`; -inf if the target never takes the recorded
+      action. And the fraction of clipped logarithms.
 
     Raises:
       TypeError: A policy has no probabilities.
@@ -70,7 +70,7 @@ def log_ratios(
     size = _BLOCK_TRANSITIONS
     for begin in range(0, len(logs), size):
         block = slice(begin, begin + size)
-        with with_row_location(data.place, begin):
+        with with_row_location(data.locate, begin):
             logs[block] = _block_log_ratios(data, target, behaviour, block)
     is_wrong = np.isnan(logs) | (logs == np.inf)
     if is_wrong.any():
@@ -90,7 +90,7 @@ def _block_log_ratios(
     """Returns the log importance ratios of a block of transitions."""
     if isinstance(target, Policy) and behaviour is not None:
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _one_per_action(
+        return _check_one_per_action(
             target.log_ratio(behaviour, observations, actions), "log_ratio", block, data
         )
     with np.errstate(invalid="ignore"):  # `_raise_invalid_ratio` reports differences of infinities.
@@ -99,13 +99,15 @@ def _block_log_ratios(
 
 
 def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
-    """Returns log-probabilities of a block of recorded actions; if None, the recorded ones."""
+    """Returns log-probabilities of a block of actions; without a policy, the recorded ones."""
     if policy is None:
         assert data.log_probs is not None
         return data.log_probs[block]
     if isinstance(policy, Policy):
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _one_per_action(policy.log_prob(observations, actions), "log_prob", block, data)
+        return _check_one_per_action(
+            policy.log_prob(observations, actions), "log_prob", block, data
+        )
     logs = np.asarray(policy)
     if logs.shape != data.rewards.shape or logs.dtype.kind not in "iuf":
         raise ValueError(
@@ -115,27 +117,29 @@ def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
     return logs[block].astype(np.float64)
 
 
-def _one_per_action(values: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
-    numbers = np.asarray(values, np.float64)
+def _check_one_per_action(
+    values: Any, method: str, block: slice, data: EvaluationSet
+) -> np.ndarray:
+    array = np.asarray(values, np.float64)
     expected = (len(data.rewards[block]),)
-    if numbers.shape != expected:
+    if array.shape != expected:
         raise ValueError(
             f"{method} of a policy must have one number for each action, of shape {expected}, got "
-            f"{numbers.shape}. Are the actions those of the policy?"
+            f"{array.shape}. Do the actions belong to the policy?"
         )
-    return numbers
+    return array
 
 
 def _raise_invalid_ratio(
-    data: EvaluationSet, target: Policy | np.ndarray, behaviour: Policy | None, wrong: int
+    data: EvaluationSet, target: Policy | np.ndarray, behaviour: Policy | None, index: int
 ) -> None:
     """Raises the error of an undefined importance ratio."""
-    row = slice(wrong, wrong + 1)
+    row = slice(index, index + 1)
     target_log, behaviour_log = (
         _log_probs(data, target, row)[0],
         _log_probs(data, behaviour, row)[0],
     )
-    where = f"{data.place(wrong)}:"
+    where = f"{data.locate(index)}:"
     if np.isneginf(behaviour_log):
         raise ValueError(
             f"{where} the behaviour policy never takes the recorded action (its probability is 0), "
@@ -150,16 +154,16 @@ def _raise_invalid_ratio(
 
 
 class _Block(NamedTuple):
-    """A range of steps of the episodes that reach it."""
+    """A range of steps of all episodes that are long enough."""
 
     first: int
-    # The numbers of the episodes, [n].
+    # The indices of the episodes, [n].
     episodes: np.ndarray | slice
     # [n, k], discounted; 0 after the end.
     values: np.ndarray
     # [n, k]; after the end of an episode the weight of its last transition.
     log_weights: np.ndarray
-    # A mask of the transitions before the ends of episodes, [n, k]; None if all are.
+    # A mask of the transitions before the ends of episodes, [n, k]; None for full blocks.
     is_transition: np.ndarray | None
 
 
@@ -171,11 +175,11 @@ class StepWeights:
     Args:
       data: The episodes.
       log_ratios: See `log_ratios`, `[M]`.
-      values: A number for each transition, `[M]`, such as the reward.
+      values: A value of each transition, `[M]`, for example the reward.
       gamma: The discount of each step.
       num_transitions: The number of used transitions of each episode, from its first one on, `[N]`;
         all by default.
-      episodes: The numbers of the used episodes; all by default.
+      episodes: The indices of the used episodes; all by default.
 
     Attributes:
       num_episodes: N, the number of used episodes.
@@ -194,14 +198,14 @@ class StepWeights:
         episodes: np.ndarray | None = None,
     ) -> None:
         check_gamma(gamma)
-        chosen = slice(None) if episodes is None else episodes
-        full_lengths = data.num_transitions[chosen]
-        self._lengths = full_lengths if num_transitions is None else num_transitions[chosen]
-        self._starts = data.splits[:-1][chosen]
+        selection = slice(None) if episodes is None else episodes
+        full_lengths = data.num_transitions[selection]
+        self._lengths = full_lengths if num_transitions is None else num_transitions[selection]
+        self._starts = data.splits[:-1][selection]
         # True if all episodes have T transitions, so transition t of episode i is at i * T + t.
         self._is_regular = episodes is None and bool((full_lengths == full_lengths[0]).all())
         self.num_episodes = len(full_lengths)
-        self.is_terminal = data.is_terminal[chosen] & (self._lengths == full_lengths)
+        self.is_terminal = data.is_terminal[selection] & (self._lengths == full_lengths)
         self.log_weights = np.zeros(self.num_episodes)
         self._blocks = list(self._make_blocks(data, log_ratios, values, gamma))
 
@@ -213,17 +217,17 @@ class StepWeights:
         for first, last, episodes in self._block_bounds():
             is_transition = np.arange(first, last) < self._lengths[episodes, None]
             is_full = bool(is_transition.all())
-            grid = self._block_of(values, first, last, episodes)
+            grid = self._take_block(values, first, last, episodes)
             grid = grid if is_full else np.where(is_transition, grid, 0.0)
             if factors is None:
                 grid = grid * gamma ** np.arange(first, last)
             else:
-                steps = self._block_of(factors, first, last, episodes).copy()
+                steps = self._take_block(factors, first, last, episodes).copy()
                 steps[:, 0] *= discounts[episodes]
                 np.cumprod(steps, axis=1, out=steps)
                 grid = grid * np.column_stack([discounts[episodes], steps[:, :-1]])
                 discounts[episodes] = steps[:, -1]
-            ratios = self._block_of(log_ratios, first, last, episodes)
+            ratios = self._take_block(log_ratios, first, last, episodes)
             ratios = ratios.copy() if is_full else np.where(is_transition, ratios, 0.0)
             ratios[:, 0] += self.log_weights[episodes]
             weights = np.cumsum(ratios, axis=1, out=ratios)
@@ -241,10 +245,10 @@ class StepWeights:
             yield first, last, slice(None) if is_every_episode else order[:num_active]
             num_active, first = int(np.count_nonzero(lengths > last)), last
 
-    def _block_of(
+    def _take_block(
         self, flat: np.ndarray, first: int, last: int, episodes: np.ndarray | slice
     ) -> np.ndarray:
-        """Returns the values of a block from those of all transitions; padding is arbitrary."""
+        """Returns the values of a block of transitions; padding is arbitrary."""
         if self._is_regular:
             return flat.reshape(self.num_episodes, -1)[episodes, first:last]
         indices = self._starts[episodes, None] + np.arange(first, last)
@@ -272,11 +276,11 @@ class StepWeights:
         terminated episodes, with their final weight and a value of 0.
 
         Args:
-          normalize: Whether to divide by the sum of the weights, not by the number of episodes.
+          normalize: True to divide by the sum of the weights, instead of the number of episodes.
         """
         steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
-            # Terminated episodes are part of later means, with their final weights.
+            # Terminated episodes belong to later means, with their final weights.
             has_ended = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
             ended, previous, first = np.flatnonzero(has_ended), largest, block.first
             ended_logs = self.log_weights[ended] if normalize else np.zeros(len(ended))
@@ -375,14 +379,14 @@ class StepRatios(Statistic):
             for begin in range(0, len(steps.carry_factors), width):
                 columns = slice(begin, begin + width)
                 carry_factors = np.outer(ended, steps.carry_factors[columns])
-                total = _product(block_counts, steps.numerators[:, columns])
-                weight = _product(block_counts, steps.denominators[:, columns]) + carry_factors
+                total = _multiply(block_counts, steps.numerators[:, columns])
+                weight = _multiply(block_counts, steps.denominators[:, columns]) + carry_factors
                 yield total, weight, steps.has_underflow
 
 
-def _product(counts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Returns a matrix product; of one row, without the overhead of threads."""
-    return counts @ numbers if len(counts) > 1 else np.einsum("bn,nk->bk", counts, numbers)
+def _multiply(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns a matrix product; a single row avoids the overhead of threads."""
+    return counts @ values if len(counts) > 1 else np.einsum("bn,nk->bk", counts, values)
 
 
 def weight_report(
@@ -428,7 +432,7 @@ def warnings_of(report: WeightReport, num_episodes: int, stacklevel: int = 3) ->
     if report.clipped:
         reasons.append(
             f"{report.clipped:.1%} of the ratios were clipped: the value belongs to a policy "
-            "between the target and the one that acted."
+            "between the target and the behaviour policy."
         )
     if size < _MIN_SAMPLE_SIZE:
         # A constant text, so that Python shows the warning once for each line of code.

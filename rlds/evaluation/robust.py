@@ -27,7 +27,7 @@ __all__ = ["direct_method", "doubly_robust"]
 # The number of transitions in a batch of a Q-function.
 _BLOCK_TRANSITIONS = 1 << 16
 _FIXED_Q_WARNING = (
-    "the interval ignores the error of the Q-function: if that was fitted, it is too narrow"
+    "the interval ignores the error of the Q-function: it is too narrow for a fitted Q-function"
 )
 
 
@@ -36,7 +36,7 @@ def direct_method(
 ) -> Estimate:
     """Estimates the value of a policy by a Q-function alone: its mean value at the starts.
 
-    Its error is that of the Q-function. Intervals refit a `LinearQ` that was fitted to the same
+    The error is that of the Q-function. Intervals refit a `LinearQ` that was fitted to the same
     data; any other Q-function stays fixed, so they cover only the variance of the starts.
 
     Args:
@@ -81,19 +81,18 @@ def doubly_robust(
     The error of the Q-function at each recorded transition is weighted by the importance of the
     actions up to it. The estimate is unbiased if either the Q-function or the probabilities are
     right; a better Q-function reduces the influence of the weights. For truncated episodes, the
-    Q-function estimates the value of the missing steps, so the estimate is that of all steps.
+    Q-function estimates the value of the missing steps, so the estimate covers all steps.
 
     Args:
       data: The recorded data; see `collect`.
-      target: The policy that is evaluated, or the logarithms of the probabilities of the recorded
-        actions under it, `[M]`.
-      q: Its Q-function, such as one of `fitted_q`. Fit it to other episodes to avoid the bias of
-        overfitting.
+      target: The target policy, or the log-probabilities of the recorded actions under it, `[M]`.
+      q: The Q-function of the target, for example by `fitted_q`. Fit it to other episodes to avoid
+        the bias of overfitting.
       behaviour: The policy that acted; by default, `data.log_probs` are used.
       gamma: The discount of each step, as in the Q-function.
       horizon: The number of steps of each episode that correct the Q-function. Fewer steps reduce
         the variance of the weights, and rely more on the Q-function.
-      weighted: Whether to divide by the sum of the weights, not by their number: a small bias for
+      weighted: True to divide by the sum of the weights, instead of their count: a small bias for
         less variance.
       clip_log_ratio: The lower and the upper limit of the logarithm of a ratio, such as `(-6, 2)`.
       time_limit: See `fitted_q`.
@@ -102,7 +101,7 @@ def doubly_robust(
     Returns:
       The estimate, with the effective sample size. If episodes are truncated, intervals refit a
       `LinearQ` that was fitted to the same data. Any other Q-function stays fixed, with a warning
-      if that makes the intervals too narrow.
+      if the intervals are too narrow.
 
     Raises:
       TypeError: A policy has no probabilities, as it is deterministic.
@@ -111,9 +110,9 @@ def doubly_robust(
     Warns:
       EstimateWarning: The effective sample size is below 10.
     """
-    is_followed = data.is_followed(time_limit)
+    has_successor = data.has_successor(time_limit)
     # Only the last transition of an episode may be left out.
-    lengths = np.bincount(data.episodes[is_followed], minlength=data.num_episodes)
+    lengths = np.bincount(data.episodes[has_successor], minlength=data.num_episodes)
     name = f"{'weighted ' * weighted}doubly robust"
     if (horizon := check_horizon(horizon)) is not None:
         lengths = np.minimum(lengths, horizon)
@@ -132,12 +131,12 @@ def doubly_robust(
     warnings = warnings_of(report, data.num_episodes)
     if not weighted and not np.isfinite(estimate.value):
         warnings.append("A weight is too large for a float: use weighted=True.")
-    ends = data.ends(left_out=int((~is_followed).sum()))
+    ends = data.ends(left_out=int((~has_successor).sum()))
     estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(warnings))
     if steps.is_terminal.all():  # Truncated episodes rely on the Q-function after their ends.
         return estimate
     if _is_fitted_to(q, data, estimate):
-        return dataclasses.replace(estimate, statistic=_Refitted(q, corrections))
+        return dataclasses.replace(estimate, statistic=_RefitDoublyRobust(q, corrections))
     return dataclasses.replace(estimate, interval_warnings=(_FIXED_Q_WARNING,))
 
 
@@ -187,7 +186,7 @@ class _CorrectedMean(Statistic):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Refitted(Statistic):
+class _RefitDoublyRobust(Statistic):
     """The doubly robust estimate with a Q-function refitted to each bootstrap sample."""
 
     q: LinearQ
@@ -195,7 +194,7 @@ class _Refitted(Statistic):
 
     @functools.cached_property
     def _features(self) -> np.ndarray:
-        """The features of each transition minus the discounted next ones, `[M, d]`."""
+        """The features of each transition minus the discounted next features, `[M, d]`."""
         q, data = self.q, self.q.data
         has_next = data.next_is_known & ~data.next_is_terminal
         next_values = q.expected_features(data.observations_at(data.rows[has_next] + 1))
@@ -237,7 +236,7 @@ def _td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
 
     The error of the last transition is invalid if the final observation is unknown.
     """
-    total, locate = len(data.rewards), data.place
+    total, locate = len(data.rewards), data.locate
     values = _values_by_block(
         total, lambda block: q.v(data.observations_at(data.rows[block])), "v", locate
     )
@@ -284,8 +283,8 @@ def _values_by_block(
                 f"{results[block].shape}, got {values.shape}"
             )
         results[block] = values
-    wrong = np.flatnonzero(~np.isfinite(results))
-    if len(wrong):
-        row = int(wrong[0])
+    invalid = np.flatnonzero(~np.isfinite(results))
+    if len(invalid):
+        row = int(invalid[0])
         raise ValueError(f"{locate(row)}: {method} of the Q-function is {results[row]}")
     return results

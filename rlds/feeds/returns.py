@@ -10,7 +10,7 @@ import rlds
 from rlds.alignment import discounts_of
 from rlds.feeds.samples import Transitions, with_rank_of
 from rlds.feeds.table import Table
-from rlds_ecosystem.model.nests import is_in, leaves_at, nest
+from rlds_ecosystem.model.nests import is_below, leaves_at, nest
 
 __all__ = ["lambda_returns"]
 
@@ -52,7 +52,7 @@ def lambda_returns(
     outlines = table.outlines
     transitions = Transitions(table.select([rlds.REWARD]), 1, gamma)
     rewards, discounts = (
-        {path: shape for path, (_, shape) in transitions.spec.items() if is_in(path, name)}
+        {path: shape for path, (_, shape) in transitions.spec.items() if is_below(path, name)}
         for name in (rlds.REWARD, rlds.DISCOUNT)
     )
     discount_of = discounts_of(rewards, discounts)

@@ -12,7 +12,7 @@ from rlds.feeds.table import Table
 from rlds.robotics.registry import DatasetMeaning, meaning_of
 from rlds.sources.standardization import STANDARD
 from rlds.statistics import Statistics, compute_statistics
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 __all__ = ["ACTION", "STATE", "Roles", "as_vector", "pad_vector"]
 
@@ -115,7 +115,7 @@ class Roles:
             for episode in (each for table in tables for each in table.whole_episodes(fields)):
                 steps = episode[rlds_types.STEPS]
                 is_last = steps[rlds_types.IS_LAST]
-                values = {path: at(steps, path) for path in fields}
+                values = {path: lookup(steps, path) for path in fields}
                 columns = {
                     role: as_vector(paths, values, is_last.shape) for role, paths in vectors.items()
                 }

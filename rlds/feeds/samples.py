@@ -31,7 +31,7 @@ from rlds.sources.source import TRANSITION_FIELDS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in, leaves_at, nest, root_of, suggest_fields
+from rlds_ecosystem.model.nests import is_below, leaves_at, nest, root_of, suggest_fields
 
 __all__ = [
     "Batch",
@@ -518,7 +518,7 @@ class Transitions(Samples):
         result, observations = {}, {}
         for path in paths:
             result[path] = rows.take(path)
-            if is_in(path, rlds.OBSERVATION):  # The next observation is adjacent in memory.
+            if is_below(path, rlds.OBSERVATION):  # The next observation is adjacent in memory.
                 column = observations[f"next_{path}"] = next_rows.take(path)
                 if is_unknown is not None:
                     zero_out(column, is_unknown)
@@ -608,7 +608,9 @@ class _NeighbourSteps(Steps):
     def _step_columns(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
         """Returns the columns of the fields without neighbouring steps."""
         fields = self.table.fields
-        paths = [path for path in fields if not any(is_in(path, name) for name in self._neighbours)]
+        paths = [
+            path for path in fields if not any(is_below(path, name) for name in self._neighbours)
+        ]
         return self._take(episodes, steps, paths)
 
 
@@ -637,7 +639,7 @@ class Windows(_NeighbourSteps):
     @override
     def reach(self, path: str) -> tuple[int, int]:
         is_past, is_future = (
-            any(is_in(path, name) for name in names)
+            any(is_below(path, name) for name in names)
             for names in (self._history_fields, self._horizon_fields)
         )
         return is_past * (self._history - 1), is_future * (self._horizon - 1)
@@ -682,7 +684,7 @@ class Offsets(_NeighbourSteps):
     def reach(self, path: str) -> tuple[int, int]:
         offsets = [
             0,
-            *(n for name in self._offsets if is_in(path, name) for n in self._offsets[name]),
+            *(n for name in self._offsets if is_below(path, name) for n in self._offsets[name]),
         ]
         return -int(min(offsets)), int(max(offsets))
 
@@ -1087,7 +1089,7 @@ def _find_kept_indices(
 
 def _paths_in(fields: Mapping[str, Any], name: str) -> list[str]:
     """Returns the paths of the fields at a path or nested in it."""
-    return [path for path in fields if is_in(path, name)]
+    return [path for path in fields if is_below(path, name)]
 
 
 def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import numbered
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, root_of, suggest_fields
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, nest, root_of, suggest_fields
 from rlds_ecosystem.progress import show_progress
 from tfds_files.features import leaves_of
 
@@ -451,7 +451,7 @@ class Table:
         column = np.asarray(values)
         if column.shape[:1] != (self.num_steps,):
             raise ValueError(f"values: got the shape {column.shape} for {self.num_steps} steps")
-        if any(is_in(path, other) or is_in(other, path) for other in self.storage.fields):
+        if any(is_below(path, other) or is_below(other, path) for other in self.storage.fields):
             raise ValueError(f"the table already has a field {path!r}")
         lengths = self.storage.outlines.num_steps
         indices = self.episode_indices
@@ -745,7 +745,7 @@ class _Metadata(Mapping[str, Any]):
         if name not in episode._columns:
             episode._columns[name] = episode._table.storage.metadata_column(name)
         column = episode._columns[name]
-        return at(self._read, name) if column is None else column[episode._index]
+        return lookup(self._read, name) if column is None else column[episode._index]
 
     @functools.cached_property
     def _read(self) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from rlds.sources.source import (
     with_discount,
 )
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, is_in, nest, root_of
+from rlds_ecosystem.model.nests import is_below, lookup, nest, root_of
 
 __all__ = ["EpisodeRows", "Order", "RowsSource", "RowsTable", "bounds", "differ"]
 
@@ -65,15 +65,17 @@ class RowsTable:
     def has_transition_rows(self, path: str) -> bool:
         """Returns True if a field has a row for each transition, not for each observation."""
         if (
-            any(is_in(path, root) for root in (rlds.ACTION, *_REWARD_FIELDS))
+            any(is_below(path, root) for root in (rlds.ACTION, *_REWARD_FIELDS))
             or path in self.transitions
         ):
             return True
-        return self.other_fields == "transitions" and not is_in(path, rlds.OBSERVATION)
+        return self.other_fields == "transitions" and not is_below(path, rlds.OBSERVATION)
 
     def leftover(self, path: str) -> int:
         """Returns the row of an episode (0 or -1) with a value that belongs to no transition."""
-        is_first = self.order == "rsa" or (self.order == "dm_env" and not is_in(path, rlds.ACTION))
+        is_first = self.order == "rsa" or (
+            self.order == "dm_env" and not is_below(path, rlds.ACTION)
+        )
         return 0 if is_first else -1
 
 
@@ -207,14 +209,14 @@ class RowsSource(Source):
         if rlds.OBSERVATION in map(root_of, columns) and episode.final == "next":
             final = append_row(nest(columns)[rlds.OBSERVATION], self._final(episode))
             columns |= {
-                path: at({rlds.OBSERVATION: final}, path)
+                path: lookup({rlds.OBSERVATION: final}, path)
                 for path in columns
-                if is_in(path, rlds.OBSERVATION)
+                if is_below(path, rlds.OBSERVATION)
             }
         steps = self._steps(episode, columns)
         return SourceEpisode(
             key=key,
-            steps=nest({path: at(steps, path) for path in step_paths}),
+            steps=nest({path: lookup(steps, path) for path in step_paths}),
             origin=episode.origin,
             truncated=not episode.terminal,
             final_observation_known=bool(episode.final),

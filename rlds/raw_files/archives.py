@@ -1,8 +1,8 @@
 """Safe extraction of untrusted zip and tar archives: only files and directories.
 
 A malicious archive names paths outside its directory, or contains links and devices; libraries do
-not report a truncated archive. Everything but files and directories is refused, with the name of
-the member. Unpack trusted archives with any other tool.
+not report a truncated archive. Members other than files and directories are refused by name. Unpack
+trusted archives with any other tool.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Types of tar members that `tarfile` reads into memory: long names, and attributes.
-_WITH_TEXT = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
+_TEXT_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
 _MAX_TEXT = 1 << 20
 
 
@@ -129,7 +129,7 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
     for member in members(archive):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts or any(c in member.name for c in "\\\0"):
-            raise _refused("its path leads out of the archive", archive, member.name)
+            raise _refusal("its path leads out of the archive", archive, member.name)
         declared += member.size
         check_declared(declared, size, file=archive, field=member.name)
         path = directory / name
@@ -137,12 +137,12 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
             (path.parent if member.open else path).mkdir(parents=True, exist_ok=True)
         if member.open and not name.name.startswith("."):
             if path.exists():
-                raise _refused("a second file has this name", archive, member.name)
+                raise _refusal("a second file has this name", archive, member.name)
             with member.open() as content, storage_errors(path), path.open("wb") as file:
                 shutil.copyfileobj(content, file)
 
 
-def _refused(reason: str, archive: epath.Path, name: str) -> SourceError:
+def _refusal(reason: str, archive: epath.Path, name: str) -> SourceError:
     reason = f"{reason}; if you trust the archive, unpack it, and pass the directory"
     return SourceError(reason, file=archive, field=name)
 
@@ -152,7 +152,7 @@ def _zip_members(archive: epath.Path) -> Iterator[_Member]:
         for info in opened.infolist():
             check_method(info, archive)
             if stat.S_ISLNK(info.external_attr >> 16):
-                raise _refused("neither a file nor a directory", archive, info.filename)
+                raise _refusal("neither a file nor a directory", archive, info.filename)
             content = None if info.is_dir() else functools.partial(opened.open, info)
             yield _Member(info.filename, info.file_size, content)
 
@@ -161,12 +161,12 @@ def _tar_members(archive: epath.Path) -> Iterator[_Member]:
     with archive.open("rb") as file, tarfile.open(fileobj=file, tarinfo=TarHeader) as tar:
         for info in tar_members(tar):
             if not info.isdir() and (not info.isreg() or info.issparse()):
-                raise _refused("neither a file nor a directory", archive, info.name)
+                raise _refusal("neither a file nor a directory", archive, info.name)
             content: Any = None if info.isdir() else functools.partial(tar.extractfile, info)
             yield _Member(info.name, info.size, content)
         if not has_end_mark(tar):
             raise SourceError("the archive was cut or is damaged; download it again", file=archive)
-        # Damage of a compressed file shows only at its end.
+        # Damage of a compressed file is detected at its end.
         while tar.fileobj.read(1 << 20):
             pass
 
@@ -178,7 +178,7 @@ class TarHeader(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Reads a header; see `tarfile.TarInfo`."""
         header = super().frombuf(buf, encoding, errors)
-        if header.type in _WITH_TEXT and header.size > _MAX_TEXT:
+        if header.type in _TEXT_TYPES and header.size > _MAX_TEXT:
             raise tarfile.ReadError(
                 f"a name of {header.size:,} bytes, expected at most {_MAX_TEXT:,}"
             )
@@ -186,7 +186,7 @@ class TarHeader(tarfile.TarInfo):
 
 
 def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of an archive, without keeping them; ends at a cut or damage."""
+    """Yields the members of an archive, without keeping them, up to a cut or damage."""
     while True:
         try:
             info = tar.next()
@@ -201,6 +201,6 @@ def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def has_end_mark(tar: tarfile.TarFile) -> bool:
-    """Whether there is a block of zeros where the last member of an archive ends."""
+    """Whether a block of zeros follows the last member of an archive."""
     tar.fileobj.seek(tar.offset)
     return bool(tar.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE))

@@ -15,7 +15,7 @@ __all__ = ["GZIP_MAGIC", "ByteStream"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# Bytes read at a time, as a damaged file may declare a length that it does not have.
+# The size of a read, as a damaged file may declare a wrong length.
 _MAX_READ = 1 << 24
 
 
@@ -25,9 +25,8 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
     Args:
       file: The file.
       name: The name of the file in errors.
-      compressed: Whether the file is compressed by gzip. The checksums and the end mark of gzip are
-        checked, so that a truncated file is an error (TensorFlow's reader takes the cut for the
-        end of the file).
+      compressed: True for gzip. The checksums and the end mark are checked, so that a truncated
+        file is an error (TensorFlow's reader takes the cut for the end of the file).
     """
 
     def __init__(self, file: epath.Path, name: str, *, compressed: bool) -> None:
@@ -58,8 +57,8 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         """Returns the next bytes: fewer than `size` only at the end of the file.
 
         Raises:
-          SourceError: The compressed data is damaged, or ends too early; or a file of this size
-            cannot hold so many bytes.
+          SourceError: The compressed data is damaged, or ends too early; or the size exceeds
+            the capacity of the file.
         """
         check_declared(size, self._size, file=self.name)
         pieces: list[bytes] = []
@@ -81,7 +80,7 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def tell(self) -> int:
-        """Returns how many bytes have been read or skipped."""
+        """Returns the number of bytes that have been read or skipped."""
         return self._stream.tell()
 
     def skip(self, size: int) -> None:

@@ -1,8 +1,7 @@
 """Safe reads of untrusted HDF5.
 
-An HDF5 file can refer to data outside itself: links lead to other files, an array has its values in
-any file of the machine, or is a view of other arrays. Such references are errors here, unless they
-are requested.
+An HDF5 file can refer to external data: by links to other files, arrays with values in any file of
+the machine, or views of other arrays. Such references are errors, unless they are allowed.
 """
 
 from __future__ import annotations
@@ -31,25 +30,24 @@ from rlds_ecosystem.files.stores import as_path, is_local, open_binary, version_
 __all__ = ["Hdf5File", "is_array"]
 
 _ELSEWHERE = "which may be any file; pass follow_links=True, if the format has this option"
-# The largest depth of groups, which may be links to each other without end.
+# The largest depth of groups, as links may be cyclic.
 _MAX_DEPTH = 32
-# The least size of an object in a file, with the link to the object.
+# The least size of an object and its link in a file.
 _OBJECT_BYTES = 16
 
 
 class Hdf5File:
     """An HDF5 file to read.
 
-    Each read opens the file. As a context manager, which is reentrant, it keeps the file open, so
-    that no other file replaces it meanwhile. A copy in another process, pickled or forked, opens
-    the file again. It is an error if the file has changed since it was first opened.
+    Each read opens the file, unless it is inside of this (reentrant) context manager. A pickled or
+    forked copy opens the file again. A change since the first opening is an error.
 
     Args:
       path: The file.
-      follow_links: Whether to read links, arrays that are views of others, and values in other
-        files, wherever they are.
-      whole_arrays: Whether each array is read at once, so that a small cache of chunks suffices.
-        Creating a large cache for each array takes time, which matters for small arrays.
+      follow_links: True to read links, arrays that are views of other arrays, and values in any
+        other files.
+      whole_arrays: True if arrays are read completely, so that a small cache of chunks suffices.
+        Creating a large cache takes long compared with reading a small array.
 
     Attributes:
       path: The file.
@@ -93,11 +91,11 @@ class Hdf5File:
 
     @contextlib.contextmanager
     def read(self, episode: int | str | None = None, field: str | None = None) -> Iterator[Any]:
-        """Lends the `h5py.File`. Within, errors of the library are `SourceError`s.
+        """Yields the `h5py.File`, and converts errors of the library to `SourceError`.
 
         Args:
           episode: The episode, for errors.
-          field: Likewise.
+          field: The field, for errors.
 
         Raises:
           SourceChangedError: The file has changed since it was opened.
@@ -113,7 +111,7 @@ class Hdf5File:
     # --- Content.
 
     def has(self, group: Any, name: str) -> bool:
-        """Whether a group has a member of a name. Links are not followed."""
+        """Whether a group has a member with a name. Links are not followed."""
         return bool(group.id.links.exists(_encoded(name)))
 
     def member(self, group: Any, name: str, path: str) -> Any:
@@ -128,9 +126,9 @@ class Hdf5File:
           SourceError: The member is missing, a link, or of another kind; or its values are in
             another file.
         """
-        return self._checked(self.open(group.id, _encoded(name), path), path)
+        return self._check(self.open(group.id, _encoded(name), path), path)
 
-    def _checked(self, item: Any, path: str) -> Any:
+    def _check(self, item: Any, path: str) -> Any:
         h5py = import_extra("h5py")
         if not is_array(item):
             return h5py.Group(item)
@@ -174,7 +172,7 @@ class Hdf5File:
           SourceError: See `array`; or groups contain each other.
         """
         for name, item in self.open_items(group.id, path):
-            yield name, self._checked(item, name)
+            yield name, self._check(item, name)
 
     def open_items(self, group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         """Yields the arrays and groups of `items` in the low-level types of h5py; see `open`."""
@@ -217,7 +215,7 @@ class Hdf5File:
           group: The `h5py.h5g.GroupID`.
           name: The name of the member in the group.
           path: The name of the member in errors.
-          link_type: The type of the link, if it is known.
+          link_type: The type of the link, if available.
 
         Returns:
           A `GroupID` or `DatasetID`.
@@ -238,7 +236,7 @@ class Hdf5File:
         try:
             member = h5py.h5o.open(group, name)
         except KeyError as error:
-            raise self.error("a link to what is not there", path) from error
+            raise self.error("a link without a target", path) from error
         if not isinstance(member, (h5py.h5d.DatasetID, h5py.h5g.GroupID)):
             raise self.error("a named type, expected a group or an array", path)
         if self.follow_links:
@@ -251,18 +249,18 @@ class Hdf5File:
         target = group.links.get_val(name)
         member = h5py.h5i.get_file_id(group) if target.startswith(b"/") else group
         member = h5py.h5g.open(member, b"/" if target.startswith(b"/") else b".")
-        for part in filter(None, target.split(b"/")):
-            if not isinstance(member, h5py.h5g.GroupID) or not member.links.exists(part):
-                raise self.error("a link to what is not there", path)
-            if member.links.get_info(part).type != h5py.h5l.TYPE_HARD:
+        for key in filter(None, target.split(b"/")):
+            if not isinstance(member, h5py.h5g.GroupID) or not member.links.exists(key):
+                raise self.error("a link without a target", path)
+            if member.links.get_info(key).type != h5py.h5l.TYPE_HARD:
                 raise self.error(f"a link to a link, {_ELSEWHERE}", path)
-            member = self.open(member, part, path, link_type=h5py.h5l.TYPE_HARD)
+            member = self.open(member, key, path, link_type=h5py.h5l.TYPE_HARD)
         if not is_array(member):
             raise self.error("a link to a group, which may lead back to itself", path)
         return member
 
     def check_values(self, array: Any, path: str) -> tuple[tuple[int, ...] | None, int | None]:
-        """Checks that the values of a `DatasetID` are in this file, and can fit into it.
+        """Checks that the values of a `DatasetID` are in this file, and do not exceed its size.
 
         Returns:
           The shape, None without values; and the offset of contiguous values in the file, for
@@ -296,7 +294,7 @@ class Hdf5File:
         return shape, offset
 
     def read_at(self, offset: int, values: np.ndarray, path: str) -> None:
-        """Fills an array with the bytes at an offset, in a fraction of the time that HDF5 takes.
+        """Fills an array with the bytes at an offset, much faster than HDF5.
 
         Args:
           offset: The offset in the open file.
@@ -347,11 +345,11 @@ class Hdf5File:
         self._opened = contextlib.ExitStack()
         try:
             file: Any = self.path
-            if not is_local(self.path):  # HDF5 itself knows nothing of gs:// and the like.
+            if not is_local(self.path):  # HDF5 does not open URLs.
                 file = self._opened.enter_context(open_binary(self.path))
             opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
             self._size = int(as_path(self.path).stat().length)
-            # Behind a user block, HDF5 1.14 has offsets even for values that are not written.
+            # Behind a user block, HDF5 1.14 has offsets even for unwritten values.
             self._has_offsets = (
                 is_local(self.path) and hasattr(os, "preadv") and not opened.userblock_size
             )
@@ -373,14 +371,14 @@ class Hdf5File:
                 [source.file_name for source in item.virtual_sources()] if item.is_virtual else []
             )
         directory = os.path.dirname(self.path)
-        for name in names:  # HDF5 looks in the working directory and next to the file.
+        for name in names:  # HDF5 searches the working directory and the folder of the file.
             candidates = (name, os.path.join(directory, name))
             self.other_files.update(file for file in candidates if os.path.isfile(file))
         self.other_files.discard(self.path)
 
 
 def is_array(item: Any) -> bool:
-    """Whether an object in a file is an array, and no group."""
+    """Whether an object in a file is an array, not a group."""
     h5py = import_extra("h5py")
     return isinstance(item, (h5py.Dataset, h5py.h5d.DatasetID))
 

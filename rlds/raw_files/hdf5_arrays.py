@@ -1,4 +1,4 @@
-"""Fast reads of many small arrays of untrusted HDF5 files, which are described once."""
+"""Fast reads of many small arrays of untrusted HDF5 files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StoredArray(NamedTuple):
     """The type, shape and offset of an array or an attribute.
 
     Attributes:
-      dtype: The dtype in the byte order of this machine; object for all but numbers.
+      dtype: The dtype in the byte order of this machine; object for values other than numbers.
       kind: The kind of values: numbers, text, bytes, or rows of different lengths.
       shape: The shape of the array.
-      offset: The offset of the values, see `Hdf5File.check_values`; None if only HDF5 knows it.
+      offset: The offset of the values, see `Hdf5File.check_values`; None if not available.
     """
 
     dtype: np.dtype
@@ -45,7 +45,7 @@ class ArrayReader:
 
     def __init__(self, hdf5: Hdf5File) -> None:
         self._hdf5 = hdf5
-        # Asking HDF5 for a dtype each time takes long, and most arrays are of few types.
+        # Reading a dtype from HDF5 is slow, and most arrays have few types.
         self._types: dict[bytes, tuple[np.dtype, Kind, bool]] = {}
 
     def describe(self, group: Any) -> Iterator[tuple[str, Any, StoredArray | None]]:
@@ -55,10 +55,10 @@ class ArrayReader:
           group: The `h5py.h5g.GroupID`.
 
         Yields:
-          The path, the object in the low-level types of h5py, and what it holds; None for a group.
+          The path, the object in the low-level types of h5py, and the type of an array or None.
 
         Raises:
-          SourceError: See `Hdf5File.array`; or it holds neither numbers nor text.
+          SourceError: See `Hdf5File.array`; or an array holds neither numbers nor text.
         """
         for path, item in self._hdf5.open_items(group):
             if not is_array(item):
@@ -81,10 +81,10 @@ class ArrayReader:
 
         Args:
           item: The `GroupID` or `DatasetID`.
-          path: Its name in errors.
+          path: The name of the object in errors.
 
         Raises:
-          SourceError: One holds neither numbers nor text.
+          SourceError: An attribute holds neither numbers nor text.
         """
         h5py = import_extra("h5py")
         types = {}
@@ -96,7 +96,7 @@ class ArrayReader:
         return types
 
     def _type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
-        """Returns dtype and kind, and whether the file has the numbers as this machine has them."""
+        """Returns dtype and kind, and True for numbers in the byte order of this machine."""
         h5py = import_extra("h5py")
         stored = item.get_type()
         key = stored.encode()
@@ -122,13 +122,13 @@ class ArrayReader:
 
         Args:
           group: The open `GroupID`.
-          path: The path of the array in it.
+          path: The path of the array in the group.
           stored: The type of the array.
           rows: The range of rows to read.
 
         Raises:
-          SourceChangedError: It is not what it was.
-          SourceError: It is damaged.
+          SourceChangedError: The shape has changed.
+          SourceError: The array is damaged.
         """
         if stored.offset is not None:
             return self._read_at(path, stored, rows)
@@ -136,12 +136,12 @@ class ArrayReader:
         array = h5py.h5d.open(group, path.encode())
         if array.shape != stored.shape:
             raise changed(self._hdf5.path)
-        is_whole = rows == slice(None)
-        if stored.kind == "numbers" and is_whole and 0 not in stored.shape:
+        is_full = rows == slice(None)
+        if stored.kind == "numbers" and is_full and 0 not in stored.shape:
             values = np.empty(stored.shape, stored.dtype)
             array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
             return values
-        read = np.asarray(h5py.Dataset(array, readonly=True)[() if is_whole else rows])
+        read = np.asarray(h5py.Dataset(array, readonly=True)[() if is_full else rows])
         if stored.kind == "numbers":
             return read.astype(stored.dtype, copy=False)
         items = [item if isinstance(item, bytes) else item.tobytes() for item in read.reshape(-1)]

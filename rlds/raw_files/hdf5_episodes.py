@@ -65,10 +65,10 @@ class EpisodeGroup:
         return SourceError(message, file=self.file, field=path, row=row)
 
     def num_rows(self, path: str) -> int | None:
-        """Returns how many rows an array has; None for a scalar.
+        """Returns the number of rows of an array; None for a scalar.
 
         Raises:
-          SourceError: There is no such array.
+          SourceError: The array is missing.
         """
         if path not in self.arrays:
             raise self.error("missing", path)
@@ -116,7 +116,7 @@ class EpisodeGroup:
         return self._field(path, array.shape[1:])
 
     def value_field(self, path: str) -> Field:
-        """Returns the type of a whole array; its number of rows may differ."""
+        """Returns the type of an array with any number of rows."""
         array = self.arrays[path]
         return self._field(path, (None, *array.shape[1:]) if array.shape else ())
 

@@ -25,7 +25,7 @@ __all__ = [
 
 # The group for metadata of this project in HDF5 files of other formats.
 SIDECAR_GROUP = "rlds"
-# The largest constant, such as policy weights, that goes to the metadata of the dataset.
+# The largest constant, such as policy weights, in the metadata of a dataset.
 _MAX_CONSTANT_BYTES = 64 << 20
 
 
@@ -42,18 +42,18 @@ def read_attributes(hdf5: Hdf5File, item: Any, path: str) -> dict[str, Any]:
     """
     values = {}
     for name in item.attrs:
-        where = f"{path}@{name}"
+        location = f"{path}@{name}"
         if isinstance(name, bytes):
             raise hdf5.error(f"the name {name!r} is not valid UTF-8", path)
         try:
             values[name] = encode_value(item.attrs[name])
         except (ValueError, TypeError) as error:
-            raise hdf5.error(f"cannot be read: {error}", where) from error
+            raise hdf5.error(f"cannot be read: {error}", location) from error
     return values
 
 
 def read_constant(hdf5: Hdf5File, array: Any, path: str) -> Any:
-    """Returns the values of an array that is no column of rows, in the types of JSON.
+    """Returns the values of an array that is not a column of steps, in the types of JSON.
 
     Args:
       hdf5: The file.

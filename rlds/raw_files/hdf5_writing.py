@@ -25,12 +25,12 @@ Check = Callable[[], None]
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator[tuple[Any, Check]]:
-    """Makes a file.
+    """Creates a file.
 
     Args:
       path: The file, which must not exist.
-      ordered: Whether the file keeps the order of groups, and stores no times: the same content
-        gives the same bytes.
+      ordered: True to keep the order of groups, and store no times, so that equal content has equal
+        bytes.
 
     Yields:
       The `h5py.File`, and a function that raises the first error of the writes so far.
@@ -55,7 +55,7 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
 
 
 def ordered_group(parent: Any, name: str) -> Any:
-    """Makes a group that keeps the order of its members, without times; see `new_file`."""
+    """Creates a group that keeps the order of its members, without times; see `new_file`."""
     h5py = import_extra("h5py")
     order = _order(h5py.h5p.GROUP_CREATE)
     return h5py.Group(h5py.h5g.create(parent.id, name.encode(), gcpl=order))

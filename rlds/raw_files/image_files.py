@@ -1,4 +1,4 @@
-"""JPEG and PNG files: headers as fields; and a plain image."""
+"""Headers of JPEG and PNG files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def is_image_file(data: bytes) -> bool:
 
 
 def image_field(data: bytes) -> Field:
-    """Returns the field of the images of which an encoded image is one.
+    """Returns the field of an encoded image.
 
     Raises:
-      ValueError: The bytes are no JPEG or PNG file, or truncated.
+      ValueError: The bytes are not a complete JPEG or PNG file.
     """
     if is_png(data):
         shape, dtype = png_shape(data)
@@ -46,7 +46,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
     """Returns the shape of an image: height, width and, unless it is grey, channels.
 
     Raises:
-      ValueError: The bytes are no JPEG file, or truncated.
+      ValueError: The bytes are not a complete JPEG file.
 
     >>> jpeg_shape(black_jpeg((2, 3, 3)))
     (2, 3, 3)
@@ -76,7 +76,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
 
 def black_jpeg(shape: tuple[int, ...]) -> bytes:
     """Returns a black image of a shape, see `jpeg_shape`."""
-    from PIL import Image  # Not needed for headers alone.
+    from PIL import Image  # Not needed for headers.
 
     height, width, *channels = shape
     file = io.BytesIO()
@@ -90,11 +90,11 @@ def is_png(data: bytes) -> bool:
 
 
 def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
-    """Returns height, width and channels of a PNG file, and the dtype that holds its values.
+    """Returns height, width and channels of a PNG file, and the dtype of the values.
 
     Raises:
-      ValueError: The bytes are no PNG file, or have a colour type that `tfds.features.Image` cannot
-        hold (grey with alpha).
+      ValueError: The bytes are not a PNG file, or have a colour type that `tfds.features.Image`
+        does not support (grey with alpha).
 
     >>> from tfds_files.png import encode_png
     >>> png_shape(encode_png(np.zeros((2, 3, 1), np.uint8)))

@@ -1,4 +1,4 @@
-"""The files that a source reads, and checks that they have not changed."""
+"""The files that a source reads, and checks for changes of them."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ _Inputs = Callable[[], Iterable[str | os.PathLike[str]]]
 class Files:
     """The state of the local files of a source at the time of its opening.
 
-    An edit in place replaces whole folders and files, as most safe writers do; one system call for
-    each path detects this. If the entries of a folder have changed, those that the source reads are
-    compared.
+    Edits replace folders and files, as most safe writers do; one system call for each path detects
+    this. If the entries of a folder have changed, the entries that the source reads are compared.
 
     Args:
       *paths: The folder or the file of the dataset, and other paths that may be replaced alone.
-      may_grow: Whether files may become longer, and be added and renamed.
+      may_grow: True if files may become longer, be added, and be renamed.
 
     Copies in other processes of this machine compare with the same files; a copy on another machine
-    takes the files that exist there.
+    compares with the files of that machine.
     """
 
     def __init__(self, *paths: str | os.PathLike[str], may_grow: bool = False) -> None:
@@ -61,20 +60,20 @@ class Files:
         for path in paths:
             if stores.is_local(os.fspath(path)):
                 with contextlib.suppress(OSError, ValueError):
-                    self._look_at(os.path.abspath(path))
+                    self._record(os.path.abspath(path))
 
-    def _look_at(self, path: str) -> None:
+    def _record(self, path: str) -> None:
         status = os.stat(path)
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or (self.may_grow and stat.S_ISREG(status.st_mode)):
-            with contextlib.suppress(OSError):  # As of a folder on Windows.
-                self._hold(path)
+            with contextlib.suppress(OSError):  # For example, a folder on Windows.
+                self._keep_open(path)
         self._states[path] = self._identity(os.stat(path))
         if is_folder:
-            self._times[path] = _settled(status)
+            self._times[path] = _change_time(status)
             self._entries[path] = self._entries_of(path)
 
-    def _hold(self, path: str) -> None:
+    def _keep_open(self, path: str) -> None:
         """Keeps a file open, so that no other file gets its inode number."""
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
@@ -102,34 +101,33 @@ class Files:
 
         Args:
           inputs: Returns the files that the source reads.
-          failed: Whether reading has failed. Otherwise a removed file is no error, as it was open
-            during the read.
+          failed: True after a failed read. After a successful read, a removed file is not an error.
 
         Raises:
           SourceChangedError: A file has changed; the message names it.
         """
-        for path, before in self._states.items():
+        for path, old_state in self._states.items():
             try:
                 status = os.stat(path)
-                if self._identity(status) != before:
+                if self._identity(status) != old_state:
                     raise changed(path)
                 if path in self._times and status.st_mtime_ns != self._times[path]:
                     self._compare_entries(path, inputs)
-                    self._times[path] = _settled(status)
+                    self._times[path] = _change_time(status)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if failed:
                     raise _removed(path) from error
 
     def _compare_entries(self, folder: str, inputs: _Inputs) -> None:
-        before, now = self._entries[folder], self._entries_of(folder)
-        changed_names = {name for name, state in before.items() if now.get(name) != state}
+        old, new = self._entries[folder], self._entries_of(folder)
+        changed_names = {name for name, state in old.items() if new.get(name) != state}
         if self.may_grow:
-            changed_names &= now.keys()
+            changed_names &= new.keys()
         if changed_names:
-            read = (os.path.relpath(os.path.abspath(file), folder) for file in inputs())
-            for name in changed_names.intersection(file.split(os.sep, 1)[0] for file in read):
+            read_paths = (os.path.relpath(os.path.abspath(file), folder) for file in inputs())
+            for name in changed_names.intersection(file.split(os.sep, 1)[0] for file in read_paths):
                 raise changed(os.path.join(folder, name))
-        self._entries[folder] = {**now, **before}
+        self._entries[folder] = {**new, **old}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -138,11 +136,11 @@ class Files:
         else:
             for path in self._entries:
                 with contextlib.suppress(OSError):
-                    self._hold(path)
+                    self._keep_open(path)
 
 
-def _settled(folder: os.stat_result) -> int:
-    """The time of the last change of a folder; -1 if the next change may have the same time."""
+def _change_time(folder: os.stat_result) -> int:
+    """Returns the time of the last change of a folder; -1 if the next may have the same."""
     is_old = abs(time.time_ns() - folder.st_mtime_ns) > _TICK
     return folder.st_mtime_ns if is_old else -1
 
@@ -174,22 +172,22 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
     return FileState(name, size, version, _samples(name, size))
 
 
-def check_unchanged(before: Sequence[FileState], *, may_grow: bool = False) -> None:
+def check_unchanged(states: Sequence[FileState], *, may_grow: bool = False) -> None:
     """Checks that files have not changed.
 
     Args:
-      before: The former states of the files.
-      may_grow: Whether files may have become longer.
+      states: The earlier states of the files.
+      may_grow: True if files may have become longer.
 
     Raises:
       SourceChangedError: A file has changed; the message names it.
     """
-    for state in before:
+    for state in states:
         try:
-            now = state_of(state.path)
-            if now == state:
+            new_state = state_of(state.path)
+            if new_state == state:
                 continue
-            has_grown = may_grow and now.size >= state.size and stores.is_local(state.path)
+            has_grown = may_grow and new_state.size >= state.size and stores.is_local(state.path)
             if not has_grown or _samples(state.path, state.size) != state.samples:
                 raise changed(state.path)
         except FileNotFoundError as error:
@@ -200,7 +198,7 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
     """Returns the error for a changed file."""
     return SourceChangedError(
         "the file was changed or replaced while it was read, so the data read does not belong "
-        "together; open it again when nothing writes to it any more",
+        "together; open it again after all writes",
         file=path,
     )
 
@@ -214,27 +212,27 @@ def present(files: Iterable[epath.Path]) -> list[epath.Path]:
     return [file for file in files if file.exists()]
 
 
-def files_at(path: str | os.PathLike[str], is_meant: Callable[[str], object]) -> list[epath.Path]:
+def files_at(path: str | os.PathLike[str], matches: Callable[[str], object]) -> list[epath.Path]:
     """Returns a file, or the files in a folder, in the natural order of their names.
 
-    Hidden files, and files that are not meant, are left out.
+    Hidden files, and files of other names, are excluded.
 
     Args:
       path: The file or the folder.
-      is_meant: Returns whether a file is meant, by its name.
+      matches: Returns True for the names of the requested files.
 
     Raises:
-      FileNotFoundError: There is no such file.
+      FileNotFoundError: The path does not exist.
     """
     root = stores.as_path(path)
     if root.is_dir():
         entries = [it for it in stores.list_directory(root) if not it.is_dir]
-        names = [it.name for it in entries if is_meant(it.name) and not it.name.startswith(".")]
+        names = [it.name for it in entries if matches(it.name) and not it.name.startswith(".")]
         return [root / name for name in sorted(names, key=natural_order)]
     if not root.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")
     check_is_file(root)
-    return [root] if is_meant(str(root.name)) else []
+    return [root] if matches(str(root.name)) else []
 
 
 def natural_order(name: str) -> tuple[list[int | str], str]:
@@ -248,7 +246,7 @@ def natural_order(name: str) -> tuple[list[int | str], str]:
 
 
 def _samples(path: str | os.PathLike[str], size: int) -> str:
-    """A digest of pieces of the first bytes of a file."""
+    """Returns a digest of pieces of the first bytes of a file."""
     digest = hashlib.blake2b(digest_size=8)
     with open(path, "rb") as file:
         if size <= _NUM_SAMPLES * _SAMPLE_BYTES:

@@ -1,4 +1,4 @@
-"""Safe reads of NumPy files: `.npz`, as a whole or by rows, and `.npy`."""
+"""Safe reads of NumPy files: `.npz` by arrays or rows, and `.npy`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NpyArray(NamedTuple):
     Attributes:
       shape: The shape of the array.
       dtype: The dtype of the values.
-      by_columns: Whether the array is in Fortran order, column by column.
+      by_columns: True for Fortran order, column by column.
       begin: The offset of the values.
     """
 
@@ -122,8 +122,8 @@ class NpzFile:
     def rows(self, name: str, begin: int, end: int) -> np.ndarray:
         """Reads rows of an array; text as objects.
 
-        Rows after the last read ones are read on from there. Other rows are quick in files of
-        `numpy.savez`; files of `numpy.savez_compressed` are decompressed from the beginning.
+        Sequential reads are fast. Other reads are fast in files of `numpy.savez`; files of
+        `numpy.savez_compressed` are decompressed from the beginning.
 
         Raises:
           SourceError: The rows are damaged, or the array is in Fortran order.
@@ -219,7 +219,7 @@ class NpzRows:
             return self._current().rows(name, begin, end)
 
     def read(self, name: str) -> np.ndarray:
-        """Reads an array as a whole; see `rows`."""
+        """Reads a full array; see `rows`."""
         return self.rows(name, 0, self.arrays[name].shape[0])
 
     def _current(self) -> NpzFile:
@@ -296,7 +296,7 @@ def read_header(
         fault = f"{dtype}, expected numbers, bools or text"
     elif any(type(length) is not int or length < 0 for length in shape):
         fault = f"shape {shape}, expected sizes of 0 or more"
-    elif not dtype.itemsize and 0 not in shape:  # Empty values, of which no bytes limit the number.
+    elif not dtype.itemsize and 0 not in shape:  # The size of the file does not limit empty values.
         fault = f"{dtype}, expected values that take bytes"
     if fault:
         raise SourceError(fault, file=file, field=name)

@@ -1,8 +1,8 @@
 """Safe reads of pickles of plain data. `pickle` itself runs any code that a pickle names.
 
-A pickle names functions and classes to call. This reader allows only those of a table, all of which
-check their arguments and have no side effects. A pickle can change only arrays, dtypes and records
-that it has created. A malicious pickle may still exhaust memory: read untrusted pickles in a
+A pickle names functions and classes to call. This reader allows the functions of a table only,
+which check their arguments and have no side effects. A pickle can change only arrays, dtypes and
+records that it has created. A malicious pickle may still exhaust memory: read them in a
 container with a limit.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 __all__ = ["Record", "RestrictedPickleError", "loads"]
 
-# The limit of values, counting a shared value at each reference: a number for each byte, and a
+# The limit of values, counting each reference to a shared value: a number for each byte, and a
 # constant for the values that all steps of a small pickle share.
 _FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
 
@@ -31,7 +31,7 @@ class RestrictedPickleError(pickle.UnpicklingError):
 
 @dataclasses.dataclass
 class Record:
-    """An object in a pickle that is not constructed: its class, arguments and state.
+    """The class, arguments and state of an object in a pickle, which is not constructed.
 
     Attributes:
       name: The class, with its module.
@@ -70,7 +70,7 @@ which is not plain data; it may be malicious
     try:
         content = _Unpickler(data, {**_NAMES, **(names or {})}).load()
         if _count(content, {}) > _FREE_VALUES + _VALUES_PER_BYTE * len(data):
-            _refuse("an object contains itself, or refers to others too often")
+            _refuse("an object contains itself, or has too many references")
         return content
     except (RestrictedPickleError, MemoryError):
         raise
@@ -135,7 +135,7 @@ class _Unpickler(pickle._Unpickler):
 def _with_checks(
     load: Callable[[Any], None], kind: type | None, position: int, keys: slice | None
 ) -> Any:
-    """An instruction that creates or changes a container, with checks.
+    """Returns an instruction that creates or changes a container, with checks.
 
     Args:
       load: The instruction of Python.
@@ -258,7 +258,7 @@ def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = 
 
 def _bytes(data: Any) -> bytes:
     if type(data) is not bytes:  # `bytes(n)` would create n zeros.
-        _refuse("the pickle makes a bytearray, but not of bytes")
+        _refuse("the pickle creates a bytearray, but not of bytes")
     return data
 
 

@@ -1,7 +1,7 @@
 """Sequential reads of untrusted TFRecord files, with all checks, without TensorFlow.
 
-A TFRecord file is a sequence of records, see `tfds_files.record_files`, compressed by gzip as a
-whole or not at all. `tfds_files` reads records in any order; this reader reads from front to end.
+A TFRecord file is a sequence of records, see `tfds_files.record_files`, either uncompressed or
+compressed by gzip. `tfds_files` reads records in any order; this reader reads from front to end.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
     """Reads the records of a file in order.
 
     Args:
-      file: The file. Its first bytes tell whether it is compressed.
+      file: The file, which may be compressed.
       name: The name of the file in errors.
 
     Attributes:
       index: The index of the record that `read` returns next.
-      ended: Whether reading is over: at the end, or after damage that hides the beginning of the
-        next record.
+      ended: True at the end, or after damage that hides the beginning of the next record.
     """
 
     def __init__(self, file: epath.Path, name: str) -> None:
@@ -51,18 +50,18 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
         """Returns the data of the next record, None at the end.
 
         Args:
-          check: Whether to check the data by its checksum. The length is checked in any case.
+          check: True to check the data by its checksum. The length is always checked.
 
         Raises:
-          SourceError: The record is damaged. If not `ended`, the next one can be read.
+          SourceError: The record is damaged. The next record can be read, unless `ended`.
         """
         if self.ended:
             return None
-        self.ended = True  # Unless the beginning of the next record is found below.
+        self.ended = True  # Reset after a complete record.
         try:
             header = self._stream.read(HEADER.size)
         except SourceError as error:
-            raise self._error(error.what) from error
+            raise self._error(error.problem) from error
         if not header:
             return None
         if len(header) < HEADER.size:
@@ -74,11 +73,11 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
             data = self._stream.read(length)
             footer = self._stream.read(FOOTER.size)
         except SourceError as error:
-            raise self._error(error.what) from error
+            raise self._error(error.problem) from error
         if len(footer) < FOOTER.size:
             raise self._error(
                 f"the file ends within the record: {len(data) + len(footer)} of the "
-                f"{length + FOOTER.size} bytes after its length are there"
+                f"{length + FOOTER.size} bytes after its length exist"
             )
         self.ended = False
         self.index += 1

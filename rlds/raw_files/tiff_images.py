@@ -18,22 +18,22 @@ _DTYPES = {"I;16": np.uint16, "F": np.float32}
 
 
 def is_depth_tiff(data: bytes) -> bool:
-    """Whether data is a TIFF file whose pixels can be depths, and no colour image.
+    """Whether data is a TIFF file of depths, not of colours.
 
     Raises:
-      ValueError: The data begins like a TIFF file, and is damaged.
+      ValueError: The data begins like a TIFF file, but is damaged.
     """
     is_tiff = data.startswith((b"II*\0", b"MM\0*"))
-    return is_tiff and _opened(data).mode[:4] in _DTYPES
+    return is_tiff and _open(data).mode[:4] in _DTYPES
 
 
 def tiff_pixels(data: bytes) -> np.ndarray:
     """Returns the pixels of a depth image, of shape (height, width, 1).
 
     Raises:
-      ValueError: The file is damaged, or holds other pixels.
+      ValueError: The file is damaged, or has other pixels.
     """
-    image = _opened(data)
+    image = _open(data)
     dtype = _DTYPES.get(image.mode[:4])
     if dtype is None or not may_hold(data, image.height, image.width):
         content = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
@@ -48,8 +48,8 @@ def encode_tiff(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def _opened(data: bytes) -> Any:
-    """A TIFF file opened by Pillow, which reads the header and no pixels.
+def _open(data: bytes) -> Any:
+    """Opens a TIFF file with Pillow, which reads the header only.
 
     Raises:
       ValueError: The file is damaged.

@@ -53,7 +53,7 @@ class SourceError(ValueError):
     """Raw data violates its format.
 
     Args:
-      what: The fault: the content, and the expected content.
+      problem: The fault: the content, and the expected content.
       file: The damaged file; empty if the text names it. PyTorch recreates errors of its workers
         from their text, with a traceback.
       episode: The number of the episode in the file, or its key.
@@ -63,31 +63,32 @@ class SourceError(ValueError):
 
     def __init__(
         self,
-        what: str,
+        problem: str,
         *,
         file: str | os.PathLike[str] = "",
         episode: int | str | None = None,
         row: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.what, self.file = shorten(what, _MAX_TEXT) if file else what, os.fspath(file)
+        self.problem = shorten(problem, _MAX_TEXT) if file else problem
+        self.file = os.fspath(file)
         self.episode, self.row, self.field = episode, row, field
         where = [self.file] if file else []
         where += [f"episode {episode}"] if episode is not None else []
         where += [f"row {row}"] if row is not None else []
         where += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
-        super().__init__(": ".join(filter(None, (", ".join(where), self.what))))
+        super().__init__(": ".join(filter(None, (", ".join(where), self.problem))))
 
     def locate(
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None
     ) -> None:
-        """Adds missing parts of the location."""
+        """Adds missing components of the location."""
         location: dict[str, Any] = {"episode": episode, "row": row, "field": field}
         arguments = {name: value for name, value in self._arguments().items() if value is not None}
         SourceError.__init__(self, **{**location, **arguments})
 
     def _arguments(self) -> dict[str, Any]:
-        names = ("what", "file", "episode", "row", "field")
+        names = ("problem", "file", "episode", "row", "field")
         return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> Any:  # Errors of worker processes are pickled.
@@ -103,7 +104,7 @@ class SourceChangedError(SourceError):
 
 # Errors of the operating system that mean that a file, or a name in it, is damaged. All other
 # errors (no permission, a failing disk, too many open files) are no damage: otherwise
-# `skip_damaged` would leave out sound episodes. A missing file is damage only of the episode that
+# `skip_damaged` would skip undamaged episodes. A missing file is damage only of the episode that
 # needs it; if it existed before, a conversion detects the change at its end.
 _DAMAGE = (
     *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
@@ -117,7 +118,7 @@ _WRONG_CALL = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error that was raised while data was read is about the data."""
+    """Whether an error during a read is about the data."""
     if isinstance(error, StorageError):  # Raised by readers of logs.
         cause = error.__cause__
         return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
@@ -145,7 +146,7 @@ def as_source_error(
       episode: See `SourceError`; or a function that returns it, called only if needed.
       row: See `SourceError`.
       field: See `SourceError`.
-      mistakes: Types of errors that are a mistake in the reading code, see `rlds.sources.source`.
+      mistakes: Types of errors that are mistakes of the reading code, see `rlds.sources.source`.
 
     Returns:
       A `SourceError`: the error itself if it is one. None if the error is not about the data: an
@@ -195,7 +196,7 @@ def source_errors(
     """Converts any error that untrusted data causes in the library that reads it.
 
     Errors that are not about the data stay as they are, see `as_source_error`, which has the same
-    arguments. A `SourceError` stays, too, and gets the missing parts of its location.
+    arguments. A `SourceError` stays, too, and gets a complete location.
 
     >>> with source_errors("log.json", episode=3, field="length"):
     ...     {}["length"]
@@ -239,7 +240,7 @@ def trusted_bytes(size: int) -> int:
 def check_declared(
     declared: int, size: int, *, file: str | os.PathLike[str], field: str | None = None
 ) -> None:
-    """Checks that a file can hold what it declares.
+    """Checks that a file can hold the declared bytes.
 
     Args:
       declared: The declared size of the values, uncompressed, in bytes.
@@ -275,7 +276,7 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_link(path: str | os.PathLike[str]) -> None:
-    """Checks that a path is no dangling link, whose target would be left out silently.
+    """Checks that a path is not a dangling link, whose target would be skipped silently.
 
     Raises:
       SourceError: The path is a dangling link.

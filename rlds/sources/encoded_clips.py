@@ -28,7 +28,7 @@ from rlds.video.encoding import clip_of, encoded, stream_packets
 from rlds.video.fields import cameras_of, clip_fields, clip_values
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field, as_fields
-from rlds_ecosystem.model.nests import at, is_in, leaves_at
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup
 from rlds_ecosystem.video_codec import Video
 
 __all__ = ["ClipsSource", "encodable", "encoded_placements", "pixels", "with_clips"]
@@ -59,7 +59,7 @@ def encodable(
     steps = leaves_at(episodes.spec[rlds.STEPS], None)
     images = [path for path, field in steps if _is_image(field) and path not in excluded]
     if not clips:
-        cameras = [camera for camera in cameras if FRAMES in at(fields, _path(camera))]
+        cameras = [camera for camera in cameras if FRAMES in lookup(fields, _path(camera))]
     if not cameras or not isinstance(source, Source):
         return images
     infos = FramesSource(source, cameras).cameras
@@ -129,7 +129,7 @@ class ClipsSource(View):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
-        return None if any(is_in(path, VIDEO) for path in fields) else fields
+        return None if any(is_below(path, VIDEO) for path in fields) else fields
 
     @override
     def make(

@@ -31,7 +31,7 @@ from rlds_ecosystem.files.processes import default_jobs, in_processes
 from rlds_ecosystem.files.replacing import FOLDER
 from rlds_ecosystem.files.whole_files import try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_below
 from rlds_ecosystem.progress import show_progress
 
 __all__ = [
@@ -317,7 +317,7 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     columns: dict[str, str] = {}
     for (alias, path), (field, column) in itertools.product(aliases.items(), maker.columns.items()):
         name = alias + field.removeprefix(path)
-        is_named = field == path or (path != rlds.STEPS and is_in(field, path))
+        is_named = field == path or (path != rlds.STEPS and is_below(field, path))
         if is_named and name.lower() not in used_names:
             columns[name] = column
             used_names.add(name.lower())

@@ -284,7 +284,7 @@ class Episodes(Sequence[SourceEpisode]):
                 values = None if column is None else column[start:stop]
                 put(columns, path, as_values(values, field, decode_images))
         except ValueError as error:
-            fault = error.what if isinstance(error, MismatchError) else str(error)
+            fault = error.problem if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
             raise SourceError(fault, file=file, episode=index, field=path) from error
         return columns

@@ -29,7 +29,7 @@ from rlds.sources.source import (
     programming_errors,
 )
 from rlds_ecosystem.model.errors import StorageError
-from rlds_ecosystem.model.nests import is_in, leaves_at, nest
+from rlds_ecosystem.model.nests import is_below, leaves_at, nest
 
 __all__ = [
     "bases",
@@ -204,7 +204,7 @@ def outline(source: Source, split: str, index: int) -> Outline:
     fields = source.fields
     paths = list(fields.flags)
     if rlds.IS_TERMINAL not in paths:  # TFDS datasets may lack flags.
-        discounts = [path for path in fields.step_paths() if is_in(path, rlds.DISCOUNT)]
+        discounts = [path for path in fields.step_paths() if is_below(path, rlds.DISCOUNT)]
         paths = [*paths, *discounts] or fields.step_paths()[:1]
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
 

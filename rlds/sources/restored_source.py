@@ -31,7 +31,7 @@ from rlds.sources.texts import is_instruction
 from rlds.sources.view import View, flat, nested
 from rlds.video.fields import camera_path
 from rlds_ecosystem.model.fields import as_fields
-from rlds_ecosystem.model.nests import at, nest
+from rlds_ecosystem.model.nests import lookup, nest
 
 __all__ = ["DescribedSource", "RestoredSource", "UnrestoredSource", "stored_in", "with_sidecar"]
 
@@ -235,7 +235,7 @@ class RestoredSource(Source):
         if step_paths or episode_paths:
             fields = [*map(f"{rlds.STEPS}/".__add__, step_paths.values()), *episode_paths.values()]
             stored = reading.read(self.source, split, index, fields)
-            columns = {path: at(stored.steps, old) for path, old in step_paths.items()}
-            values = {path: at(stored.metadata, old) for path, old in episode_paths.items()}
+            columns = {path: lookup(stored.steps, old) for path, old in step_paths.items()}
+            values = {path: lookup(stored.metadata, old) for path, old in episode_paths.items()}
         with source_errors(self.stored.path, row=self.stored.row(split, index)):
             return sidecar.unpack(self.stored.read(split, index), columns, steps, values)

@@ -27,7 +27,7 @@ from rlds.raw_files.untrusted import SourceError, check_is_file
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import has, is_in, leaves_at, named_leaves
+from rlds_ecosystem.model.nests import has, is_below, leaves_at, named_leaves
 
 __all__ = [
     "ALL_ROWS",
@@ -270,7 +270,7 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
         if rlds.IS_TERMINAL in steps:
             is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
         else:
-            discounts = {name: steps[name] for name in steps if is_in(name, rlds.DISCOUNT)}
+            discounts = {name: steps[name] for name in steps if is_below(name, rlds.DISCOUNT)}
             last = [column[-1] for _, column in named_leaves(discounts)]
             is_terminal = bool(last) and not any((discount != 0).any() for discount in last)
     return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)

@@ -16,7 +16,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import About, Fields, Source, files_of
 from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in, named_leaves, nest
+from rlds_ecosystem.model.nests import is_below, named_leaves, nest
 
 __all__ = ["STANDARD", "StandardizedSource", "name_of", "standardized"]
 
@@ -122,6 +122,8 @@ class StandardizedSource(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        steps = {path.removeprefix(_STEPS): v for path, v in values.items() if is_in(path, "steps")}
+        steps = {
+            path.removeprefix(_STEPS): v for path, v in values.items() if is_below(path, "steps")
+        }
         new_columns = standard_columns(nest(steps), self.meaning)
         return values | {f"{_STANDARD}/{name}": column for name, column in new_columns.items()}

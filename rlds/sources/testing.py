@@ -31,7 +31,7 @@ from rlds.sources.view import View
 from rlds.validation import validate
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import match_columns
-from rlds_ecosystem.model.nests import at, leaves_at, nest, root_of
+from rlds_ecosystem.model.nests import leaves_at, lookup, nest, root_of
 
 __all__ = ["check_export", "check_source", "check_view", "differences"]
 
@@ -118,15 +118,15 @@ def check_view(view: View) -> None:
             paths = [path for path, field in table.fields.items() if None not in field.shape]
             columns = table.take(np.full(len(rows), index), rows, paths)
             for path, values in columns.items():
-                wrong = difference(values, as_array(at(episode.steps, path))[rows])
+                wrong = difference(values, as_array(lookup(episode.steps, path))[rows])
                 _expect(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
             base = reading.read(*view.locate(split, index))
             first = int(view.base_steps(split, np.array([index]), np.zeros(1, np.int64))[0])
             for path, base_path in (view.base_paths or {}).items() if not is_changed[index] else ():
                 if path.startswith(root):
-                    column = at(base.steps, base_path.removeprefix(root))
+                    column = lookup(base.steps, base_path.removeprefix(root))
                     column = column[first : first + len(episode)]
-                    wrong = difference(at(episode.steps, path.removeprefix(root)), column)
+                    wrong = difference(lookup(episode.steps, path.removeprefix(root)), column)
                     _expect(f"{where}, {path!r}", wrong, None, f"{base_path!r} of the base")
 
 
@@ -220,7 +220,7 @@ def _check_partial_reads(
     begin, end = len(episode) // 3, max(1, len(episode) - 1)
     for path, column in leaves_at(episode.steps, None):
         read = episodes.columns(index, [path], begin, end, decode_images=False)
-        wrong = difference(at(read, path), column[begin:end])
+        wrong = difference(lookup(read, path), column[begin:end])
         _expect(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
     read_metadata = _without_steps(as_converted(episodes.peek(index)))
     _compare(f"{where}, without steps", _without_steps(as_converted(episode)), read_metadata)

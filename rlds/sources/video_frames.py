@@ -25,7 +25,7 @@ from rlds.video.packets import VideoInfo
 from rlds_ecosystem.files.caches import LruCache
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, nest
 
 __all__ = ["FramesSource", "frames_of", "with_frames"]
 
@@ -91,15 +91,15 @@ class FramesSource(View):
                 raise KeyError(f"no video of {camera!r}, only of {all_cameras}")
         steps = dict(leaves_at(source.fields.steps, None))
         for camera in names:
-            if any(is_in(path, camera) or is_in(camera, path) for path in steps):
+            if any(is_below(path, camera) or is_below(camera, path) for path in steps):
                 raise ValueError(f"{files_of(source)}: the steps have a field {camera!r} already")
         fields = source.fields.episode
-        incomplete = [name for name in names if FRAMES in at(fields, f"{VIDEO}/{name}")]
+        incomplete = [name for name in names if FRAMES in lookup(fields, f"{VIDEO}/{name}")]
         marks = {known_field(name): name for name in incomplete}
         self.marks = {mark: name for mark, name in marks.items() if mark not in steps}
         self._create_caches()
         self._infos = {name: self._first_info(name) for name in names}
-        clips = {name: at(fields, f"{VIDEO}/{name}/{CLIP}") for name in names}
+        clips = {name: lookup(fields, f"{VIDEO}/{name}/{CLIP}") for name in names}
         self.cameras = {name: self._pixel_field(name, clip) for name, clip in clips.items()}
         self.decodes, self.options = tuple(self.cameras), {VIDEO: list(self.cameras)}
         self.changed_paths = {_in_steps(path) for path in (*self.cameras, *self.marks)}
@@ -270,9 +270,9 @@ class FramesSource(View):
         if clip is None:
             path = f"{VIDEO}/{camera}"
             if metadata is None:
-                fields = [f"{path}/{name}" for name in at(self.bases[0].fields.episode, path)]
+                fields = [f"{path}/{name}" for name in lookup(self.bases[0].fields.episode, path)]
                 metadata = reading.read(self.bases[0], split, index, fields).metadata
-            clip = _OpenClip(at(metadata, path), path, self._indexes.get(key))
+            clip = _OpenClip(lookup(metadata, path), path, self._indexes.get(key))
             self._indexes.put(key, clip.reader.index, clip.reader.index.nbytes)
         try:
             yield clip
@@ -285,7 +285,7 @@ class FramesSource(View):
 
     def _without_clips(self, values: Mapping[str, Any]) -> dict[str, Any]:
         clips = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        return {p: it for p, it in values.items() if not any(is_in(p, clip) for clip in clips)}
+        return {p: it for p, it in values.items() if not any(is_below(p, clip) for clip in clips)}
 
 
 def _in_steps(path: str) -> str:

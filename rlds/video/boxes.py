@@ -44,7 +44,7 @@ class PacketTables(NamedTuple):
 
 
 def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
-    """Reads the tables of an mp4 file; checks that none has more samples than the file has bytes.
+    """Reads the tables of an mp4 file; checks that no table has more samples than the file bytes.
 
     Args:
       file: The file; its position is changed.
@@ -85,7 +85,7 @@ def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
             length = int.from_bytes(file.read(8), "big")
             content += 8
         end = min(begin + length, ends[-1]) if length else ends[-1]
-        if end < content:  # The end of the boxes, or of valid ones.
+        if end < content:  # The end of the valid boxes.
             begin = ends.pop()
         elif kind in _PARENTS:
             begin = content

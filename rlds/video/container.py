@@ -4,8 +4,8 @@
     clips = [video.clip(0, 120), video.clip(120, 300)]
     join_clips(clips, "again.mp4")
 
-A clip is an mp4 file of its own, with unchanged packets. It begins with a keyframe and ends with
-the last packet that is needed. So it may have further frames before and after the requested ones.
+A clip is a separate mp4 file with unchanged packets. It begins with a keyframe and ends with the
+last required packet. So it may have further frames before and after the requested frames.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Clip:
 
     Attributes:
       data: The bytes of the file.
-      first: The number of frames before the requested ones.
+      first: The number of frames before the requested frames.
       num_frames: The number of requested frames; None for all frames from the first.
       name: The name of the clip in errors.
     """
@@ -99,7 +99,7 @@ class Span(NamedTuple):
       video: The file.
       packets: The range of packets of the frames, in the order of the file.
       first: The packet of the first frame.
-      is_file: True if the file is a clip of only these frames.
+      is_file: True if the file is a clip of these frames only.
     """
 
     video: VideoFile
@@ -125,7 +125,7 @@ class Span(NamedTuple):
         return float(int(ends.max() - packets.pts[self.rows].min()) * info.time_base)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the packets are all packets of the file."""
         _, all_packets = self.video.index()
         return len(self.packets) == len(all_packets) and not all_packets.fault
@@ -158,8 +158,8 @@ class Span(NamedTuple):
 class VideoFile:
     """A video file: mp4 or mov. Its first video stream is read, packet by packet.
 
-    It needs memory for one clip, and about 50 bytes for each packet of the file. No file stays
-    open. The complete frames of a truncated file can be read.
+    Memory: one clip, and about 50 bytes for each packet of the file. Files do not stay open. The
+    complete frames of a truncated file can be read.
 
     Args:
       video: The path, local or in an object store; or the bytes.
@@ -169,7 +169,7 @@ class VideoFile:
       name: See above.
 
     Raises:
-      SourceError: The file is no mp4 or mov file, or is damaged. So do all methods.
+      SourceError: The file is not an mp4 or mov file, or is damaged; all methods may raise this.
     """
 
     def __init__(self, video: PathLike | bytes, name: str | None = None) -> None:
@@ -204,7 +204,7 @@ class VideoFile:
         """
         _, packets = self.index()
         span = self.span(begin, end)
-        if span.is_whole:
+        if span.is_complete:
             with self._open() as file:
                 return Clip(file.read(), begin, end - begin)
         output = io.BytesIO()
@@ -235,10 +235,10 @@ class VideoFile:
         Raises:
           SourceError: There are no such frames.
         """
-        return list(self.stored(self.span(begin, end).packets))
+        return list(self.payloads(self.span(begin, end).packets))
 
-    def stored(self, packets: range) -> Iterator[bytes]:
-        """Yields the bytes of consecutive packets, by their numbers; see `runs`."""
+    def payloads(self, packets: range) -> Iterator[bytes]:
+        """Yields the bytes of consecutive packets, by index; see `runs`."""
         for data, sizes in self.runs(packets):
             begin = 0
             for size in sizes:
@@ -302,12 +302,12 @@ def cut_clip(clip: Clip, begin: int, end: int) -> Clip:
 
     Args:
       clip: The clip.
-      begin: The first frame to keep, counted from the first requested one (step 0).
+      begin: The first frame to keep, counted from the first requested frame (step 0).
       end: The frame after the last one to keep.
 
     Raises:
       SourceError: The clip is damaged, or has no such frames.
-      ValueError: `begin` and `end` are no range of the requested frames.
+      ValueError: `begin` and `end` are not a range of the requested frames.
     """
     num_frames = _check_frames(clip)
     if not 0 <= begin < end <= num_frames:
@@ -323,7 +323,7 @@ def split_clip(clip: Clip, num_frames: int) -> tuple[Clip, Clip | None]:
 
     Args:
       clip: The clip.
-      num_frames: The number of frames of the first part.
+      num_frames: The number of frames of the first clip.
 
     Raises:
       SourceError: The clip is damaged, or has fewer frames.
@@ -338,15 +338,13 @@ def split_clip(clip: Clip, num_frames: int) -> tuple[Clip, Clip | None]:
 
 
 def whole_clip(head: bytes, tail: Clip) -> bytes:
-    """Joins the two parts of `split_clip`; returns the bytes of the file.
+    """Joins the two clips of `split_clip`; returns the bytes of the file.
 
     Raises:
-      SourceError: A part is damaged, or they are not parts of one clip.
+      SourceError: A clip is damaged, or the clips do not belong together.
     """
     video, file = VideoFile(head, "clip"), io.BytesIO()
-    num_frames = (
-        video.info.num_frames - tail.first
-    )  # The second part repeats frames from its keyframe on.
+    num_frames = video.info.num_frames - tail.first  # The tail repeats frames from its keyframe on.
     with VideoWriter(file) as writer:
         if num_frames:
             writer.add(video.span(0, num_frames))
@@ -362,7 +360,7 @@ def packets_of(clip: Clip) -> list[bytes]:
     Raises:
       SourceError: The clip is damaged, or has too few frames.
     """
-    return [*clip.video.stored(clip.span.packets)]
+    return [*clip.video.payloads(clip.span.packets)]
 
 
 def join_clips(clips: Sequence[Clip], path: str | os.PathLike[str]) -> list[float]:
@@ -405,7 +403,7 @@ class VideoWriter:
         self._first: VideoInfo | None = None
         self._mux: _Mux | None = None
         self._end, self._last = 0, _MIN_TIME  # In units of the time base.
-        self._pending: Span | None = None  # Packets from the start of a file, not written yet.
+        self._pending: Span | None = None  # Unwritten packets from the start of a file.
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -416,7 +414,7 @@ class VideoWriter:
     def close(self) -> None:
         """Completes the file."""
         with self._stack:
-            if self._pending is not None and self._pending.is_whole:
+            if self._pending is not None and self._pending.is_complete:
                 self._pending.video.copy_to(self._file)
             else:
                 self._write_pending()
@@ -524,11 +522,11 @@ def _new_file(file: BinaryIO, template_file: VideoFile) -> Iterator[_Mux]:
         def mux(span: Span, shift: int, last: int) -> int:
             _, packets = span.video.index()
             times = (packets.pts[span.rows] + shift, packets.dts[span.rows] + shift)
-            facts = (packets.duration[span.rows], packets.is_key[span.rows])
-            columns = [column.tolist() for column in (*times, *facts)]
+            flags = (packets.duration[span.rows], packets.is_key[span.rows])
+            columns = [column.tolist() for column in (*times, *flags)]
             with video_errors(span.video.name):
                 for data, pts, dts, duration, is_key in zip(
-                    span.video.stored(span.packets), *columns
+                    span.video.payloads(span.packets), *columns
                 ):
                     packet = av.Packet(data)
                     packet.stream = stream

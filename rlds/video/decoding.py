@@ -39,8 +39,8 @@ class ClipIndex(NamedTuple):
     keys: np.ndarray
 
     @classmethod
-    def of(cls, video: VideoFile) -> ClipIndex:
-        """Returns the index of a video file.
+    def build(cls, video: VideoFile) -> ClipIndex:
+        """Builds the index of a video file.
 
         Raises:
           SourceError: The video is damaged.
@@ -66,13 +66,13 @@ class ClipIndex(NamedTuple):
 class ClipReader:
     """Reads any frames of a video file.
 
-    It seeks to the keyframe before a frame and decodes from there. Sequential reads continue
-    without seeking. Close it, or use it as a context manager.
+    The reader seeks to the keyframe before a frame and decodes from there; sequential reads do not
+    seek. Close the reader, or use it as a context manager.
 
     Args:
       video: The bytes or the path of the file.
       name: The name of the file in errors.
-      index: The index of the file, if known.
+      index: The index of the file, if available.
 
     Attributes:
       index: The index of the file.
@@ -84,12 +84,12 @@ class ClipReader:
     def __init__(
         self, video: bytes | PathLike, name: str = "clip", index: ClipIndex | None = None
     ) -> None:
-        self.index = ClipIndex.of(VideoFile(video, name)) if index is None else index
+        self.index = ClipIndex.build(VideoFile(video, name)) if index is None else index
         self._name = name
         self._file: BinaryIO = io.BytesIO(video) if isinstance(video, bytes) else open_binary(video)
         self._times = self.index.packets.pts[self.index.packets.frames]
         self._decoder: Any = None
-        # The next packet to feed, the number of the next decoded frame, the decoded frames, and
+        # The next packet to feed, the index of the next decoded frame, the decoded frames, and
         # True if the decoder is drained and has to restart.
         self._packet, self._next = 0, len(self._times)
         self._decoded_frames: collections.deque[Any] = collections.deque()
@@ -133,14 +133,14 @@ class ClipReader:
 
     def read_into(
         self,
-        numbers: Sequence[int],
+        indices: Sequence[int],
         images: Sequence[np.ndarray],
         values: np.ndarray | None = None,
     ) -> None:
         """Reads some frames into arrays.
 
         Args:
-          numbers: The numbers of the frames, ascending.
+          indices: The indices of the frames, ascending.
           images: An array for each frame, with the shape and the dtype of `info`, or with the dtype
             of `values`.
           values: A lookup table of the values of pixels that are codes. Larger codes have the last
@@ -150,46 +150,46 @@ class ClipReader:
           IndexError: There are no such frames.
           SourceError: A frame is damaged.
         """
-        if not len(numbers):
+        if not len(indices):
             return
-        if numbers[0] < 0 or numbers[-1] >= len(self):
-            raise IndexError(f"frames {numbers}, but {self._name} has {len(self)}")
+        if indices[0] < 0 or indices[-1] >= len(self):
+            raise IndexError(f"frames {indices}, but {self._name} has {len(self)}")
         with video_errors(self._name):
-            for frame, image in zip(self._decode(numbers), images, strict=True):
+            for frame, image in zip(self._decode(indices), images, strict=True):
                 _convert(frame, image, self.info.dtype, values)
 
-    def _decode(self, numbers: Sequence[int]) -> Iterator[Any]:
-        """Yields decoded frames, by their numbers."""
+    def _decode(self, indices: Sequence[int]) -> Iterator[Any]:
+        """Yields decoded frames by index."""
         frames, keys = self.index.packets.frames, self.index.keys
         # Only sequential reads let the decoder run ahead.
-        is_in_order = numbers[0] in (0, self._next)
-        for at, frame in enumerate(numbers):
+        is_in_order = indices[0] in (0, self._next)
+        for position, frame in enumerate(indices):
             key = keys[frame]
             if self._is_drained or not (key < self._packet and self._next <= frame):
                 self._seek(key, frame)
-            following = numbers[at + 1 :][:1]
+            following = indices[position + 1 :][:1]
             is_continued = is_in_order or any(
                 after == frame + 1 or keys[after] <= frames[frame] for after in following
             )
             yield self._decode_until(frame, is_continued)
 
-    def _decode_until(self, number: int, is_continued: bool) -> Any:
+    def _decode_until(self, index: int, is_continued: bool) -> Any:
         """Decodes up to a frame; drains the decoder if no later frame is requested."""
-        last = self.index.packets.frames[number]
-        while self._next <= number:
+        last = self.index.packets.frames[index]
+        while self._next <= index:
             while not self._decoded_frames:
-                self._feed(number, drain=not is_continued and self._packet > last)
+                self._feed(index, drain=not is_continued and self._packet > last)
             frame = self._decoded_frames.popleft()
-            frame_number = int(np.searchsorted(self._times, frame.pts))
-            if frame_number < self._next:  # It is displayed before the keyframe.
+            frame_index = int(np.searchsorted(self._times, frame.pts))
+            if frame_index < self._next:  # Displayed before the keyframe.
                 continue
-            self._next = frame_number + 1
+            self._next = frame_index + 1
             is_intact = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
-            if frame_number == number and is_intact:
+            if frame_index == index and is_intact:
                 return frame
-            if frame_number >= number:
+            if frame_index >= index:
                 break
-        raise SourceError("the frame is damaged", file=self._name, row=number)
+        raise SourceError("the frame is damaged", file=self._name, row=index)
 
     def _feed(self, frame: int, *, drain: bool) -> None:
         """Feeds a packet to the decoder, and takes its decoded frames."""
@@ -227,7 +227,7 @@ class ClipReader:
             av = import_extra("av")
             self._decoder = av.CodecContext.create(self.info.decoder, "r")
             self._decoder.extradata = self.info.extradata or None
-            # Several threads would decode frames ahead that are not requested.
+            # Several threads would decode unrequested frames ahead.
             self._decoder.thread_count = 1
         else:
             self._decoder.flush_buffers()

@@ -78,7 +78,7 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
         target = os.fspath(target) if isinstance(target, os.PathLike) else target
         self._file = self._av.open(target, "w", format="mp4", options=options)
         self._track: Any = None
-        self._number = 0
+        self._index = 0
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -100,10 +100,10 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
                 self._base,
                 _TICKS_PER_FRAME,
             )
-            packet.pts = packet.dts = self._number * _TICKS_PER_FRAME
+            packet.pts = packet.dts = self._index * _TICKS_PER_FRAME
             packet.is_keyframe = is_key
             self._file.mux(packet)
-        self._number += 1
+        self._index += 1
 
     def close(self) -> None:
         """Completes the file; may be called again."""
@@ -137,7 +137,7 @@ class BrowserVideoWriter(contextlib.AbstractContextManager["BrowserVideoWriter"]
         self._encoder: FrameEncoder | None = None
 
     def add(self, frame: np.ndarray) -> None:
-        """Adds a frame, uint8 `[height, width, 3]`; all are of the same shape."""
+        """Adds a frame, uint8 `[height, width, 3]`; all frames have the same shape."""
         height, width = frame.shape[:2]
         padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
         if self._encoder is None:
@@ -179,8 +179,8 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
         with video_errors("clip"), video.stream() as stream:
             convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
             packets = [bytes(each) for data in packets for each in convert.filter(av.Packet(data))]
-    chosen = slice(clip.first, clip.first + num_frames)
-    return packets[chosen], all_packets.is_key[chosen]
+    requested = slice(clip.first, clip.first + num_frames)
+    return packets[requested], all_packets.is_key[requested]
 
 
 def encoded(frames: Iterable[np.ndarray], video: Video, shape: tuple[int, ...]) -> Clip:
@@ -206,7 +206,7 @@ def _encode(
 def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[bytes], np.ndarray]:
     """Returns a raw packet for each requested frame of a clip, and a mask of keyframes.
 
-    If the first requested frame is no keyframe, the frames are encoded again.
+    If the first requested frame is not a keyframe, the frames are encoded again.
 
     Args:
       clip: The clip, with the number of its frames.
@@ -219,18 +219,18 @@ def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[by
         packets, is_key = stream_packets(clip)
     except SourceError:
         reader = ClipReader(clip.data, "clip")
-        numbers = range(clip.first, clip.first + (clip.num_frames or 0))
+        indices = range(clip.first, clip.first + (clip.num_frames or 0))
         shape = tuple(int(size) for size in described["shape"])
-        packets, is_key = _encode(_decode(reader, numbers, shape), _video(described), shape)
+        packets, is_key = _encode(_decode(reader, indices, shape), _video(described), shape)
     if len(packets) != clip.num_frames:
         raise SourceError(f"{len(packets)} frames, expected {clip.num_frames}", file="clip")
     return packets, is_key
 
 
 def _decode(
-    reader: ClipReader, numbers: Iterable[int], shape: tuple[int, ...]
+    reader: ClipReader, indices: Iterable[int], shape: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    for frame in numbers:
+    for frame in indices:
         image = np.empty(shape, np.uint8)
         reader.read_into([frame], [image])
         yield image

@@ -122,8 +122,8 @@ def camera_path(path: str) -> str:
     >>> camera_path("video/observation/top/clip"), camera_path("success")
     ('steps/observation/top', 'success')
     """
-    camera, _, part = path.removeprefix(f"{VIDEO}/").rpartition("/")
-    is_clip = path.startswith(f"{VIDEO}/") and camera and part in (CLIP, FIRST, FRAMES)
+    camera, _, key = path.removeprefix(f"{VIDEO}/").rpartition("/")
+    is_clip = path.startswith(f"{VIDEO}/") and camera and key in (CLIP, FIRST, FRAMES)
     return f"{rlds.STEPS}/{camera}" if is_clip else path
 
 

@@ -87,11 +87,11 @@ class Packets:
     """The packets of a video stream, in file order, which is decoding order.
 
     Attributes:
-      pts: The presentation time of each, in units of `VideoInfo.time_base`.
-      dts: The decoding time of each, in the same unit.
-      pos: The offset of each in the file, in bytes.
-      size: The size of each, in bytes.
-      duration: The duration of each, in units of `VideoInfo.time_base`.
+      pts: The presentation time of each packet, in units of `VideoInfo.time_base`.
+      dts: The decoding time of each packet, in the same unit.
+      pos: The offset of each packet in the file, in bytes.
+      size: The size of each packet, in bytes.
+      duration: The duration of each packet, in units of `VideoInfo.time_base`.
       is_key: True for keyframes, at which decoding can begin.
       frames: The packet of each frame, in the order of presentation.
       fault: The reason why packets are missing; empty if the file is complete.
@@ -112,7 +112,7 @@ class Packets:
     def range_of(self, begin: int, end: int) -> tuple[int, int]:
         """Returns the range of packets of consecutive frames.
 
-        It begins with a keyframe that is displayed no later than the first frame, so that no frame
+        The range begins with a keyframe that is displayed before the first frame, so that no frame
         depends on earlier packets. It ends with the last packet of the frames in decoding order;
         other packets of the range may be displayed later.
         """
@@ -160,7 +160,7 @@ def open_video(
       tables.
 
     Raises:
-      SourceError: The file is no mp4 or mov video, or is damaged.
+      SourceError: The file is not an mp4 or mov video, or is damaged.
     """
     av = import_extra("av")
     with contextlib.ExitStack() as stack:
@@ -199,22 +199,24 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
       container: The container.
       stream: The stream.
       size: The size of the file, in bytes.
-      tables: The properties of the tables: if packets are in order, none is read.
+      tables: The properties of the tables: if packets are in order, they are not read.
 
     Raises:
       ValueError: There are no packets, or a packet has no time stamp or offset.
     """
-    listed = _rows_from_index(stream, size) if tables.are_in_order else None
-    if listed is None:
-        listed = _rows_from_demuxing(container, stream, size, tables.have_several_descriptions)
-    rows, fault = listed
+    rows_and_fault = _rows_from_index(stream, size) if tables.are_in_order else None
+    if rows_and_fault is None:
+        rows_and_fault = _rows_from_demuxing(
+            container, stream, size, tables.have_several_descriptions
+        )
+    rows, fault = rows_and_fault
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:
-        fault = f"the video was cut: {len(rows)} of {stream.frames} declared frames are there"
+        fault = f"the video was cut: {len(rows)} of {stream.frames} declared frames exist"
     pts, dts, pos, sizes, is_key, is_discard, duration = rows.T.copy()
     shown = np.flatnonzero(is_discard == 0)
-    if fault:  # Missing packets may be displayed earlier than others.
+    if fault:  # Missing packets may be displayed before existing ones.
         shown = shown[pts[shown] < dts[-1] + max(duration[-1], 1)]
     frames = shown[np.argsort(pts[shown], kind="stable")]
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
@@ -235,8 +237,8 @@ def _rows_from_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     durations = np.diff(np.append(times, times[0] + stream.duration)).clip(0)
     is_key, is_discard = flags & _KEY_FLAG, (flags & _DISCARD_FLAG) > 0
     rows = np.column_stack([times, times, offsets, sizes, is_key, is_discard, durations])
-    is_there = (offsets >= 0) & (offsets <= size) & (sizes > 0) & (sizes <= size - offsets)
-    num_complete = len(rows) if is_there.all() else int(np.argmin(is_there))
+    is_inside = (offsets >= 0) & (offsets <= size) & (sizes > 0) & (sizes <= size - offsets)
+    num_complete = len(rows) if is_inside.all() else int(np.argmin(is_inside))
     return rows[:num_complete], _incomplete(num_complete) if num_complete < len(rows) else ""
 
 

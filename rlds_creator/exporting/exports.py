@@ -169,7 +169,7 @@ def _as_export_error(
     text = f"{target_format.title} cannot hold these episodes: {error}"
     if isinstance(error, SourceError):
         names = [it.name for it in recipe.recordings if error.file.startswith(it.directory)]
-        text = f"episode {names[0] if names else error.episode}: {error.what}"
+        text = f"episode {names[0] if names else error.episode}: {error.problem}"
     for path in {str(folder), *(os.path.dirname(each.directory) for each in recipe.recordings)}:
         text = text.replace(f"{path}/", "")
     return ExportError(text, details=str(error))

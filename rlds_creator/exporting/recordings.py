@@ -158,7 +158,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"larger than {_MAX_BYTES >> 20} MB")
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, ValueError) as error:
-            problem = error.what if isinstance(error, SourceError) else str(error)
+            problem = error.problem if isinstance(error, SourceError) else str(error)
             file = f"{ANNOTATIONS_FILE} of episode {_episode_name(directory)}"
             raise ExportError(f"{file} cannot be read: {problem}") from error
 

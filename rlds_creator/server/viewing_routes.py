@@ -260,7 +260,7 @@ def _user_message(error: Exception) -> str:
     field = None if error.field is None else repr(error.field)
     locations = {"episode": error.episode, "row": error.row, "field": field}
     location = ", ".join(f"{name} {it}" for name, it in locations.items() if it is not None)
-    return without_folders(": ".join(filter(None, [location, error.what])))
+    return without_folders(": ".join(filter(None, [location, error.problem])))
 
 
 def _filter_and_order(request: Request) -> tuple[str, str]:

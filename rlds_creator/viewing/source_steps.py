@@ -24,7 +24,7 @@ from rlds_creator.viewing.steps import EpisodeSteps
 from rlds_ecosystem.files.stores import is_local
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field, is_known_mask
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["SourceSteps", "Tables"]
 
@@ -174,9 +174,9 @@ class SourceSteps(EpisodeSteps):
         """Returns copies of columns, by path."""
         if isinstance(self.fields[paths[0]], Field):
             columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
-            return {path: _copy(at(columns, path)) for path in paths}
+            return {path: _copy(lookup(columns, path)) for path in paths}
         steps = self._episodes.episode(self._index).steps  # Fields without a type.
-        return {path: _take_rows(at(steps, path), slice(begin, end)) for path in paths}
+        return {path: _take_rows(lookup(steps, path), slice(begin, end)) for path in paths}
 
     @override
     def scalars(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:

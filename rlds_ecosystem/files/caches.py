@@ -13,25 +13,26 @@ from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["LruCache", "cache_folder"]
 
-_entries_of_parents: list[Any] = []
+# Keeps the entries of parent processes alive.
+_inherited_entries: list[Any] = []
 
 
-def cache_folder(kind: str, of: str) -> Path | None:
-    """Returns the cache folder of some data; it need not exist.
+def cache_folder(kind: str, name: str) -> Path | None:
+    """Returns the cache folder of some data, which may not exist.
 
-    It is in `RLDS_CACHE_DIR`, or else in the folder `rlds` of `XDG_CACHE_HOME`.
+    The parent is `RLDS_CACHE_DIR`, or the folder `rlds` in `XDG_CACHE_HOME`.
 
     Args:
       kind: The kind of cached data.
-      of: The name of the data, such as the real path of a folder.
+      name: The name of the data, such as the real path of a folder.
 
     Returns:
-      The folder; None for users who have no home.
+      The folder; None for users without a home folder.
     """
     cache = os.environ.get("RLDS_CACHE_DIR") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rlds"
     )
-    key = hashlib.sha256(os.fsencode(of)).hexdigest()[:32]
+    key = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
     folder = Path(os.path.expanduser(cache), kind, key)
     return None if folder.parts[0] == "~" else folder
 
@@ -40,7 +41,7 @@ class LruCache:
     """A least-recently-used (LRU) cache of limited size. Several threads may use it.
 
     Args:
-      max_bytes: The maximum size of the values together.
+      max_bytes: The maximum total size of the values.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -50,8 +51,8 @@ class LruCache:
         reset_in_forks(self)
 
     def _reset(self) -> None:
-        # Decoders may wait for threads when they are closed, which a forked process does not have.
-        _entries_of_parents.append(self._entries)
+        # Closing a decoder may wait for threads, which do not exist in a forked process.
+        _inherited_entries.append(self._entries)
         self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:

@@ -50,5 +50,5 @@ def _run(work: SimpleQueue[Any]) -> None:
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
-        del item, future, function, arguments  # They are freed while this waits.
-    work.put(None)  # The other threads end, too.
+        del item, future, function, arguments  # Freed while the thread waits.
+    work.put(None)  # Ends the other threads.

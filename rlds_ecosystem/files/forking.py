@@ -1,7 +1,7 @@
 """Fork safety: objects whose locks and open files are reset in forked processes.
 
-A forked process shares the positions in open files with its parent, and locks may be held by
-threads that it does not have.
+A forked process shares the positions in open files with its parent, and inherits locks that are
+held by threads of the parent.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Protocol
 __all__ = ["reset_in_forks"]
 
 
-class _Forked(Protocol):
+class _Resettable(Protocol):
     def _reset(self) -> None: ...
 
 
-_forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
+_resettables: weakref.WeakSet[_Resettable] = weakref.WeakSet()
 
 
-def reset_in_forks(forked: _Forked) -> None:
+def reset_in_forks(resettable: _Resettable) -> None:
     """Calls the method `_reset` of an object in each fork of this process."""
-    _forked.add(forked)
+    _resettables.add(resettable)
 
 
 def _reset() -> None:
-    for forked in list(_forked):
-        forked._reset()
+    for resettable in list(_resettables):
+        resettable._reset()
 
 
 if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.

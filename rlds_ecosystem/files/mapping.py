@@ -1,7 +1,7 @@
 """Memory-mapped files, without open descriptors.
 
-Python's `mmap` keeps a descriptor of each file that it maps. A dataset has thousands of files, and
-a process may often have 1024 open.
+Python's `mmap` keeps an open descriptor for each file. A dataset has thousands of files, and the
+usual limit of a process is 1024 descriptors.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ def map_file(
 ) -> tuple[memoryview, os.stat_result]:
     """Maps a file into memory.
 
-    The file stays there as long as anything refers to the memory, also if it is deleted. Whoever
-    reads what was cut off its end meanwhile dies of a signal.
+    The content stays available while the memory is referenced, even if the file is deleted. If the
+    file is truncated, reading the removed bytes kills the process by a signal.
 
     Args:
-      path: The file, on this machine.
-      writable: Whether the memory can be written to, which changes the file.
+      path: The local file.
+      writable: True for writable memory, which changes the file.
 
     Returns:
-      The memory, and the state of the file.
+      The memory, and the `os.stat_result` of the file.
 
     Raises:
-      OSError: It cannot be mapped.
+      OSError: The file cannot be mapped.
 
     >>> memory, state = map_file(__file__)
     >>> bytes(memory[:3]), len(memory) == state.st_size
@@ -50,8 +50,8 @@ def map_file(
 def _map(descriptor: int, size: int, writable: bool) -> memoryview:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
-    numbers = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *numbers)
+    trailing_types = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *trailing_types)
     library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     address = library.mmap(None, size, access, mmap.MAP_SHARED, descriptor, 0)
@@ -59,6 +59,6 @@ def _map(descriptor: int, size: int, writable: bool) -> memoryview:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     memory = (ctypes.c_ubyte * size).from_address(address)
-    # When the process ends, others may still read it.
+    # At the end of the process, threads may still read the memory.
     weakref.finalize(memory, library.munmap, address, size).atexit = False
     return memoryview(memory).cast("B")

@@ -1,8 +1,8 @@
 """Worker processes: their default number, and a pool that runs tasks in them.
 
-A worker is started as `python -m rlds_ecosystem.files.worker`: neither forked, since libraries have
-threads that a fork breaks, nor by `multiprocessing`, which runs the script of the caller again. So
-a script needs no `if __name__ == "__main__"`.
+A worker is started as `python -m rlds_ecosystem.files.worker`. A fork would break the threads of
+libraries, and `multiprocessing` would run the script of the caller again. So a script needs no
+`if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ R = TypeVar("R")
 _FRAME_SIZE = struct.Struct("<Q")
 # The free memory that each worker needs.
 _MIN_BYTES_PER_WORKER = 1 << 30
-# Native libraries have one thread in each worker, as there is a worker for each core.
+# Native libraries use one thread per worker, as there is a worker for each core.
 _THREAD_COUNT_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -50,11 +50,11 @@ _THREAD_COUNT_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
-_on_advance: Callable[[float], None] = lambda number: None  # noqa: E731
+_on_advance: Callable[[float], None] = lambda amount: None  # noqa: E731
 
 
 class WorkerDied(RuntimeError):
-    """A worker ended in the middle of a task: it was killed, or ran out of memory.
+    """A worker died in the middle of a task: it was killed, or ran out of memory.
 
     Attributes:
       task: The task.
@@ -75,9 +75,9 @@ def default_jobs() -> int:
     return max(processors, 1)
 
 
-def advance(number: float = 1) -> None:
+def advance(amount: float = 1) -> None:
     """Reports progress from a task to the `on_advance` of `in_processes`."""
-    _on_advance(number)
+    _on_advance(amount)
 
 
 class _WorkerTraceback(Exception):
@@ -93,7 +93,7 @@ def in_processes(
     jobs: int,
     *,
     after: float | None = None,
-    on_advance: Callable[[float], None] = lambda number: None,
+    on_advance: Callable[[float], None] = lambda amount: None,
 ) -> Iterator[tuple[T, R]]:
     """Runs tasks in new worker processes; see `Workers.do`."""
     with Workers(jobs) as workers:
@@ -125,23 +125,23 @@ class Workers:
         tasks: Iterable[T],
         *,
         after: float | None = None,
-        on_advance: Callable[[float], None] = lambda number: None,
+        on_advance: Callable[[float], None] = lambda amount: None,
     ) -> Iterator[tuple[T, R]]:
-        """Yields each task with its result, in their order.
+        """Yields each task with its result, in the order of the tasks.
 
-        The error of the first task that fails is raised, whichever fails first in time. A task
-        whose worker dies is retried once, while no other task runs.
+        The error of the first failed task in this order is raised. A task whose worker dies is
+        retried once, while no other task runs.
 
         Args:
-          work: Computes the result of a task. It is pickled once for each worker. If it cannot be
-            pickled, or is of a class that a script defines, this process runs all tasks.
-          tasks: The tasks; a few are taken ahead. This process runs a single task itself.
+          work: The function that computes the result of a task, pickled once for each worker. If it
+            cannot be pickled, or is defined in a script, this process runs all tasks.
+          tasks: The tasks; a few are drawn ahead. This process runs a single task itself.
           after: The seconds for which this process runs tasks before workers start; None to start
             them at once.
-          on_advance: Called with the progress that a task reports by `advance`, in any thread.
+          on_advance: The callback for the progress that tasks report by `advance`, in any thread.
 
         Raises:
-          WorkerDied: A worker died of a task twice.
+          WorkerDied: A worker died twice in the same task.
         """
         remaining, begin = iter(tasks), time.monotonic()
         ahead = [*itertools.islice(remaining, 2 if self._jobs > 1 else 0)]
@@ -153,7 +153,7 @@ class Workers:
                     break
             else:
                 return
-        if (pickled := _pickled(work)) is None:
+        if (pickled := _pickle_for_workers(work)) is None:
             for task in remaining:
                 yield task, _run_in_this_process(work, task, on_advance)
             return
@@ -178,22 +178,22 @@ class Workers:
             raise
 
 
-def _pickled(work: Any) -> bytes | None:
+def _pickle_for_workers(work: Any) -> bytes | None:
     """Returns a pickled function; None if a worker cannot load it."""
     try:
         pickled = pickle.dumps(work)
-    except (AttributeError, TypeError, pickle.PicklingError):  # Of a function in a function.
+    except (AttributeError, TypeError, pickle.PicklingError):  # For example, a nested function.
         return None
     return None if b"__main__" in pickled else pickled
 
 
 def _run_in_this_process(work: Callable[[T], R], task: T, on_advance: Callable[[float], None]) -> R:
     global _on_advance
-    before, _on_advance = _on_advance, on_advance
+    previous, _on_advance = _on_advance, on_advance
     try:
         return work(task)
     finally:
-        _on_advance = before
+        _on_advance = previous
 
 
 class _WorkerPool:
@@ -202,7 +202,7 @@ class _WorkerPool:
     Attributes:
       threads: The threads.
       work: The function of the workers, pickled.
-      on_advance: The callback for their progress.
+      on_advance: The callback for the progress of tasks.
     """
 
     work: bytes

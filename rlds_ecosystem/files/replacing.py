@@ -40,7 +40,7 @@ RUNNING = "recording-"
 # The number of attempts to take a lock that is held only briefly.
 _NUM_TRIES = 100
 
-# The folder of labels, which cannot be computed again.
+# The folder of labels, which people write.
 _LABELS = Path(FOLDER, "labels")
 
 
@@ -54,30 +54,30 @@ def replaced(
 ) -> Iterator[Path]:
     """Yields a draft path for a new dataset, which then replaces the dataset at a path.
 
-    Readers find the old or the new dataset, complete, also after an error, Ctrl-C or `kill -9`. The
+    Readers see the complete old or new dataset, even after an error, Ctrl-C or `kill -9`. The
     next replacement of the same dataset removes the files of a killed process. Labels are copied to
-    the new dataset, unless labels were written there.
+    the new dataset, unless it has labels.
 
     Args:
-      path: The file or the folder of the dataset. A link stays: what it leads to is replaced.
-      keep_old: Whether to keep the old dataset, under the name of `kept_name`.
-      identity: A value that is equal until the dataset changes. By default the names, sizes
-        and times of all its files.
-      label_folders: Other folders of labels, which are locked while the dataset is replaced.
+      path: The file or the folder of the dataset. The target of a link is replaced.
+      keep_old: True to keep the old dataset, under the name of `kept_name`.
+      identity: Returns a value that is equal until the dataset changes; by default the names,
+        sizes and times of all files.
+      label_folders: Further folders of labels, which are locked during the replacement.
 
     Yields:
       A free path for the new file or folder.
 
     Raises:
-      FileExistsError: Another process is replacing it; or an older one is kept already.
-      FileNotFoundError: There is nothing at the path; or nothing was written.
-      StorageError: The dataset has changed meanwhile, or is being written; it is left as it is.
-      ValueError: It is in an object store, where no dataset can be replaced atomically.
+      FileExistsError: Another process is replacing the dataset; or an older one is kept already.
+      FileNotFoundError: The dataset does not exist; or no draft was written.
+      StorageError: The dataset has changed meanwhile, or is being written; it stays unchanged.
+      ValueError: The dataset is in an object store, which has no atomic replacement.
     """
     if not is_local(path):
         raise ValueError(
-            f"{os.fspath(path)} is in an object store, which cannot replace a whole dataset at "
-            "once: write to another place (--to on the command line)"
+            f"{os.fspath(path)} is in an object store, which cannot replace a dataset "
+            "atomically: write to another path (--to on the command line)"
         )
     finish_replacing(path)
     path = Path(os.path.realpath(path))
@@ -89,7 +89,7 @@ def replaced(
         if keep_old and os.path.lexists(old := kept_name(path)):
             raise FileExistsError(f"{old} exists from an earlier replacement: rename or remove it")
         with _exclusive_access(path):
-            draft, before, labels = (
+            draft, old_identity, labels = (
                 hidden_folder / path.name,
                 identity(),
                 _file_stats(path / _LABELS),
@@ -104,7 +104,9 @@ def replaced(
                 Path(os.path.realpath(folder)) for folder in (path / _LABELS, *label_folders)
             }
             with _exclusive_access(path), _lock_labels(folders):
-                if identity() != before or (has_labels and _file_stats(path / _LABELS) != labels):
+                if identity() != old_identity or (
+                    has_labels and _file_stats(path / _LABELS) != labels
+                ):
                     raise StorageError(
                         f"{path} changed while its replacement was written, and stays unchanged; "
                         "repeat this when nobody adds data or labels"
@@ -118,15 +120,15 @@ def replaced(
 
 
 def finish_replacing(path: PathLike) -> None:
-    """Finishes the replacement of a dataset that a killed process has begun.
+    """Finishes the replacement of a dataset by a killed process.
 
-    Costs little if there is nothing to do. Call it before you look for a dataset at a path.
+    Without such a replacement, the call is cheap. Make it before you search a dataset at a path.
 
     Args:
       path: The file or the folder of the dataset.
 
     Raises:
-      OSError: There is a new dataset, which cannot get its name.
+      OSError: The new dataset cannot be renamed.
     """
     if not is_local(path):
         return
@@ -136,7 +138,7 @@ def finish_replacing(path: PathLike) -> None:
             with draft_folder(path):
                 pass
         except OSError as error:
-            if os.path.lexists(path):  # It can be read, if not written.
+            if os.path.lexists(path):  # The dataset can be read.
                 return
             if not isinstance(error, FileExistsError):
                 raise
@@ -166,7 +168,7 @@ def _exclusive_access(path: Path) -> Iterator[None]:
 
 
 def _lock_with_retries(path: Path) -> int | None:
-    """Locks a file; the lock of a process that adds data lasts a moment."""
+    """Locks a file; a process that adds data holds its lock for a moment only."""
     for _ in range(_NUM_TRIES):
         if (descriptor := try_to_lock(path)) is not None:
             return descriptor
@@ -178,8 +180,8 @@ def _lock_with_retries(path: Path) -> int | None:
 def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
     """Locks folders of labels: labels added now would be lost with the old dataset."""
     with contextlib.ExitStack() as closing:
-        new = [each for folder in folders for each in (folder, folder.parent) if not each.exists()]
-        closing.callback(_remove_empty, new)
+        missing = [it for folder in folders for it in (folder, folder.parent) if not it.exists()]
+        closing.callback(_remove_empty, missing)
         for folder in folders:
             with contextlib.suppress(OSError):  # The folder is read-only.
                 folder.mkdir(parents=True, exist_ok=True)

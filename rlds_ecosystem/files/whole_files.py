@@ -1,6 +1,6 @@
 """Atomic, durable and locked writes of files and folders.
 
-Object stores write atomically and durably by themselves, but have no locks.
+Writes to object stores are atomic and durable anyway, but stores have no locks.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _FILES_OF_NEW_REPOSITORIES = {".gitattributes", "README.md"}
 
 
 def write_atomically(path: PathLike, content: bytes, *, durable: bool = True) -> None:
-    """Writes a file atomically: readers see the old or the new content, complete.
+    """Writes a file atomically: readers see the complete old or new content.
 
     Args:
       path: The file.
-      content: Its new content.
-      durable: True to wait until it is on the disk. Caches need not be.
+      content: The new content.
+      durable: True to wait until the content is on the disk; False for caches.
 
     Raises:
-      OSError: It cannot be written; the old file is unchanged.
+      OSError: The file cannot be written; the old file is unchanged.
     """
     if not is_local(path):
         as_path(path).write_bytes(content)
@@ -90,7 +90,7 @@ def write_atomically(path: PathLike, content: bytes, *, durable: bool = True) ->
 
 
 def link(file: PathLike, name: PathLike) -> None:
-    """Makes a hard link to a local file; a copy where links are not possible."""
+    """Creates a hard link to a local file, or a copy if links are impossible."""
     try:
         os.link(file, name)
     except OSError:
@@ -104,7 +104,7 @@ def atomic_target(
     """Yields a draft path, which becomes the target file or folder on success.
 
     The next writer of the same target removes the draft of a killed process. The files of a folder
-    in a store appear there one after the other, and stay if the process is killed: the next writer
+    in a store appear one after the other, and stay if the process is killed: the next writer
     resumes the upload. The folder `.rlds` next to a draft file moves next to the target.
 
     Args:
@@ -116,25 +116,24 @@ def atomic_target(
       A free path for the file or the folder.
 
     Raises:
-      FileExistsError: There is something at the target, or another process is making it.
+      FileExistsError: The target exists, or another process is writing it.
     """
-    there = as_path(target)
-    is_here = is_local(there)
-    target = draft_of(target, None if is_here else drafts)
+    final = as_path(target)
+    target = draft_of(target, None if is_local(final) else drafts)
     if not _draft_folder_of(
         target
     ).exists():  # Otherwise a killed process may have completed the target.
-        check_is_free(there)
+        check_is_free(final)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as hidden_folder:
             empty(hidden_folder)
-            check_is_free(there)  # It may have appeared between two renames.
+            check_is_free(final)  # Another process may have finished it.
             draft = hidden_folder / target.name  # Some libraries need the suffix.
             try:
                 yield draft
-                if not is_here:
-                    _upload(draft, there, last)
+                if not is_local(final):
+                    _upload(draft, final, last)
                     return
                 if target.exists():
                     target.rmdir()
@@ -146,20 +145,20 @@ def atomic_target(
             finally:
                 empty(hidden_folder, ignore_errors=True)
     finally:
-        with contextlib.suppress(OSError):  # Another process may write there.
+        with contextlib.suppress(OSError):  # Another process may use the folder.
             for parent in new_parents:
                 parent.rmdir()
 
 
-def _upload(draft: Path, there: epath.Path, last: Sequence[str]) -> None:
+def _upload(draft: Path, final: epath.Path, last: Sequence[str]) -> None:
     """Uploads a draft file or folder to a store, with the `.rlds` folder next to it."""
     if draft.is_file():
-        publish(draft.parent, there.parent, [draft.name])
+        publish(draft.parent, final.parent, [draft.name])
         return
     for sidecar in draft.parent.iterdir():
         if sidecar != draft:
-            publish(sidecar, there.parent / sidecar.name)
-    publish(draft, there, last, is_new=True)
+            publish(sidecar, final.parent / sidecar.name)
+    publish(draft, final, last, is_new=True)
 
 
 def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
@@ -167,8 +166,8 @@ def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
 
     Args:
       target: The file or the folder.
-      drafts: The folder for drafts. If None, that of the target, or one in the cache for a target
-        in a store.
+      drafts: The folder for drafts. If None, the parent of a local target, or a folder in the cache
+        for a target in a store.
 
     Raises:
       ValueError: The folder for drafts is in a store.
@@ -176,7 +175,7 @@ def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
     if drafts is not None and not is_local(drafts):
         raise ValueError(
             f"{os.fspath(drafts)} is in an object store; drafts need a folder that all machines "
-            "see, such as one on NFS"
+            "see, such as a folder on NFS"
         )
     name = as_path(target).name
     if drafts is None and is_local(target):
@@ -186,11 +185,11 @@ def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
 
 
 def check_is_free(path: PathLike) -> None:
-    """Checks that a new file or folder can be made.
+    """Checks that a new file or folder can be created.
 
     Raises:
-      FileExistsError: There is something that is no empty folder, new repository of the Hub, or
-        upload that was interrupted.
+      FileExistsError: The path exists, and is not an empty folder, a new repository of the Hub, or
+        an interrupted upload.
     """
     target = as_path(path)
     if is_local(target):
@@ -210,8 +209,8 @@ def check_is_free(path: PathLike) -> None:
 def draft_folder(target: Path) -> Iterator[Path]:
     """Locks the hidden folder next to a target, in which one process writes its draft.
 
-    First finishes the `replace_by_draft` of a killed process. Other files of that process are still
-    in the folder; the caller removes them with `empty`.
+    Finishes the `replace_by_draft` of a killed process. Further files of that process stay in the
+    folder; the caller removes them with `empty`.
 
     Args:
       target: The target file or folder.
@@ -220,7 +219,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
       The folder.
 
     Raises:
-      FileExistsError: Another process has the folder.
+      FileExistsError: Another process has locked the folder.
     """
     folder = _draft_folder_of(target)
     folder.mkdir(parents=True, exist_ok=True)
@@ -244,7 +243,7 @@ def _draft_folder_of(target: Path) -> Path:
 
 
 def _move_sidecars(hidden_folder: Path, target: Path) -> None:
-    """Moves the files of the folder `.rlds` next to a draft to the one next to the target."""
+    """Moves the files of the folder `.rlds` of a draft to the folder `.rlds` of the target."""
     if (hidden_folder / FOLDER).exists():
         (target.parent / FOLDER).mkdir(exist_ok=True)
         for file in (hidden_folder / FOLDER).iterdir():
@@ -252,7 +251,7 @@ def _move_sidecars(hidden_folder: Path, target: Path) -> None:
 
 
 def is_open(path: PathLike, descriptor: int) -> bool:
-    """True if a path is still the opened folder; the former lock holder may have removed it."""
+    """True if a path is still the opened folder, which another process may have removed."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
@@ -266,13 +265,13 @@ def empty(folder: Path, *, ignore_errors: bool = False) -> None:
 
 
 def replace_by_draft(target: Path, hidden_folder: Path, *, keep_old: bool) -> None:
-    """Replaces a target by its draft; the caller runs `finish_replacement` in any case.
+    """Replaces a target by its draft; the caller runs `finish_replacement`, even after an error.
 
     Args:
       target: The file or the folder to replace.
       hidden_folder: The result of `draft_folder`. The draft in it has the name of the target; files
         of the folder `.rlds` next to the draft move next to the target.
-      keep_old: True to keep the old target as `kept_name`; else it moves to `hidden_folder`.
+      keep_old: True to keep the old target as `kept_name`, instead of in `hidden_folder`.
     """
     draft = hidden_folder / target.name
     if not (keep_old or (hidden_folder / FOLDER).exists()) and draft.is_file() and target.is_file():
@@ -283,7 +282,7 @@ def replace_by_draft(target: Path, hidden_folder: Path, *, keep_old: bool) -> No
     content = {"new": os.stat(draft).st_ino, "keep_old": keep_old}
     try:
         (hidden_folder / journal.name).write_text(json.dumps(content))
-    except OSError as error:  # The error of a full disk names no file.
+    except OSError as error:  # The error of a full disk has no file name.
         raise OSError(error.errno, error.strerror, os.fspath(target)) from error
     sync(hidden_folder / journal.name)
     os.replace(hidden_folder / journal.name, journal)
@@ -294,7 +293,7 @@ def replace_by_draft(target: Path, hidden_folder: Path, *, keep_old: bool) -> No
 
 
 def finish_replacement(target: Path, hidden_folder: Path) -> None:
-    """Finishes `replace_by_draft`, at any point at which its process was killed."""
+    """Finishes a `replace_by_draft` that may have been killed at any point."""
     journal, draft, old = journal_of(target), hidden_folder / target.name, hidden_folder / _OLD_NAME
     if not os.path.lexists(journal):
         return
@@ -308,7 +307,7 @@ def finish_replacement(target: Path, hidden_folder: Path) -> None:
     if is_new and content["keep_old"] and os.path.lexists(old):
         if os.path.lexists(old_name := kept_name(target)):
             raise FileExistsError(
-                f"{old_name} exists: rename it, to make way for the data replaced last"
+                f"{old_name} exists: rename it, so that the last replaced data can be kept"
             )
         os.rename(old, old_name)
     if is_new:
@@ -327,25 +326,25 @@ def exchange(one: Path, other: Path) -> bool:
     try:
         if sys.platform == "linux":
             at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-            done = ctypes.CDLL(None).renameat2(at_cwd, names[0], at_cwd, names[1], exchange)
-            return bool(done == 0)
+            renameat2 = ctypes.CDLL(None).renameat2
+            return bool(renameat2(at_cwd, names[0], at_cwd, names[1], exchange) == 0)
         if sys.platform == "darwin":
             swap = 2  # RENAME_SWAP
             return bool(ctypes.CDLL(None).renamex_np(*names, swap) == 0)
-    except AttributeError:  # Of a C library that is too old.
+    except AttributeError:  # The C library is too old.
         pass
     return False
 
 
 def journal_of(target: Path) -> Path:
-    """Returns the journal, which exists while a target is being replaced."""
+    """Returns the path of the journal, which exists during a replacement of a target."""
     return target.with_name(f".{target.name}.replacing.json")
 
 
 def kept_name(target: Path) -> Path:
-    """Returns the name of the old dataset, if it is kept: `<name>.old`.
+    """Returns the path of a kept old dataset: `<name>.old`.
 
-    No format takes a file of this name for its own, so a folder of files does not read it again.
+    Readers of folders ignore it, as no format has this suffix.
     """
     return target.with_name(f"{target.name}.old")
 
@@ -383,11 +382,11 @@ def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
 
     Args:
       descriptor: The open file.
-      wait: Whether to wait while another process, or another descriptor, has the lock.
-      shared: True for a shared lock, which several may hold.
+      wait: True to wait while another process, or another descriptor, has the lock.
+      shared: True for a shared lock, which several processes may hold.
 
     Returns:
-      True if locked, or if nothing can be locked; False if another has the lock.
+      True if locked, or if the platform has no locks; False if the lock is taken.
     """
     if fcntl is not None:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -414,7 +413,7 @@ def try_to_lock(path: PathLike) -> int | None:
     """Locks an existing file, without waiting.
 
     Returns:
-      The descriptor to close; None if another has the lock, or if nothing can be locked there.
+      The descriptor to close; None if the lock is taken, or locks are impossible.
     """
     if not can_lock(path):
         return None
@@ -427,10 +426,10 @@ def try_to_lock(path: PathLike) -> int | None:
 
 @contextlib.contextmanager
 def locked(directory: PathLike) -> Iterator[None]:
-    """Holds the lock of a directory; does nothing where nothing can be locked.
+    """Holds the lock of a directory; does nothing if locks are impossible.
 
     Raises:
-      FileNotFoundError: There is no directory; it may have been replaced during the wait.
+      FileNotFoundError: The directory does not exist; it may have been replaced during the wait.
     """
     if not can_lock(directory):
         yield
@@ -448,7 +447,7 @@ class SharedLock:
     `replaced` needs the exclusive lock.
 
     Args:
-      directory: The directory; where nothing can be locked, this does nothing.
+      directory: The directory; not locked if locks are impossible.
     """
 
     def __init__(self, directory: PathLike) -> None:
@@ -456,7 +455,7 @@ class SharedLock:
         self._descriptor = _locked_directory(directory, fcntl.LOCK_SH) if is_locked else None
 
     def close(self) -> None:
-        """Releases the lock, also that of forked processes."""
+        """Releases the lock, including that of forked processes."""
         if self._descriptor is not None:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.disown()
@@ -479,4 +478,4 @@ def _locked_directory(directory: PathLike, kind: int) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # The file was replaced meanwhile.
+        os.close(descriptor)  # The directory was replaced meanwhile.

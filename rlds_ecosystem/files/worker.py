@@ -1,7 +1,7 @@
 """The program of a worker process of `rlds_ecosystem.files.processes`.
 
-It reads a pickled function and then tasks from the standard input, and writes results to the
-standard output. It ends at the end of its input.
+The program reads a pickled function and then tasks from the standard input, and writes results to
+the standard output. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Output of libraries goes to the standard error.
     threading.Thread(target=_receive, args=(sys.stdin.buffer, tasks), daemon=True).start()
-    processes._on_advance = lambda number: write_frame(
-        answers, pickle.dumps(("advance", number, []))
+    processes._on_advance = lambda amount: write_frame(
+        answers, pickle.dumps(("advance", amount, []))
     )
     pickled_work, work = b"", None
     while True:
@@ -42,7 +42,7 @@ def _main() -> None:
                 work = work or pickle.loads(pickled_work)
                 answer = pickle.dumps(("done", work(pickle.loads(task[1:])), _messages(caught)))
             except BaseException as error:
-                answer = _failed(error, _messages(caught))
+                answer = _pickle_error(error, _messages(caught))
         write_frame(answers, answer)
 
 
@@ -58,14 +58,14 @@ def _messages(caught: list[warnings.WarningMessage]) -> list[Any]:
     return [each.message for each in caught if issubclass(each.category, UserWarning)]
 
 
-def _failed(error: BaseException, messages: list[Any]) -> bytes:
-    """An error as an answer, with its causes, and the place in this process where it was raised."""
+def _pickle_error(error: BaseException, messages: list[Any]) -> bytes:
+    """Returns an error as an answer, with its causes and the traceback of this process."""
     text = "".join(traceback.format_exception(error))
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None:
         try:
-            pickle.loads(pickle.dumps(cause))  # Some errors can be pickled, and not be read again.
+            pickle.loads(pickle.dumps(cause))  # Some pickled errors cannot be loaded.
             chain.append(cause)
         except Exception:
             chain.append(RuntimeError(f"{type(cause).__name__}: {cause}"))

@@ -37,16 +37,16 @@ _EMPTY = {str: "", bytes: b"", type(None): None}
 
 
 def shifted(columns: Any, last_steps: Sequence[int]) -> Any:
-    """Moves values that arrived with an observation to the step before: the alignment shift.
+    """Moves values that arrived with an observation to the previous step: the alignment shift.
 
     Args:
-      columns: The values that arrived with the observations of one or several episodes in a row,
-        as columns, which may be nested, and a row of placeholders: see `with_placeholder`.
-      last_steps: The numbers of the last steps of the episodes.
+      columns: The values that arrived with the observations of concatenated episodes, as columns,
+        which may be nested, and a row of placeholders: see `with_placeholder`.
+      last_steps: The indices of the last steps of the episodes.
 
     Returns:
-      Views of the columns, with a row for each observation. The last step of an episode has no
-      successor: there are placeholders.
+      Views of the columns, with a row for each observation. The last step of an episode has
+      placeholders.
 
     >>> shifted({"reward": with_placeholder(np.array([0.0, 1.0, 2.0]))}, [2])
     {'reward': array([1., 2., 0.])}
@@ -71,9 +71,9 @@ def numbered(counts: np.ndarray) -> np.ndarray:
 
 
 def with_placeholder(columns: Any) -> Any:
-    """Returns columns, which may be nested, with one more row, for a step that has no successor.
+    """Adds a row of placeholders to columns, which may be nested, for a step without a successor.
 
-    It holds zeros, or empty strings in place of strings.
+    The placeholders are zeros, or empty strings for strings.
 
     >>> with_placeholder({"action": np.array(["a", "b"], object)})
     {'action': array(['a', 'b', ''], dtype=object)}
@@ -92,11 +92,11 @@ def with_placeholder(columns: Any) -> Any:
 
 
 def step_flags(lengths: Sequence[int], are_terminal: Sequence[bool]) -> dict[str, np.ndarray]:
-    """The columns `is_first`, `is_last` and `is_terminal` of episodes, one after the other.
+    """Returns the columns `is_first`, `is_last` and `is_terminal` of concatenated episodes.
 
     Args:
       lengths: The number of steps of each episode, all positive.
-      are_terminal: Whether the last step of each is a terminal state.
+      are_terminal: True for each episode that ends in a terminal state.
 
     >>> step_flags([2, 1], [True, False])["is_terminal"]
     array([False,  True, False])
@@ -114,22 +114,22 @@ def step_flags(lengths: Sequence[int], are_terminal: Sequence[bool]) -> dict[str
 def stack_values(
     values: Sequence[Any], path: str = "", *, steps: Sequence[int] | None = None
 ) -> Any:
-    """Stacks equally built values into columns.
+    """Stacks values of equal structure into columns.
 
     Args:
       values: At least one value: a leaf (number, string, array, None) or a nest of dicts, lists and
         tuples of leaves. All have the same structure, shapes and dtypes. Numbers of different
-        dtypes are stacked in a common one if all stay equal.
-      path: Name of the values in error messages.
-      steps: The numbers of their steps in error messages; by default, 0 and so on.
+        dtypes are stacked in a common dtype if all values stay equal.
+      path: The name of the values in error messages.
+      steps: The indices of the steps in error messages; by default, 0 and so on.
 
     Returns:
       The structure of `values[0]` with arrays of shape `[len(values), ...]` as leaves. See
       `to_rlds_episode` for dtypes.
 
     Raises:
-      ValueError: If two values differ in structure, dtype or shape, or an integer exceeds int64.
-      TypeError: If a leaf cannot be held by an array of numbers or strings.
+      ValueError: Two values differ in structure, dtype or shape, or an integer exceeds int64.
+      TypeError: A leaf is neither a number, a string, nor an array of them.
 
     >>> stack_values([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
     {'x': array([1, 2]), 'y': array(['a', 'b'], dtype=object)}
@@ -138,7 +138,7 @@ def stack_values(
 
 
 def known_field(name: Any) -> str:
-    """The name of the mask field that marks the known values of another field.
+    """Returns the name of the mask field that marks the known values of another field.
 
     >>> known_field("seed")
     'seed_known'
@@ -158,21 +158,20 @@ def missing(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") -> dict[Any, Any]:
-    """Stacks dicts to columns as `stack_values` does, but entries may be missing in some of them.
+    """Stacks dicts to columns like `stack_values`, but with optional entries.
 
-    An entry that some of the dicts lack, or have as None or as an empty dict, has a mark beside it:
-    the column `<name>_known` is False where `<name>` is only filled up, by `missing`. The same
-    holds for dicts in the dicts.
+    If an entry is missing, None or an empty dict in some of the dicts, it gets a mask: the column
+    `<name>_known` is False for values filled up by `missing`. This also applies to nested dicts.
 
     Args:
-      values: Dicts of leaves, which may be nested. None stands for an empty one.
-      path: Name of the values in error messages.
+      values: Dicts of leaves, which may be nested. None stands for an empty dict.
+      path: The name of the values in error messages.
 
     Returns:
       Columns `[len(values), ...]`, nested as the dicts.
 
     Raises:
-      ValueError: As `stack_values`; or the name that a mark needs is taken.
+      ValueError: As `stack_values`; or the name of a mask is taken.
       TypeError: As `stack_values`.
 
     >>> stack_partial([{"x": 1}, {"x": 2, "force": 0.5}])
@@ -182,15 +181,15 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
     names = dict.fromkeys(name for value in values for name in value or ())
     for name in names:
         children = [value.get(name) if value else None for value in values]
-        present_steps = [step for step, child in enumerate(children) if not _holds_nothing(child)]
-        there = [children[step] for step in present_steps]
+        present_steps = [step for step, child in enumerate(children) if not _is_empty(child)]
+        present = [children[step] for step in present_steps]
         if not present_steps:
             columns[name] = np.full(len(values), None)
             continue
-        if all(isinstance(child, Mapping) for child in there):
-            column = stack_partial(there, join_path(path, name))
+        if all(isinstance(child, Mapping) for child in present):
+            column = stack_partial(present, join_path(path, name))
         else:
-            column = stack_values(there, join_path(path, name), steps=present_steps)
+            column = stack_values(present, join_path(path, name), steps=present_steps)
         columns[name] = _spread(column, present_steps, len(values))
         if len(present_steps) < len(values):
             if known_field(name) in names:
@@ -205,7 +204,7 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
 
 
 def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
-    """Returns numbers in another dtype if all of them stay equal, or else `otherwise`.
+    """Returns numbers in another dtype if all of them stay equal; else `otherwise`.
 
     >>> equal_in(np.array([1, 2]), np.dtype(np.float32))
     array([1., 2.], dtype=float32)
@@ -216,7 +215,7 @@ def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
         return array
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
-        # Back again, because NumPy rounds integers to compare them with floats.
+        # The reverse cast, because NumPy rounds integers to compare them with floats.
         candidates = converted, converted.astype(array.dtype)
     has_nan = array.dtype.kind == "f"
     are_equal = all(np.array_equal(other, array, equal_nan=has_nan) for other in candidates)
@@ -224,7 +223,7 @@ def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
 
 
 def fits(shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> bool:
-    """True if a shape fits an expected one, in which None stands for any size.
+    """True if a shape fits an expected shape, in which None stands for any size.
 
     >>> fits((4, 3), (None, 3)), fits((4,), (None, 3))
     (True, False)
@@ -236,7 +235,7 @@ def fits(shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> boo
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
-    """Returns an array of objects, also of values that NumPy would make a matrix of."""
+    """Returns an array of objects, even for values that NumPy would convert to a matrix."""
     return np.array([*values, None], object)[:-1]
 
 
@@ -286,10 +285,10 @@ def _stack(values: Sequence[Any], path: str, steps: Sequence[int]) -> Any:
 
 
 def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
-    """Stacks arrays of one dtype and shape, or scalars of one type, which most fields hold.
+    """Stacks arrays of one dtype and shape, or scalars of one type, as in most fields.
 
     Returns:
-      The column, or `None` if the values need a closer look. (That is 10 times slower per step.)
+      The column; None for other values, whose stacking is 10 times slower per step.
     """
     types = set(map(type, values))
     if len(types) > 1:
@@ -326,14 +325,14 @@ def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.
     return np.stack(arrays)
 
 
-def _holds_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(map(_holds_nothing, value.values()))
+        return all(map(_is_empty, value.values()))
     return value is None
 
 
 def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
-    """Spreads columns over more rows; the other rows are missing values."""
+    """Spreads columns over more rows; all further rows are missing values."""
 
     def spread(column: np.ndarray) -> np.ndarray:
         longer = missing((length, *column.shape[1:]), column.dtype)
@@ -348,8 +347,8 @@ def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -
     for step, description in zip(steps, descriptions):
         if description != first:
             raise ValueError(
-                f"{path}: step {step} holds {_in_words(description)}, "
-                f"step {steps[0]} holds {_in_words(first)}; all steps must be alike."
+                f"{path}: step {step} holds {_describe(description)}, "
+                f"step {steps[0]} holds {_describe(first)}; all steps must be alike."
             )
 
 
@@ -362,14 +361,14 @@ def _structure(value: Any) -> tuple[str, Any] | None:
 
 
 def dtype_and_shape(array: np.ndarray) -> tuple[Any, tuple[int, ...]]:
-    """Returns dtype and shape, which are equal for all values of a column; of objects, types."""
+    """Returns the dtype, or the types of objects, and the shape of a value."""
     if array.dtype != object:
         return array.dtype, array.shape
     types = {type(item).__name__ for item in array.flat}
     return " or ".join(sorted(types)) or "object", array.shape
 
 
-def _in_words(description: Any) -> str:
+def _describe(description: Any) -> str:
     if description is None:
         return "a single value"
     kind, details = description
@@ -423,7 +422,7 @@ def _unsupported(value: Any, path: str, step: int) -> TypeError:
 
 
 def zeros_like(array: np.ndarray) -> np.ndarray:
-    """Zeros, or empty strings in place of strings; arrays of arrays have arrays of zeros."""
+    """Returns zeros, or empty strings for strings; arrays of zeros for arrays of arrays."""
     if array.dtype != object:
         return np.zeros_like(array)
     zeros = np.empty(array.size, object)

@@ -1,12 +1,12 @@
 """The errors of this package.
 
     EnvLoggerError (RuntimeError)
-    |-- UsageError                             called in a way or at a time that cannot work
+    |-- UsageError                             an invalid call, such as after close
     |-- StorageError                           a directory or file cannot be opened, written or read
-    |-- DamagedDataError                       stored bytes that are not what a recorder writes
+    |-- DamagedDataError                       stored bytes that a recorder did not write
     |-- UnsupportedTypeError  (TypeError)      a value of a type that cannot be stored
     |-- UnsupportedValueError (ValueError)     a value of a supported type that cannot be stored
-    `-- InvalidStepError      (ValueError)     a step that is not what the specs say
+    `-- InvalidStepError      (ValueError)     a step that does not match the specs
 
 Wrong arguments raise Python's own `TypeError` and `ValueError`. Files in a valid form that the
 `riegeli` package cannot read raise its `UnimplementedError`.
@@ -37,7 +37,7 @@ class EnvLoggerError(RuntimeError):
 
 
 class UsageError(EnvLoggerError):
-    """Something was called in a way or at a time that cannot work, such as after close."""
+    """A call is invalid, for example after close."""
 
 
 class StorageError(EnvLoggerError):
@@ -66,7 +66,7 @@ def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "free disk space or grant permission there, or choose another place"
+        advice = "free disk space or grant permission there, or choose another path"
         if not is_local(path):  # The error of the store has the remedy.
-            advice = "or choose another place"
+            advice = "or choose another path"
         raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

@@ -31,7 +31,7 @@ __all__ = [
 
 
 BGR = ("blue", "green", "red")
-"""The `names` of images whose channels are in this order. Others are red, green, blue."""
+"""The `names` of images with channels in this order, instead of red, green, blue."""
 
 KINDS = ("absolute", "delta", "velocity", "scaled")
 """The kinds of numbers: targets, changes, changes in a second, and a range mapped to [-1, 1]."""
@@ -51,7 +51,7 @@ class DepthCodes:
       low: The depth of code 0, in metres.
       high: The depth of code `levels`, in metres.
       shift: The offset under the logarithm, in metres.
-      is_log: Whether the steps are those of the logarithm.
+      is_log: True for equal steps of the logarithm.
       levels: The largest code.
     """
 
@@ -73,11 +73,11 @@ class DepthCodes:
         >>> DepthCodes(0.01, 10.0, 3.5, is_log=True).decode([0, 397, 4095]).round(2).tolist()
         [0.01, 0.5, 10.0]
         """
-        part = np.asarray(codes, np.float64) / self.levels
+        fraction = np.asarray(codes, np.float64) / self.levels
         if not self.is_log:
-            return self.low + part * (self.high - self.low)
+            return self.low + fraction * (self.high - self.low)
         low, high = np.log(self.low + self.shift), np.log(self.high + self.shift)
-        return np.exp(low + part * (high - low)) - self.shift
+        return np.exp(low + fraction * (high - low)) - self.shift
 
     def to_json(self) -> dict[str, Any]:
         """Returns the attributes in the types of JSON."""
@@ -85,7 +85,7 @@ class DepthCodes:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> DepthCodes:
-        """Reads what `to_json` returns; an error is one of the content."""
+        """Reads the result of `to_json`; raises for invalid content."""
         low, high, shift = (float(content[name]) for name in ("low", "high", "shift"))
         return cls(low, high, shift, bool(content["is_log"]), int(content["levels"]))
 
@@ -96,15 +96,15 @@ class Field:
 
     Attributes:
       dtype: The dtype of a value: `str` for text, `bytes` for other strings.
-      shape: The shape of a value; None where a size differs from value to value.
+      shape: The shape of a value; None for a size that varies.
       encoding: For images that are stored as files, `"png"` or `"jpeg"`: a value may be the bytes
         of a file, or the image itself. Empty for everything else.
       names: The names of the elements along the last dimension, such as the joints of a robot;
         None if unknown.
-      unit: The unit of the numbers; None if unknown. Of codes, the unit of the decoded values.
+      unit: The unit of the numbers; None if unknown. For codes, the unit of the decoded values.
       doc: The description of the field, one sentence.
-      codes: The quantisation, if the values are codes that stand for other numbers.
-      table: The name of the table of texts whose row numbers the values are, such as `"tasks"`.
+      codes: The quantisation, if the values are codes of depths.
+      table: The name of the table of texts whose keys are the values, such as `"tasks"`.
       kind: The meaning of an action to the controller, apart from a gripper: one of `KINDS`, or
         empty if unknown.
 
@@ -135,7 +135,7 @@ class Field:
 
     @property
     def facts(self) -> list[str]:
-        """The meaning of the values, in words.
+        """The descriptions of the meaning of the values.
 
         >>> Field(np.int64, table="tasks").facts
         ['numbers of tasks']
@@ -147,7 +147,7 @@ class Field:
 
     @property
     def is_text(self) -> bool:
-        """Whether values are strings: text or bytes."""
+        """True if values are strings: text or bytes."""
         return self.column_dtype.kind == "O"
 
     @property
@@ -166,15 +166,15 @@ class Opaque:
     """A field whose values are checked elsewhere.
 
     Attributes:
-      what: A description of the values.
+      description: A description of the values.
       absent: The placeholder of a missing value; None if there is none.
     """
 
-    what: str
+    description: str
     absent: Any = None
 
     def __str__(self) -> str:
-        return self.what
+        return self.description
 
 
 # Fields, nested in dicts.
@@ -201,12 +201,12 @@ class MismatchError(ValueError):
 
     Attributes:
       path: The path of the field.
-      what: The found and the expected values.
+      problem: The actual and the expected values.
     """
 
-    def __init__(self, where: str, path: str, what: str) -> None:
-        super().__init__(f"{where}, {path}: {what}")
-        self.path, self.what = path, what
+    def __init__(self, where: str, path: str, problem: str) -> None:
+        super().__init__(f"{where}, {path}: {problem}")
+        self.path, self.problem = path, problem
 
 
 def match_columns(
@@ -218,25 +218,23 @@ def match_columns(
     path: str = "",
     rounds: bool | None = None,
 ) -> Any:
-    """Returns columns in the form that fields have, after checking that they fit.
+    """Checks that columns match fields, and returns them in the dtypes of the fields.
 
-    None throughout counts as absent, and stands for an array without elements if that is what the
-    field holds: an EnvLogger log cannot tell the two apart. A field may be absent, too, where a
-    field `<name>_known`, a bool, says so; columns that do not have that one get it.
+    Columns of None are absent, or arrays without elements if the field has none: an EnvLogger log
+    does not distinguish them. A field is optional if it has a mask, the bool field `<name>_known`;
+    missing masks are added.
 
     Args:
       columns: Arrays with a leading axis of length `rows`, nested in dicts, lists and tuples.
       expected: The fields of a row.
       rows: The number of rows.
-      where: Beginning of error messages: which data this is.
-      path: Path of the field that `columns` hold.
-      rounds: Whether float64 is rounded where the field is float32. None if the user has no option
-        for it.
+      where: The beginning of error messages: the name of the data.
+      path: The path of the field of `columns`.
+      rounds: True to round float64 to float32 fields; None if the user has no such option.
 
     Raises:
-      MismatchError: If fields are missing or not expected; if the shape is not that of the field,
-        or a value is not one of its dtype: integers may be of another width, floats too, if they
-        fit. If a float64 to be rounded is beyond float32.
+      MismatchError: Fields are missing or unexpected; or a shape or a dtype differs, except for the
+        width of integers and floats whose values fit; or a float64 to round exceeds float32.
 
     >>> fields = {"speed": Field(np.float32), "done": Field(np.bool_)}
     >>> columns = {"speed": np.array([0.5, 1.5]), "done": np.array([False, True])}
@@ -246,7 +244,7 @@ def match_columns(
     absent = _is_absent(columns, expected)
     if isinstance(expected, Mapping):
         if isinstance(columns, np.ndarray) and not absent:
-            raise _mismatch(where, path, _in_words(columns), f"the fields {list(expected)}")
+            raise _mismatch(where, path, _describe(columns), f"the fields {list(expected)}")
         children = {} if absent else children_of(columns, path)
         children = {
             name: child
@@ -284,19 +282,19 @@ def match_columns(
     dtype = expected.column_dtype
     is_wider = columns.dtype == np.float64 and dtype == np.float32
     if not fits(columns.shape[1:], expected.shape):
-        raise _mismatch(where, path, _in_words(columns), str(expected))
+        raise _mismatch(where, path, _describe(columns), str(expected))
     if is_wider and rounds:
-        return _rounded(columns, where, path)
+        return _round(columns, where, path)
     exact = _exactly_as(columns, dtype)
     if exact is None:
         is_option = is_wider and rounds is not None
-        what_to_do = "Pass float64='float32' to store it rounded." if is_option else ""
-        raise _mismatch(where, path, _in_words(columns), str(expected), what_to_do)
+        remedy = "Pass float64='float32' to store it rounded." if is_option else ""
+        raise _mismatch(where, path, _describe(columns), str(expected), remedy)
     return exact
 
 
 def children_of(nest: Any, path: str) -> dict[str, Any]:
-    """Returns the children of a container under the names that they have in a dataset."""
+    """Returns the children of a container by their names in a dataset."""
     if not isinstance(nest, (Mapping, list, tuple)):
         raise ValueError(f"{path}: {nest!r} is neither a spec nor a dict, list or tuple of specs.")
     items = list(nest.items() if isinstance(nest, Mapping) else enumerate(nest))
@@ -316,7 +314,7 @@ def is_absent(columns: Any) -> bool:
 
 
 def _is_absent(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
-    """Whether columns are absent. Texts of which there are none are not, where they may be none."""
+    """Whether columns are absent; empty arrays of texts are not, if the field may be empty."""
     if isinstance(expected, Mapping) and isinstance(columns, Mapping):
         return all(_is_absent(child, expected.get(name)) for name, child in columns.items())
     are_texts = isinstance(expected, Field) and expected.is_text
@@ -357,9 +355,9 @@ def _missing_rows(expected: Fields | Field | Opaque, rows: int, where: str, path
 
 
 def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
-    """Returns a column in another dtype of the same kind, None if a value would not be the same.
+    """Returns a column in another dtype of the same kind; None if a value would change.
 
-    Python's numbers are recorded in the widest dtype, whatever the spec says that they are.
+    Python's numbers are recorded in the widest dtype, whatever the dtype of the spec.
     """
     if column.dtype == dtype:
         return column
@@ -369,12 +367,12 @@ def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     return exact
 
 
-def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
+def _round(column: np.ndarray, where: str, path: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = column.astype(np.float32)
-    beyond = np.isinf(rounded) & np.isfinite(column)
-    if beyond.any():
-        row, *_ = index = tuple(np.argwhere(beyond)[0])
+    overflows = np.isinf(rounded) & np.isfinite(column)
+    if overflows.any():
+        row, *_ = index = tuple(np.argwhere(overflows)[0])
         raise MismatchError(
             where,
             path,
@@ -384,14 +382,12 @@ def _rounded(column: np.ndarray, where: str, path: str) -> np.ndarray:
     return rounded
 
 
-def _in_words(column: np.ndarray) -> str:
+def _describe(column: np.ndarray) -> str:
     is_text = column.dtype == object and column.size > 0
     name = type(column.flat[0]).__name__ if is_text else column.dtype.name
     return f"{name} of shape {column.shape[1:]}"
 
 
-def _mismatch(
-    where: str, path: str, got: str, expected: str, what_to_do: str = ""
-) -> MismatchError:
-    what_to_do = what_to_do or ("If the data is right, declare this feature in the DatasetConfig.")
-    return MismatchError(where, path, f"got {got}, expected {expected}. {what_to_do}")
+def _mismatch(where: str, path: str, got: str, expected: str, remedy: str = "") -> MismatchError:
+    remedy = remedy or ("If the data is right, declare this feature in the DatasetConfig.")
+    return MismatchError(where, path, f"got {got}, expected {expected}. {remedy}")

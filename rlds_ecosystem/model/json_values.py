@@ -37,10 +37,10 @@ def to_json(value: Any, path: str) -> Any:
 
     Args:
       value: The value.
-      path: Its name in error messages.
+      path: The name of the value in error messages.
 
     Raises:
-      UnsupportedTypeError: JSON has no place for a type.
+      UnsupportedTypeError: JSON cannot hold a type.
       UnsupportedValueError: Bytes are not UTF-8.
 
     >>> to_json({"size": np.array([1, 2]), "kind": b"arm"}, "metadata")

@@ -23,8 +23,8 @@ def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = 
 
     Args:
       name: The unknown name.
-      names: The names that exist.
-      aliases: Names that exist, by other names a user may know them by. They are not listed.
+      names: The existing names.
+      aliases: Existing names by alternative names, which are not listed.
 
     >>> suggest_names("lerobt", ["tfds", "lerobot", "minari"])
     "did you mean 'lerobot'? There are: tfds, lerobot, minari"
@@ -38,27 +38,27 @@ def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = 
         *names[:_MAX_LISTED],
         *([f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []),
     ]
-    listed = f"here are: {', '.join(shown)}" if names else "here are none"
+    ending = f"here are: {', '.join(shown)}" if names else "here are none"
     near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*names, *aliases]))
     meant = " or ".join(map(repr, [*near][:2]))
-    return f"did you mean {meant}? T{listed}" if near else f"t{listed}"
+    return f"did you mean {meant}? T{ending}" if near else f"t{ending}"
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Returns the known names that are similar to a name or a path, the most similar first.
+    """Returns the existing names that are similar to a name or a path, the most similar first.
 
-    The last two parts of paths decide, whatever they have in common before.
+    Only the last two components of paths are compared.
 
     >>> nearest("observation.stat", ["steps/observation/state", "steps/observation/grid"])
     ['steps/observation/state']
     >>> nearest("instruction", ["steps/action", "steps/language_instruction"])
     ['steps/language_instruction']
     """
-    *group, wanted_part = _parts(name)
+    *group, leaf = _components(name)
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
     for other in names:
-        *above, last = _parts(other)
-        ranked = _similarity(wanted_part, last), _ratio(name, other), other
+        *above, last = _components(other)
+        ranked = _similarity(leaf, last), _ratio(name, other), other
         if ranked[0] >= _MIN_SIMILARITY and (
             not group or not above or _are_similar(group[-1], above[-1])
         ):
@@ -67,18 +67,18 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def unused_name(name: str, taken: Collection[str]) -> str:
-    """Returns a name, with a number at its end if others have it.
+    """Returns a name, with a number at the end if it is taken.
 
     >>> unused_name("top", ["top", "top_2"])
     'top_3'
     """
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    numbered = (f"{name}_{suffix}" for suffix in itertools.count(2))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
-def _parts(name: str) -> list[str]:
-    parts = re.split("[/.]", name.lower())
-    return parts[1:] if parts[0] == "steps" and len(parts) > 1 else parts
+def _components(name: str) -> list[str]:
+    components = re.split("[/.]", name.lower())
+    return components[1:] if components[0] == "steps" and len(components) > 1 else components
 
 
 def _are_similar(one: str, other: str) -> bool:

@@ -12,12 +12,12 @@ from rlds_ecosystem.model.names import suggest_names
 
 __all__ = [
     "Paths",
-    "at",
     "conflicts",
     "has",
-    "is_in",
+    "is_below",
     "join_path",
     "leaves_at",
+    "lookup",
     "map_named_leaves",
     "named_leaves",
     "nest",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def conflicts(paths: Mapping[str, Any], path: str) -> bool:
-    """True if a path cannot be added, as a field above or below it exists."""
+    """True if a path cannot be added, as a field above or below exists."""
     if path in paths:
         return False
     return has(paths, path) or any(above in paths for above in _above(path))
@@ -57,7 +57,7 @@ class Paths(dict[str, V]):
 
 
 def _above(path: str) -> Iterator[str]:
-    """The paths that lead to a path."""
+    """Yields the parents of a path, the top one first."""
     end = path.find("/")
     while end >= 0:
         yield path[:end]
@@ -70,7 +70,7 @@ def join_path(path: str, key: Any) -> str:
 
 
 def root_of(path: str) -> str:
-    """Returns the first part of a path: the field that it leads into."""
+    """Returns the first component of a path: the top-level field."""
     return path.partition("/")[0]
 
 
@@ -82,7 +82,7 @@ def has(paths: Mapping[str, Any], path: str) -> bool:
 
 
 def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested dicts, by the parts of paths."""
+    """Returns nested dicts by the components of paths."""
     if "/" not in "".join(columns):
         return dict(columns)
     nested: dict[str, Any] = {}
@@ -95,25 +95,27 @@ def put(nested: dict[str, Any], path: str | Sequence[str], value: Any) -> None:
     """Puts a value at a path in nested dicts, which are created as needed.
 
     Raises:
-      ValueError: They would be too deep for what reads them by recursion.
+      ValueError: The path is too deep for recursive functions.
     """
     *parents, name = path.split("/") if isinstance(path, str) else path
     if len(parents) > _MAX_DEPTH:
-        raise ValueError(f"{'/'.join([*parents, name])!r:.100} has more than {_MAX_DEPTH} parts")
+        raise ValueError(
+            f"{'/'.join([*parents, name])!r:.100} has more than {_MAX_DEPTH} components"
+        )
     for parent in parents:
         nested = nested.setdefault(parent, {})
     nested[name] = value
 
 
-def at(nested: Any, path: str) -> Any:
+def lookup(nested: Any, path: str) -> Any:
     """Returns the value at a path of nested dicts.
 
-    >>> at({"arm": {"gripper/width": 1}}, "arm/gripper/width")
+    >>> lookup({"arm": {"gripper/width": 1}}, "arm/gripper/width")
     1
     """
     while path:
         name, _, path = path.partition("/")
-        while path and name not in nested:  # Names may have slashes, too.
+        while path and name not in nested:  # Names may contain slashes.
             more, _, path = path.partition("/")
             name = f"{name}/{more}"
         nested = nested[name]
@@ -130,10 +132,10 @@ def leaves_at(
     Args:
       nested: Nested dicts.
       paths: The paths.
-      aliases: Paths by other names that a user may know them by, for the error.
+      aliases: Paths by alternative names, for the error.
 
     Raises:
-      KeyError: There is nothing at a path; says which paths there are.
+      KeyError: A path does not exist; the message has the existing paths.
 
     >>> dict(leaves_at({"a": {"b": 1, "c": 2}, "d": 3}, ["a"]))
     {'a/b': 1, 'a/c': 2}
@@ -143,11 +145,11 @@ def leaves_at(
         return
     leaves = dict(named_leaves(nested))
     for path in [paths] if isinstance(paths, str) else paths:
-        chosen = {path: leaves[path]} if path in leaves else {}
-        chosen = chosen or {name: leaf for name, leaf in leaves.items() if is_in(name, path)}
-        if not chosen and path:
+        matches = {path: leaves[path]} if path in leaves else {}
+        matches = matches or {name: leaf for name, leaf in leaves.items() if is_below(name, path)}
+        if not matches and path:
             raise KeyError(f"no field {path!r}; {suggest_fields(path, leaves, aliases)}")
-        yield from chosen.items()
+        yield from matches.items()
 
 
 def suggest_fields(
@@ -158,15 +160,15 @@ def suggest_fields(
     Args:
       path: The unknown field.
       fields: The paths of all fields.
-      aliases: Paths of fields and of groups of them, by other names.
+      aliases: Paths of fields and of groups of fields by alternative names.
     """
     fields = dict.fromkeys(fields)
     groups = {group: group for field in fields for group in _above(field)}
-    existing_aliases = {name: of for name, of in aliases.items() if of in groups or of in fields}
-    return suggest_names(path, fields, {**groups, **existing_aliases})
+    existing = {alias: it for alias, it in aliases.items() if it in groups or it in fields}
+    return suggest_names(path, fields, {**groups, **existing})
 
 
-def is_in(name: str, path: str) -> bool:
+def is_below(name: str, path: str) -> bool:
     """True if a path equals another path or is below it; all paths are below the empty one."""
     return not path or name == path or name.startswith(f"{path}/")
 
@@ -192,7 +194,7 @@ def _add_leaves(structure: Any, above: str, named: list[tuple[str, Any]]) -> Non
             named.append((f"{above}{key}", child))
 
 
-@functools.lru_cache(256)  # To ask an abstract class takes longer than all the rest.
+@functools.lru_cache(256)  # `issubclass` of an abstract class is slow.
 def _is_inner(kind: type) -> bool:
     return issubclass(kind, Mapping | tuple)
 
@@ -204,12 +206,12 @@ def map_named_leaves(function: Callable[[str, Any], Any], structure: Any, path: 
     {'x': {'y': ('x/y', 1)}}
     """
 
-    def of_child(key: Any, child: Any) -> Any:
+    def map_child(key: Any, child: Any) -> Any:
         return map_named_leaves(function, child, join_path(path, key))
 
     if isinstance(structure, Mapping):
-        return {key: of_child(key, child) for key, child in structure.items()}
+        return {key: map_child(key, child) for key, child in structure.items()}
     if isinstance(structure, tuple):
-        children = itertools.starmap(of_child, enumerate(structure))
+        children = itertools.starmap(map_child, enumerate(structure))
         return type(structure)(*children) if hasattr(structure, "_fields") else tuple(children)
     return function(path, structure)

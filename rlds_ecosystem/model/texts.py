@@ -1,4 +1,4 @@
-"""Text of files made safe to print: no control sequences, no overlong words."""
+"""Safe printing of text from files: no control sequences, no overlong words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["printable", "replaced", "shorten"]
 
-# Readable words and paths of files are shorter.
+# Readable words and paths are shorter.
 _MAX_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
@@ -15,7 +15,7 @@ _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 def printable(text: str) -> str:
     r"""Returns a text without terminal control sequences and overlong words.
 
-    Control characters, and those that change the direction of the text, are shown by their codes.
+    Control characters, and characters that change the direction of text, are shown by their codes.
 
     >>> print(printable("a\x1b[2Jb"))
     a\x1b[2Jb
@@ -33,7 +33,7 @@ def replaced(text: str, replacement: Callable[[str], str], keep: str = "") -> st
     Args:
       text: The text.
       replacement: Returns the replacement of a character.
-      keep: Characters that stay.
+      keep: Characters that are not replaced.
     """
     return "".join(c if c.isprintable() or c in keep else replacement(c) for c in text)
 

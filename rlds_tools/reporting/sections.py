@@ -552,7 +552,7 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
         items += [" · ", _episode_link(data, stored), f" ({number_text(float(values[row]))})"]
     least = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[rated], score.name)
-    return _panel(score.name.capitalize(), chart, _note(score.what), least)
+    return _panel(score.name.capitalize(), chart, _note(score.definition), least)
 
 
 # --- Statistics.

@@ -77,7 +77,7 @@ def test_what_was_missing_when_it_was_built(package: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(package))
     (package / "Python.h").touch()
     reason = reason_for(package)
-    assert "the installed package is not compiled, though it could be: pip install" in reason
+    assert "the installed package is not compiled, although that is possible: pip install" in reason
 
     (package / "Python.h").unlink()
     reason = reason_for(package)

@@ -257,5 +257,5 @@ def test_unlike_actions_are_named_before_a_merge(arm, tmp_path, capsys):
     audited_data.write(tmp_path / "other", others)
     command = ["edit", str(arm), "--merge", str(tmp_path / "other"), "--plan", "--as", "tfds"]
     assert run([*command, "--to", f"{arm}2"]) == 0
-    said = f"warning: action[0:6]: the numbers are absolute in {arm}, delta in {tmp_path}/other"
+    said = f"warning: action[0:6]: the values are absolute in {arm}, delta in {tmp_path}/other"
     assert said in capsys.readouterr().out.splitlines()

@@ -242,7 +242,7 @@ def test_actions_that_are_not_what_is_declared_of_them(tmp_path):
     meaning = editing.SetMeaning("action", "delta"), editing.SetMeaning("action", unit="rad")
     made = str(tmp_path / "made")
     rlds.edit(tmp_path / "arm", *meaning, to=made, to_format="webdataset")
-    wrong = "action[0:6]: declared as delta, but the numbers are absolute"
+    wrong = "action[0:6]: declared as delta, but the values are absolute"
     assert ("warning", wrong, ()) in found(made)
     right = editing.SetMeaning("action", "absolute", names=[*"abcdef", "gripper"])
     rlds.edit(made, right, editing.SetMeaning("observation/state", unit="rad"))
@@ -250,4 +250,4 @@ def test_actions_that_are_not_what_is_declared_of_them(tmp_path):
     assert (field.kind, field.unit, field.names) == ("absolute", "rad", (*"abcdef", "gripper"))
     assert not any("declared" in text for _, text, _ in found(made))
     rlds.edit(made, editing.SetMeaning("observation/state", unit="deg"))
-    assert any("declared in rad, and what follows in deg" in text for _, text, _ in found(made))
+    assert any("declared in rad, and the state in deg" in text for _, text, _ in found(made))

@@ -38,7 +38,7 @@ PHASES = [
 ]
 _PLAN = "KILLED_EXPORT"
 _OPERATIONS = ("open", "os.", "shutil.", "ctypes.dlsym")
-_MOST_KILLS = 4
+_MAX_KILLS = 4
 _SECONDS = 600
 
 
@@ -183,7 +183,7 @@ class Killed:
         """Kills so many times; each dataset is the one that is made undisturbed."""
         while sum(self.hits.values()) < kills:
             self._restart()
-            for _ in range(self.rng.randint(1, _MOST_KILLS)):
+            for _ in range(self.rng.randint(1, _MAX_KILLS)):
                 self._kill()
                 if self.is_done():
                     break

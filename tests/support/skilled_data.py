@@ -12,7 +12,7 @@ from audited_data import Episode
 
 RATE = 20.0
 SKILLS = {"expert": 0.0, "practised": 0.5, "beginner": 1.0}
-_MOST_ROWS = 600
+_MAX_ROWS = 600
 
 
 def _tremble(rng: np.random.Generator, clumsy: float, width: int) -> np.ndarray:
@@ -28,7 +28,7 @@ def _mover(rng: np.random.Generator, clumsy: float) -> Episode:
     else:
         stops = [np.array([0, 0.65 * side]), goal]
     pause = 0
-    while stops and len(states) < _MOST_ROWS:
+    while stops and len(states) < _MAX_ROWS:
         aim = stops[0] - at
         if np.linalg.norm(aim) < 0.12:
             stops.pop(0)
@@ -48,7 +48,7 @@ def _two_joints(rng: np.random.Generator, clumsy: float) -> Episode:
     joints = rng.uniform([-0.5, 0], [1.5, 2])
     goal = np.array([rng.uniform(0.4, 1.2), rng.uniform(0.4, 1.2)])
     states, actions = [], []
-    while len(states) < _MOST_ROWS:
+    while len(states) < _MAX_ROWS:
         a, b = joints[0], joints.sum()
         hand = np.array([np.cos(a) + np.cos(b), np.sin(a) + np.sin(b)])
         if np.linalg.norm(goal - hand) < 0.06:
@@ -71,7 +71,7 @@ def _mass(rng: np.random.Generator, clumsy: float) -> Episode:
     goal = at + rng.uniform(0.4, 1.4) * np.array([np.cos(side), np.sin(side)])
     damping = 5 * (1 - 0.6 * clumsy * rng.random())  # With less it goes too far, and returns.
     pause, states, actions = 0, [], []
-    while len(states) < _MOST_ROWS:
+    while len(states) < _MAX_ROWS:
         if np.linalg.norm(goal - at) < 0.08 and np.linalg.norm(velocity) < 0.15:
             break
         if rng.random() < 0.05 * clumsy:

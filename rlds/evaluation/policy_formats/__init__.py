@@ -1,7 +1,7 @@
 """Readers of published policies: weights and metadata of Deep-OPE and D4RL.
 
     read_deep_ope("hopper/hopper_online_10.pkl")     # Deep-OPE for D4RL: pickles of arrays.
-    read_deep_ope_index("d4rl_policies.json")        # The value of each of them.
+    read_deep_ope_index("d4rl_policies.json")        # The value of each policy.
     read_d4rl_policy("hopper_medium-v2.hdf5")        # The policy that recorded a D4RL file.
     open_saved_model("13830900_1/step_000000025001", trusted=True)  # Deep-OPE for RL Unplugged.
 

@@ -2,11 +2,11 @@
 
 Many files of v1 and v2 have their policy in the group `metadata/policy`, with the array names of
 Deep-OPE. `infos/action_log_probs`, if recorded, is the log-density of the squashed action, clamped
-to ±0.999999. In files of random actions, it is the uniform log-density; in replay buffers, that of
-many policies, which are not in the file.
+to ±0.999999. In files of random actions, it is the uniform log-density; in replay buffers, the
+log-density of many policies, which are not in the file.
 
-In files of Adroit experts, the output layer of the standard deviations is a copy of that of the
-means; `infos/action_log_std` has the true values.
+In files of Adroit experts, the output layer of standard deviations is a copy of that of means;
+`infos/action_log_std` has the true values.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_converted(path: str | os.PathLike[str]) -> dict[str, Any]:
-    where = os.fspath(path)
-    with source_errors(where):
+    folder = os.fspath(path)
+    with source_errors(folder):
         constants = FolderSource(path).about.metadata.get(METADATA_KEY, {}).get("constants", {})
         arrays = {
-            name.removeprefix(f"{_GROUP}/"): decode_value(facts)
-            for name, facts in constants.items()
+            name.removeprefix(f"{_GROUP}/"): decode_value(value)
+            for name, value in constants.items()
             if name.startswith(f"{_GROUP}/")
         }
     if not arrays:
-        raise SourceError(_NO_POLICY, file=where, field=_GROUP)
+        raise SourceError(_NO_POLICY, file=folder, field=_GROUP)
     return arrays

@@ -3,14 +3,14 @@
 Policies for D4RL are pickles of a dict of arrays for `rlds.evaluation.mlp_policy`. Policies for RL
 Unplugged are SavedModels. A JSON index has the return of each policy in its task:
 
-    policy_path                       its path below the root folder
-    task.task_names, task.task_name   the datasets that it can be evaluated on, or the task
-    agent_name                        the algorithm that trained it
+    policy_path                       the path below the root folder
+    task.task_names, task.task_name   the datasets for the evaluation, or the task
+    agent_name                        the training algorithm
     return_mean                       the mean return of episodes, without discounts
-    "return_std:", return_std         their standard deviation; in the index of D4RL with the colon
+    "return_std:", return_std         the standard deviation of the returns; with the colon for D4RL
 
 The index of RL Unplugged also has settings of the training, NaN or null if unset. Its
-`is_recurrent` does not tell the signature of a policy: see `SavedModel`.
+`is_recurrent` does not define the signature of a policy: see `SavedModel`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class DeepOpePolicy:
 
     Attributes:
       name: The name of the policy, such as "ant/ant_online_0".
-      path: The path of its file.
-      tasks: The D4RL datasets for its evaluation, or its task of the control suite.
+      path: The path of the file.
+      tasks: The D4RL datasets for its evaluation, or the task of the control suite.
       agent: The training algorithm.
       return_mean: The mean undiscounted return of episodes. Compare estimates with gamma below 1
         by rank only.
@@ -73,7 +73,7 @@ def read_deep_ope_index(
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: The file is no such index; the message has the record.
+      SourceError: The file is not an index; the message has the record.
     """
     (file,) = require_files(path)
     root = as_path(file.parent if folder is None else folder)
@@ -92,9 +92,9 @@ def read_deep_ope_index(
 
 def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
     path, agent = _text(record, _PATH), _text(record, _AGENT)
-    if "\\" in path or not all(part.strip(".") for part in path.split("/")):
+    if "\\" in path or not all(name.strip(".") for name in path.split("/")):
         raise ValueError(f"{_PATH} is {path!r:.100}, expected a path below the folder")
-    name, tasks = _first_of(record, *_TASKS)
+    name, tasks = _first_value(record, *_TASKS)
     tasks = tasks if isinstance(tasks, list) else [tasks]
     if not tasks or not all(isinstance(task, str) for task in tasks):
         raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
@@ -105,14 +105,14 @@ def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
         path=os.fspath(root / path),
         tasks=tuple(tasks),
         agent=agent,
-        return_mean=_number(record, _MEAN),
-        return_std=_number(record, *_DEVIATIONS),
-        settings={name: value for name, value in other_settings.items() if _is_known(value)},
+        return_mean=_finite_float(record, _MEAN),
+        return_std=_finite_float(record, *_DEVIATIONS),
+        settings={name: value for name, value in other_settings.items() if _is_set(value)},
     )
 
 
-def _first_of(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """Returns the first of some keys that an index record has, with its value."""
+def _first_value(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
+    """Returns the first key that is in an index record, with its value."""
     for name in names:
         if name in record:
             return name, record[name]
@@ -120,20 +120,20 @@ def _first_of(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:
-    _, value = _first_of(record, name)
+    _, value = _first_value(record, name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {value!r:.100}, expected a text")
     return value
 
 
-def _number(record: Mapping[str, Any], *names: str) -> float:
-    name, value = _first_of(record, *names)
+def _finite_float(record: Mapping[str, Any], *names: str) -> float:
+    name, value = _first_value(record, *names)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r:.100}, expected a number")
     return float(value)
 
 
-def _is_known(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 

@@ -33,7 +33,7 @@ class SavedModel:
 
     def __init__(self, model: Any, path: str) -> None:
         self._model, self._path = model, path
-        # `is_recurrent` of the index does not tell if a model takes a state.
+        # `is_recurrent` of the index does not match the signatures.
         self._has_state = hasattr(model, "initial_state")
 
     def __call__(self, observations: Any) -> np.ndarray:
@@ -74,14 +74,14 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
 
     Args:
       path: The folder with `saved_model.pb`.
-      trusted: Whether you trust the author. A SavedModel is a program, which may read and write any
-        file of yours when it samples actions.
+      trusted: True if you trust the author. A SavedModel is a program, which may read and write all
+        your files when it samples actions.
 
     Raises:
       FileNotFoundError: There is no SavedModel.
       ImportError: TensorFlow is not installed.
       PermissionError: `trusted` is not set.
-      SourceError: TensorFlow cannot load the model, or it is no policy.
+      SourceError: TensorFlow cannot load the model, or the model is not a policy.
     """
     name = os.fspath(path)
     if not (as_path(path) / SAVED_MODEL).exists():

@@ -49,7 +49,7 @@ from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 __all__ = ["LeRobotDataset", "LeRobotDatasetMetadata", "StreamingLeRobotDataset", "statistics_of"]
 
@@ -417,7 +417,7 @@ class LeRobotDatasetMetadata:
         """Returns the metadata of an episode of a LeRobot dataset, without its statistics."""
         if not self._is_lerobot:
             return {}
-        row = json.loads(as_text(at(self.table.episodes.peek(episode).metadata, _ROW))).items()
+        row = json.loads(as_text(lookup(self.table.episodes.peek(episode).metadata, _ROW))).items()
         return {name: value for name, value in row if not name.startswith("stats/")}
 
     def filter_episodes(

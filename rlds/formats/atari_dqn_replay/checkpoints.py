@@ -299,7 +299,7 @@ def _errors_at(row: int) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        raise SourceError(error.what, file=error.file, row=row) from error
+        raise SourceError(error.problem, file=error.file, row=row) from error
 
 
 # --- Headers -------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from rlds.raw_files.hdf5_values import read_constant
 from rlds.sources.source import ALL_ROWS, About, Can, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_below
 
 __all__ = ["FIELDS", "LAST", "METADATA_KEY", "SUFFIXES", "TERMINATED", "VERSION", "D3rlpySource"]
 
@@ -83,7 +83,7 @@ class D3rlpySource(RowsSource):
             self.step_fields = {
                 field: self._field(opened, name) for field, name in self._names(0).items()
             }
-        of_transitions = (path for path in self.step_fields if not is_in(path, rlds.OBSERVATION))
+        of_transitions = (path for path in self.step_fields if not is_below(path, rlds.OBSERVATION))
         self.table = RowsTable(
             FIELDS,
             other_fields="transitions",

@@ -42,7 +42,7 @@ from rlds.sources.writing import (
     sidecar_placements,
     transition_needed,
 )
-from rlds_ecosystem.model.nests import conflicts, is_in, leaves_at
+from rlds_ecosystem.model.nests import conflicts, is_below, leaves_at
 
 __all__ = ["D4rlExport"]
 
@@ -102,7 +102,7 @@ class D4rlExport(Export):
         """Returns the name of the array of a field; empty if there is none."""
         if path == NEXT_OBSERVATION:
             return NEXT_OBSERVATIONS
-        if self._is_recorded or is_in(path, INFOS):
+        if self._is_recorded or is_below(path, INFOS):
             return path
         return "" if path in (TERMINALS, TIMEOUTS) else f"{INFOS}/{path}"
 

@@ -20,7 +20,7 @@ from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
 from rlds.sources.source import Can, require_files
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_below
 
 __all__ = [
     "ACTIONS",
@@ -120,10 +120,10 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
             attributes[path] = own
         if not is_array(item):
             continue
-        if item.shape and item.shape[0] == num_rows and not is_in(path, METADATA):
+        if item.shape and item.shape[0] == num_rows and not is_below(path, METADATA):
             arrays[path] = _field_of(hdf5, path, item)
             vectors += [path] if path in SCALARS and item.ndim == 2 else []
-        elif path in FIELDS or path in SCALARS or is_in(path, INFOS):
+        elif path in FIELDS or path in SCALARS or is_below(path, INFOS):
             raise hdf5.error(f"shape {item.shape}, but there are {num_rows} observations", path)
         else:
             constants[path] = read_constant(hdf5, item, path)
@@ -222,7 +222,7 @@ class RowReader:
             except SourceChangedError:
                 raise
             except SourceError as error:
-                fault = f"the rows {begin} to {stop} {error.what}"
+                fault = f"the rows {begin} to {stop} {error.problem}"
                 file, row = self._file.path, begin
                 raise SourceError(fault, file=file, episode=episode, row=row, field=name) from error
             begin = stop

@@ -310,7 +310,7 @@ def pickles_in(path: epath.Path) -> list[str]:
             with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 files = archive.namelist()
         except SourceError as error:
-            fault = f"neither a directory nor a zip file: {error.what}"
+            fault = f"neither a directory nor a zip file: {error.problem}"
             raise SourceError(fault, file=path) from error
     else:
         files = [child.name for child in path.iterdir()]

@@ -16,7 +16,7 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.names import suggest_names
-from rlds_ecosystem.model.nests import conflicts, is_in, root_of
+from rlds_ecosystem.model.nests import conflicts, is_below, root_of
 from rlds_ecosystem.model.texts import shorten
 
 __all__ = ["LAYOUT_FILE", "QUESTIONS", "UNKNOWN", "EpisodeEnds", "FileLayout", "LayoutField"]
@@ -263,7 +263,7 @@ class _Parser:
             self._miss("final_observation")
         if final == "extra_row" and not layout.episodes.one_per:
             self._fail("final_observation", "extra_row needs one_per")
-        observations = {path for path in layout.steps if is_in(path, rlds.OBSERVATION)}
+        observations = {path for path in layout.steps if is_below(path, rlds.OBSERVATION)}
         if isinstance(final, dict) and (not final or {*final} != observations):
             reason = f"got arrays for {sorted(final)}, expected all of {sorted(observations)}"
             self._fail("final_observation", reason)

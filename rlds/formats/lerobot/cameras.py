@@ -184,7 +184,7 @@ def clip_statistics(
     def compute(name: str, clip: Clip) -> Statistics:
         assert clip.num_frames is not None
         frames = sample_frames(clip.num_frames) if name in encoded else _frames_to_sample(clip)
-        with ClipReader(clip.data, name, ClipIndex.of(clip.video)) as reader:
+        with ClipReader(clip.data, name, ClipIndex.build(clip.video)) as reader:
             images = (reader.frames(clip.first + i, clip.first + i + 1)[0] for i in frames)
             return image_statistics(images, depths[name])
 

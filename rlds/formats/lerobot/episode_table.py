@@ -241,7 +241,7 @@ class EpisodeMetadata:
         index = int(self.indices[position])
         if index in self.errors:
             error = self.errors[index]
-            raise SourceError(error.what, file=error.file, episode=layout.episode_key(index))
+            raise SourceError(error.problem, file=error.file, episode=layout.episode_key(index))
         row = int(np.searchsorted(self._columns[_INDEX], index))
         return {name: column[row].item() for name, column in self._columns.items()}
 
@@ -369,7 +369,7 @@ class EpisodeMetadata:
             except SourceError as error:
                 if num_rows:
                     continue  # Reading its episodes raises the error.
-                fault = f"{table} does not name the file, and {error.what}"
+                fault = f"{table} does not name the file, and {error.problem}"
             fault = "; ".join([fault, *map(str, self._unreadable)])
             for index in indices or [_unused_index({*table_indices.tolist(), *errors})]:
                 errors[index] = SourceError(fault, file=file)

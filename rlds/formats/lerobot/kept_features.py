@@ -24,7 +24,7 @@ from rlds.sources.view import stored_paths
 from rlds.video import CLIP, FRAMES, VIDEO
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in, leaves_at, root_of
+from rlds_ecosystem.model.nests import is_below, leaves_at, root_of
 
 __all__ = ["KeptFeatures", "kept_features"]
 
@@ -137,7 +137,7 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
         used_paths |= metadata
     texts = find_labels(path.removeprefix(_STEPS) for path in spec) if is_v3 else {}
     used_paths |= {_STEPS + path for path in texts}
-    extra = {path: f for path, f in spec.items() if not any(is_in(path, p) for p in used_paths)}
+    extra = {path: f for path, f in spec.items() if not any(is_below(path, p) for p in used_paths)}
     steps = {path.removeprefix(_STEPS): f for path, f in extra.items() if path.startswith(_STEPS)}
     added = plan_features({path: f for path, f in steps.items() if isinstance(f, Field)})
     fits_columns = len(added) == len(extra) and not any(column.is_image for column in added)

@@ -31,7 +31,7 @@ import rlds
 from rlds.raw_files.untrusted import SourceError
 from rlds.video.fields import PER_METRE, depths_of_codes
 from rlds_ecosystem.model.fields import DepthCodes, Field
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_below
 
 __all__ = [
     "DATA_BYTES",
@@ -374,7 +374,7 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
     for name in cameras if flat_cameras else ():
         flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS)}"
         other_paths = (path for path in paths.values() if path != paths[name])
-        if not any(is_in(other, flat) or is_in(flat, other) for other in other_paths):
+        if not any(is_below(other, flat) or is_below(flat, other) for other in other_paths):
             paths[name] = flat
     for name, path in paths.items():
         if path.partition("/")[0] in rlds.STEP_FLAGS:

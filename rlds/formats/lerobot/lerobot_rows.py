@@ -68,7 +68,7 @@ from rlds.video.container import Clip, cut_clip, packets_of
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, leaves_at, nest
+from rlds_ecosystem.model.nests import leaves_at, lookup, nest
 from tfds_files.png import encode_png
 
 __all__ = ["LeRobotRows", "original_order"]
@@ -244,8 +244,8 @@ class LeRobotRows:
                 paths = [self._task_path, *columns]
                 steps = reading.read_steps(source, *episodes.locate(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
-                    used |= {as_text(value) for value in at(steps, self._task_path)}
-                indices = {n for path in columns for n in np.unique(at(steps, path)).tolist()}
+                    used |= {as_text(value) for value in lookup(steps, self._task_path)}
+                indices = {n for path in columns for n in np.unique(lookup(steps, path)).tolist()}
                 used |= {self._tasks[index] for index in indices if index in self._tasks}
         return used
 

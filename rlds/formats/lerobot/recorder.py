@@ -43,7 +43,7 @@ from rlds_ecosystem.files.daemon_threads import DaemonThreads
 from rlds_ecosystem.files.replacing import FOLDER, RUNNING
 from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError, storage_errors
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["LeRobotBackendWriter", "add_recordings", "find_recordings", "unfinished_files"]
 
@@ -494,7 +494,7 @@ def _compute_total(source: LeRobotSource, statistics: Mapping[str, Any]) -> Tota
     for split in source.splits:
         for index in range(source.num_episodes(split)):
             steps = reading.read_steps(source, split, index, [*paths_by_name.values()])
-            rows = {name: at(steps, path) for name, path in paths_by_name.items()}
+            rows = {name: lookup(steps, path) for name, path in paths_by_name.items()}
             total.add_quantiles(read_statistics(source.stored_row(split, index)), rows)
     return total
 

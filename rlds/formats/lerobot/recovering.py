@@ -509,7 +509,7 @@ class _DamagedDataset:
             with source_errors(name):
                 yield
         except (SourceError, FileNotFoundError) as error:
-            fault = error.what if isinstance(error, SourceError) else "is missing"
+            fault = error.problem if isinstance(error, SourceError) else "is missing"
             (self._lost if is_loss else self._faults).append(f"{name}: {fault}")
 
     # --- Writing

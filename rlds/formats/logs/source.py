@@ -67,7 +67,7 @@ from rlds_ecosystem.model.columns import (
 from rlds_ecosystem.model.errors import EnvLoggerError, StorageError
 from rlds_ecosystem.model.fields import Field, MismatchError, in_words, match_columns
 from rlds_ecosystem.model.json_values import to_json
-from rlds_ecosystem.model.nests import at, map_named_leaves, nest, root_of
+from rlds_ecosystem.model.nests import lookup, map_named_leaves, nest, root_of
 
 __all__ = ["EnvLoggerSource"]
 
@@ -371,7 +371,7 @@ class EnvLoggerSource(Source):
         """
         columns: dict[str, Any] = {}
         for path, video in self._video.cameras.items():
-            stored = at(episode.metadata, f"{VIDEO}/{_video_path(path)}")
+            stored = lookup(episode.metadata, f"{VIDEO}/{_video_path(path)}")
             clip = Clip(bytes(stored[CLIP]), int(stored[FIRST]), episode.num_steps)
             packets, is_key = packets_for_steps(clip, video)
             rows = np.arange(len(packets))
@@ -550,8 +550,8 @@ class EnvLoggerSource(Source):
             columns = match_columns(columns, self._expected_metadata, rows=1, where="")
         except MismatchError as error:
             raise SourceError(
-                f"{error.what} All episodes need the same metadata. If some lack a field, add the "
-                f"bool `{known_field(error.path)}` to the config, or pass a value in "
+                f"{error.problem} All episodes need the same metadata. If some lack a field, add "
+                f"the bool `{known_field(error.path)}` to the config, or pass a value in "
                 "`episode_metadata_defaults`.",
                 file=log.path,
                 episode=index,
@@ -591,7 +591,7 @@ def _locate_errors(log: Log, index: int) -> Iterator[None]:
     try:
         yield
     except MismatchError as error:
-        raise SourceError(error.what, file=log.path, episode=index, field=error.path) from error
+        raise SourceError(error.problem, file=log.path, episode=index, field=error.path) from error
     except StorageError:  # May come from the operating system.
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:

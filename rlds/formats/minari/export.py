@@ -49,7 +49,7 @@ from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_paths
 from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, nest, put, root_of
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, nest, put, root_of
 
 __all__ = ["MinariExport"]
 
@@ -176,12 +176,12 @@ class MinariExport(Export):
         self._unsupported = {p: field for p, field in self._steps.items() if not _fits(p, field)}
         self._steps = {p: field for p, field in self._steps.items() if p not in self._unsupported}
         for name in self._GROUPS:
-            if not any(is_in(path, name) for path in self._steps):
-                for path in (path for path in self._unsupported if is_in(path, name)):
+            if not any(is_below(path, name) for path in self._steps):
+                for path in (path for path in self._unsupported if is_below(path, name)):
                     raise ValueError(f"steps/{path}: Minari cannot hold {self._unsupported[path]}")
                 raise ValueError(f"the steps have no {name!r}, which Minari needs")
         reward = self._steps.get(rlds.REWARD)
-        if any(is_in(path, rlds.REWARD) for path in self._steps) and (
+        if any(is_below(path, rlds.REWARD) for path in self._steps) and (
             reward is None or reward.shape != ()
         ):
             raise ValueError(
@@ -338,7 +338,7 @@ class MinariExport(Export):
                 steps = episode.steps
             for path, texts in self._texts.items():
                 end = None if _has_final(self._paths[path]) else -1
-                texts.add(as_texts(at(steps, path))[:end])
+                texts.add(as_texts(lookup(steps, path))[:end])
             total_steps += episode.num_steps - 1
             index += 1
         return {"total_episodes": index, "total_steps": total_steps}
@@ -373,7 +373,7 @@ class MinariExport(Export):
                 continue
             try:
                 column = _as_column(
-                    at(steps, path),
+                    lookup(steps, path),
                     self._steps[path],
                     is_text=path in self._texts or path in self._text_paths,
                     keeps_jpeg=path in self._jpeg_paths,
@@ -399,7 +399,7 @@ class MinariExport(Export):
     def _attributes(self, episode: SourceEpisode) -> dict[str, Any]:
         fields, attributes = fields_of(episode), dict[str, Any]()
         for path in filter(self._is_attribute, self._fields):
-            value = at(fields, path)
+            value = lookup(fields, path)
             with contextlib.suppress(UnicodeDecodeError):
                 value = decode(value)
                 if np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:

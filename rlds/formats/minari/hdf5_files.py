@@ -33,7 +33,7 @@ from rlds.sources.source import Location, require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import has, is_in, leaves_at, put
+from rlds_ecosystem.model.nests import has, is_below, leaves_at, put
 
 __all__ = ["Hdf5Storage", "hdf5_writer"]
 
@@ -212,5 +212,5 @@ def _write_column(group: Any, path: str, column: StoredColumn, compression: str 
 def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in attributes.items():
-        put(nested, name if is_in(name, OPTIONS) else [name], value)
+        put(nested, name if is_below(name, OPTIONS) else [name], value)
     return nested

@@ -30,7 +30,7 @@ from rlds.sources.texts import as_text
 from rlds.sources.writing import encoding_of, transition_needed
 from rlds_ecosystem.model.columns import known_field
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import Paths, at, conflicts, leaves_at, root_of
+from rlds_ecosystem.model.nests import Paths, conflicts, leaves_at, lookup, root_of
 
 __all__ = ["RobomimicExport"]
 
@@ -205,7 +205,7 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     def _lacks(self, path: str, episode: SourceEpisode) -> bool:
         """Returns True if the array of a field is missing in an episode, which has placeholders."""
-        return self._is_optional(path) and not np.any(at(episode.steps, known_field(path)))
+        return self._is_optional(path) and not np.any(lookup(episode.steps, known_field(path)))
 
     def _is_optional(self, path: str) -> bool:
         """Returns True if the array of a field is missing in some demonstrations."""
@@ -219,7 +219,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             if not self._lacks(path, episode):
                 self._write(demo, name, columns[name], length, has_last)
         for path, name in self._pixels.items():
-            images = as_values(at(episode.steps, path), field := self.steps[path])
+            images = as_values(lookup(episode.steps, path), field := self.steps[path])
             self._write(demo, name, as_rgb(images, field), length, has_last)
         if self._action_fields:
             arrays = [self.array_paths[path] for path in self._action_fields]

@@ -26,7 +26,7 @@ from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import SourceError
 from rlds.sources.texts import as_text
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.model.nests import is_in
+from rlds_ecosystem.model.nests import is_below
 
 __all__ = ["Demo", "DemoFile", "OpenDemo"]
 
@@ -62,7 +62,7 @@ class Demo:
     @functools.cached_property
     def length(self) -> int:
         """The number of actions."""
-        return next(rows for path, rows in self.rows.items() if is_in(path, _ACTIONS))
+        return next(rows for path, rows in self.rows.items() if is_below(path, _ACTIONS))
 
     def error(self, fault: str, field: str) -> SourceError:
         """Returns an error about an array or an attribute."""
@@ -169,7 +169,7 @@ class DemoFile:
             if stored is not None:
                 arrays[path] = stored
         demo.arrays, demo.attributes = arrays, attributes
-        lengths = {rows for path, rows in demo.rows.items() if is_in(path, _ACTIONS)}
+        lengths = {rows for path, rows in demo.rows.items() if is_below(path, _ACTIONS)}
         if len(lengths) != 1:
             fault = "the arrays have different numbers of rows" if lengths else "missing"
             raise self.hdf5.error(fault, _ACTIONS)

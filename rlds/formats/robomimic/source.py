@@ -46,7 +46,7 @@ from rlds.sources.source import (
 from rlds.sources.texts import as_texts
 from rlds_ecosystem.model.columns import known_field, missing
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import Paths, conflicts, has, is_in, nest, root_of
+from rlds_ecosystem.model.nests import Paths, conflicts, has, is_below, nest, root_of
 
 __all__ = ["ATTRIBUTES", "EP_META", "MASKS", "METADATA_KEY", "TABLE", "RobomimicSource"]
 
@@ -162,7 +162,7 @@ class RobomimicSource(Source):
 
     def _has_steps(self, demo: Demo, path: str) -> bool:
         """Returns True if an array may have a row for each step."""
-        if path not in demo.rows or any(is_in(path, name) for name in self._episode_arrays):
+        if path not in demo.rows or any(is_below(path, name) for name in self._episode_arrays):
             return False
         return demo.rows[path] - demo.length in (0, 1)
 
@@ -319,7 +319,7 @@ class RobomimicSource(Source):
     # --- Rows of steps.
 
     def _is_after_action(self, path: str) -> bool:
-        return any(is_in(path, name) for name in self._dialect.after_action)
+        return any(is_below(path, name) for name in self._dialect.after_action)
 
     def _offset(self, path: str) -> int:
         """Returns the row of an array for the first step."""

@@ -17,7 +17,7 @@ from rlds.sources.source import Columns, SourceEpisode, SourceError
 from rlds.validation import Validator, Violation
 from rlds_ecosystem.model.columns import map_columns, objects, stack_values
 from rlds_ecosystem.model.fields import Field, match_columns
-from rlds_ecosystem.model.nests import at, leaves_at, put
+from rlds_ecosystem.model.nests import leaves_at, lookup, put
 from tfds_files import ExampleEncoder, Features, RaggedColumn
 from tfds_files.example_encoder import feature_at, png_files
 
@@ -71,7 +71,7 @@ class EpisodeEncoder:
         del self._fields[rlds.STEPS]
         leaves = [(path, f) for path, f in leaves_at(self._steps, None) if isinstance(f, Field)]
         shapes = {path: field.shape for path, field in leaves if None in field.shape}
-        self._ragged = [path for path in shapes if not at(self._steps, path).is_text]
+        self._ragged = [path for path in shapes if not lookup(self._steps, path).is_text]
         self._validator = Validator(finite, shapes=shapes)
 
     def encode(self, episode: SourceEpisode) -> Encoded:

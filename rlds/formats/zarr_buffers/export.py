@@ -31,7 +31,7 @@ from rlds.sources.sidecar import SIDECAR_TEXT, Sidecar, SidecarWriter
 from rlds.sources.source import Location, is_derived
 from rlds.sources.writing import PNGS, Export, Placement, encoding_of, pngs_of, sidecar_placements
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["ZarrExport"]
 
@@ -191,7 +191,7 @@ class ZarrExport(Export):
                         rows = as_rgb(as_values(rows, sidecar.steps[path]), sidecar.steps[path])
                     array.append(rows)
             for path, array in values.items():
-                row = np.asarray(at(episode.metadata, path))[np.newaxis]
+                row = np.asarray(lookup(episode.metadata, path))[np.newaxis]
                 array.append(row if path.startswith(META) else np.repeat(row, last, axis=0))
             sidecar_writer.add(episode)
         for array in (*columns.values(), *values.values()):

@@ -1,12 +1,11 @@
-"""Files in object stores (`gs://`, `s3://`), and paths that are files there or on this machine.
+"""Files in object stores (`gs://`, `s3://`, `hf://`), and paths of local or remote files.
 
-All files at URLs are opened, listed and written here. An object appears in its store when it is
-complete, and is replaced as a whole: nothing can be appended to it, and there are no directories
-but the names of objects. Nothing that was seen in a store is remembered: other processes write too.
-Only of the Hub, `hf://`, is a commit remembered, which never changes.
+This package opens, lists and writes all files at URLs. An object appears in its store when it is
+complete. It can be replaced, but not appended to. A directory is a prefix of object names. Only
+commits of the Hub, `hf://`, are cached, as other processes may write to a store.
 
-The parts: `_paths` has what others use, `_objects` the files, `_copies` the parts of them that are
-kept on this machine, `_publishing` uploads of folders, `_clients` the libraries.
+The modules: `_paths` is the interface, `_objects` has open files, `_copies` the local cache,
+`_publishing` uploads of folders, `_clients` the libraries.
 """
 
 from rlds_ecosystem.files.stores._clients import Entry as Entry

@@ -1,8 +1,8 @@
 """The clients of object stores: the operations on a store, for each library.
 
-`gs://` goes through TensorFlow where it is installed, as in TensorFlow Datasets, or through gcsfs
-if the environment variable `EPATH_USE_TF` is 0. `s3://` goes through s3fs, and `hf://`, the Hub of
-Hugging Face, through huggingface_hub.
+`gs://` uses TensorFlow if it is installed, as TensorFlow Datasets does, or gcsfs if the environment
+variable `EPATH_USE_TF` is 0. `s3://` uses s3fs, and `hf://`, the Hub of Hugging Face, uses
+huggingface_hub.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ T = TypeVar("T")
 PathLike = str | os.PathLike[str]
 Version = tuple[Any, ...]
 
-# The bytes that a request of TensorFlow fetches at least.
+# The minimum size of a request of TensorFlow.
 _TENSORFLOW_BLOCK_SIZE = int(os.environ.get("GCS_READ_CACHE_BLOCK_SIZE_MB", "") or 64) << 20
 BLOCK_SIZE = 1 << 20
 
 COPY_BUFFER_SIZE = 1 << 23
 
-# The timeout of a store, to which uploads add the time of their bytes at the minimum rate.
+# The timeout of a store; uploads add the time of their bytes at the minimum rate.
 _TIMEOUT_S = 120.0
 _MIN_BYTES_PER_S = 1 << 17
 
@@ -72,9 +72,9 @@ class Entry(NamedTuple):
     """An entry of a directory: a file or another directory.
 
     Attributes:
-      name: The last part of its path.
-      is_dir: Whether it is a directory.
-      size: Its size in bytes; None where it is not known without another request.
+      name: The last component of the path.
+      is_dir: True for a directory.
+      size: The size in bytes; None if unknown without another request.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ObjectInfo(NamedTuple):
 
     is_dir: bool
     size: int
-    seconds: float  # When it was written.
+    seconds: float  # The modification time.
     version: Version  # Changes when the object is written.
 
 
@@ -109,7 +109,7 @@ class StoreClient(Protocol):
 
     def exists(self, url: str) -> bool:
         """True if a URL is an existing object or directory."""
-        try:  # The `exists` of fsspec takes all errors for "no".
+        try:  # The `exists` of fsspec returns False for all errors.
             self.stat(url)
         except FileNotFoundError:
             return False
@@ -122,7 +122,7 @@ class StoreClient(Protocol):
         self, url: str, version: Version = (), timeout: float | None = None
     ) -> Callable[[int, int], bytes]: ...  # Raises after `timeout` seconds.
     def upload(self, file: BinaryIO, url: str) -> None: ...
-    def copy(self, source: str, target: str) -> bool: ...  # False if the caller has to copy.
+    def copy(self, source: str, target: str) -> bool: ...  # False if the store cannot copy.
     def remove(self, url: str) -> None: ...
 
 
@@ -154,12 +154,12 @@ def scheme_of(url: PathLike) -> str:
 
 def client_of(url: str) -> StoreClient:
     scheme = scheme_of(url)
-    if scheme == "gs" and _wants_tensorflow():
+    if scheme == "gs" and _prefers_tensorflow():
         return _TensorFlowStore()
     return HubStore() if scheme == "hf" else FsspecStore(scheme)
 
 
-def _wants_tensorflow() -> bool:
+def _prefers_tensorflow() -> bool:
     """True if epath, which TensorFlow Datasets uses, would choose TensorFlow."""
     if os.environ.get("EPATH_USE_TF", "").lower() in ("false", "no", "f", "0"):
         return False
@@ -172,28 +172,28 @@ class _TensorFlowStore(StoreClient):
     block_size, keeps_versions = _TENSORFLOW_BLOCK_SIZE, False
 
     def __init__(self) -> None:
-        # Slow to import: loaded when a URL needs it.
+        # Slow to import.
         self._gfile: Any = importlib.import_module("tensorflow").io.gfile
 
     def exists(self, url: str) -> bool:
-        with _named(url):
+        with _os_errors(url):
             return bool(self._gfile.exists(url))
 
     def stat(self, url: str) -> ObjectInfo:
-        with _named(url):
+        with _os_errors(url):
             stat = self._gfile.stat(url)
         seconds = stat.mtime_nsec / 1e9
         return ObjectInfo(stat.is_directory, stat.length, seconds, (stat.length, stat.mtime_nsec))
 
     def entries(self, url: str) -> list[Entry]:
-        with _named(url):
+        with _os_errors(url):
             names = self._gfile.listdir(url)
         return sorted(
             Entry(name.rstrip("/"), name.endswith("/"), None) for name in names if name.strip("/")
         )
 
     def read(self, url: str) -> bytes:
-        with _named(url), self._gfile.GFile(url, "rb") as file:
+        with _os_errors(url), self._gfile.GFile(url, "rb") as file:
             return bytes(file.read())
 
     def fetcher(
@@ -203,7 +203,7 @@ class _TensorFlowStore(StoreClient):
         lock = threading.Lock()
 
         def fetch(begin: int, end: int) -> bytes:
-            with lock, _named(url):
+            with lock, _os_errors(url):
                 file.seek(begin)
                 return bytes(file.read(end - begin))
 
@@ -218,15 +218,15 @@ class _TensorFlowStore(StoreClient):
         begin = file.tell()
         size = file.seek(0, io.SEEK_END) - begin
         file.seek(begin)
-        # It would nest ten retries in ten retries, for half an hour.
-        with _named(url):
+        # Without a timeout, nested retries of TensorFlow take half an hour.
+        with _os_errors(url):
             run_with_timeout(_TIMEOUT_S + size / _MIN_BYTES_PER_S, write)
 
     def copy(self, source: str, target: str) -> bool:
         return False
 
     def remove(self, url: str) -> None:
-        with _named(url):
+        with _os_errors(url):
             self._gfile.remove(url)
 
 
@@ -241,7 +241,7 @@ class FsspecStore(StoreClient):
             fsspec = importlib.import_module("fsspec")
         except ImportError as error:
             raise OSError(f"{scheme}:// cannot be opened: {error}") from error
-        # This returns the same object every time, but another one in a process that was forked.
+        # The result is cached, except in forked processes.
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
         # Older versions of gcsfs accept the argument `generation`, but ignore it.
         has_generations = (
@@ -250,7 +250,7 @@ class FsspecStore(StoreClient):
         self.keeps_versions = has_generations
 
     def stat(self, url: str) -> ObjectInfo:
-        with _named(url):
+        with _os_errors(url):
             info = self._fs.info(url)
         time = info.get("mtime") or info.get("LastModified")
         seconds = time.timestamp() if hasattr(time, "timestamp") else 0.0
@@ -259,7 +259,7 @@ class FsspecStore(StoreClient):
         return ObjectInfo(info["type"] == "directory", info["size"] or 0, seconds, version)
 
     def entries(self, url: str) -> list[Entry]:
-        with _named(url):
+        with _os_errors(url):
             infos = self._fs.ls(url, detail=True)
         own = url.partition("://")[2].strip("/")
         entries = [
@@ -274,7 +274,7 @@ class FsspecStore(StoreClient):
         return sorted(entries)
 
     def read(self, url: str) -> bytes:
-        with _named(url):
+        with _os_errors(url):
             return bytes(self._fs.cat_file(url))
 
     def fetcher(
@@ -285,7 +285,7 @@ class FsspecStore(StoreClient):
             options["generation"] = version[1]  # The generation, the first value of `stat`.
 
         def fetch(begin: int, end: int) -> bytes:
-            with _named(url):
+            with _os_errors(url):
                 try:
                     return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
                 except TimeoutError as error:
@@ -294,7 +294,7 @@ class FsspecStore(StoreClient):
         return fetch
 
     def upload(self, file: BinaryIO, url: str) -> None:
-        with _named(url):
+        with _os_errors(url):
             target = self._fs.open(url, "wb")
             try:
                 shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
@@ -306,12 +306,12 @@ class FsspecStore(StoreClient):
                 raise
 
     def copy(self, source: str, target: str) -> bool:
-        with _named(source):
+        with _os_errors(source):
             self._fs.cp_file(source, target)
         return True
 
     def remove(self, url: str) -> None:
-        with _named(url):
+        with _os_errors(url):
             self._fs.rm_file(url)
 
 
@@ -319,7 +319,7 @@ class _Commit(NamedTuple):
     """The files of a commit of a repository on the Hub.
 
     Attributes:
-      repository: Its repository and revision, as arguments of huggingface_hub.
+      repository: The repository and revision, as arguments of huggingface_hub.
       folders: The entries of each folder; "" is the root.
       ids: The content hash of each file.
     """
@@ -329,7 +329,7 @@ class _Commit(NamedTuple):
     ids: dict[str, str]
 
 
-# A process keeps to the commit that it saw first, until it makes another, and makes few requests.
+# A process reads the first commit that it requested until it creates a commit: few requests.
 _commits: dict[tuple[str, str, str | None], _Commit] = {}
 
 
@@ -351,7 +351,7 @@ def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
 
 
 class HubStore(StoreClient):
-    """The Hub of Hugging Face, whose files come by commits: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
+    """The Hub of Hugging Face, read by commit: `hf://datasets/<owner>/<name>[@<revision>]/<path>`."""
 
     block_size, keeps_versions = BLOCK_SIZE, True
 
@@ -361,7 +361,7 @@ class HubStore(StoreClient):
         except ImportError as error:
             raise OSError(f"hf:// cannot be opened: {error}") from error
 
-    def _parts(self, url: str) -> tuple[tuple[str, str, str | None], str]:
+    def _parse(self, url: str) -> tuple[tuple[str, str, str | None], str]:
         match = _HUB_URL.fullmatch(url)
         if match is None:
             raise OSError(f"{url}: expected hf://datasets/<owner>/<name>[@<revision>][/<path>]")
@@ -369,19 +369,19 @@ class HubStore(StoreClient):
         revision = revision and urllib.parse.unquote(revision)
         return ("dataset" if kind else "model", name, revision), (path or "").strip("/")
 
-    def _at(self, url: str) -> tuple[_Commit, str]:
-        repository, path = self._parts(url)
+    def _find_commit(self, url: str) -> tuple[_Commit, str]:
+        repository, path = self._parse(url)
         if repository not in _commits:
-            with _named(url):
+            with _os_errors(url):
                 _commits[repository] = _commit(*repository)
         return _commits[repository], path
 
     def stat(self, url: str) -> ObjectInfo:
-        commit, path = self._at(url)
+        commit, path = self._find_commit(url)
         if path in commit.folders:
             return ObjectInfo(True, 0, 0.0, ())
         folder, _, name = path.rpartition("/")
-        with _named(url):
+        with _os_errors(url):
             entries = commit.folders.get(folder, [])
             size = next((entry.size for entry in entries if entry.name == name), None)
             if size is None:
@@ -389,8 +389,8 @@ class HubStore(StoreClient):
         return ObjectInfo(False, size, 0.0, (size, commit.ids[path]))
 
     def entries(self, url: str) -> list[Entry]:
-        commit, path = self._at(url)
-        with _named(url):
+        commit, path = self._find_commit(url)
+        with _os_errors(url):
             if path not in commit.folders:
                 raise FileNotFoundError
         return sorted(commit.folders[path])
@@ -402,32 +402,32 @@ class HubStore(StoreClient):
     def fetcher(
         self, url: str, version: Version = (), timeout: float | None = None
     ) -> Callable[[int, int], bytes]:
-        commit, path = self._at(url)
+        commit, path = self._find_commit(url)
         address = self._hub.hf_hub_url(filename=path, **commit.repository)
 
         def fetch(begin: int, end: int) -> bytes:
             headers = {**self._hub.utils.build_hf_headers(), "range": f"bytes={begin}-{end - 1}"}
-            with _named(url):
+            with _os_errors(url):
                 reply = self._hub.utils.http_backoff("GET", address, headers=headers, timeout=30)
                 self._hub.utils.hf_raise_for_status(reply)
             if reply.status_code != 206:
                 raise OSError(
-                    f"{url}: the Hub did not return a part of the file ({reply.status_code})"
+                    f"{url}: the Hub did not return a range of the file ({reply.status_code})"
                 )
             return bytes(reply.content)
 
         return _with_timeout(fetch, timeout)
 
     def commit(self, files: Mapping[str, PathLike], url: str) -> None:
-        """Adds local files below a folder by one commit; their keys are their names there."""
-        (kind, name, revision), folder = repository, _ = self._parts(url)
+        """Adds local files below a folder by one commit; keys are the names in the folder."""
+        (kind, name, revision), folder = repository, _ = self._parse(url)
         add = self._hub.CommitOperationAdd
-        added = [
+        operations = [
             add(f"{folder}/{path}".strip("/"), os.fspath(file)) for path, file in files.items()
         ]
         options = {"commit_message": "Add a dataset", "repo_type": kind, "revision": revision}
-        with _named(url):
-            self._hub.HfApi().create_commit(name, added, **options)
+        with _os_errors(url):
+            self._hub.HfApi().create_commit(name, operations, **options)
         _commits.pop(repository, None)
 
     def upload(self, file: BinaryIO, url: str) -> None:
@@ -442,11 +442,11 @@ class HubStore(StoreClient):
 
 def read_only(url: str) -> OSError:
     """Returns the error for writing single files to the Hub."""
-    remedy = "export whole datasets there, or write to a local folder and run `hf upload`"
+    remedy = "export full datasets there, or write to a local folder and run `hf upload`"
     return io.UnsupportedOperation(f"{url}: hf:// is read-only: {remedy}")
 
 
-# By the names of their classes, so that none of the packages that have them need be loaded.
+# Error classes by name, so that their packages need not be imported.
 _KINDS: dict[type[OSError], str] = {
     FileNotFoundError: "EntryNotFoundError NoSuchBucket NoSuchKey NotFoundError "
     "RepositoryNotFoundError RevisionNotFoundError",
@@ -464,8 +464,8 @@ _KINDS_OF_CODES: dict[str, type[OSError]] = {
 
 
 @contextlib.contextmanager
-def _named(url: str) -> Iterator[None]:
-    """Turns the errors of clients into a fitting `OSError` that names the object."""
+def _os_errors(url: str) -> Iterator[None]:
+    """Converts errors of clients to an `OSError` of the same kind, with the name of the object."""
     try:
         yield
     except (TypeError, AttributeError, NameError):  # Programming errors.
@@ -476,14 +476,14 @@ def _named(url: str) -> Iterator[None]:
 
 def _os_error(url: str, error: Exception) -> OSError:
     text = " ".join(str(error).split())
-    why = f"{type(error).__name__}: {text}"[:400]
+    reason = f"{type(error).__name__}: {text}"[:400]
     names = {cls.__name__ for cls in type(error).__mro__}
     code = str(getattr(error, "code", ""))
-    kinds = (k for k, of in _KINDS.items() if isinstance(error, k) or names & {*of.split()})
+    kinds = (k for k, text in _KINDS.items() if isinstance(error, k) or names & {*text.split()})
     kind = next(kinds, None) or _KINDS_OF_CODES.get(code, OSError)
     if kind is PermissionError:
         log_in = _LOG_IN.get(scheme_of(url), "log in")
-        return PermissionError(f"{url}: access was refused; {log_in} ({why})")
+        return PermissionError(f"{url}: access was refused; {log_in} ({reason})")
     if kind is FileNotFoundError:
         missing = "object"
         if scheme_of(url) == "hf":
@@ -492,5 +492,5 @@ def _os_error(url: str, error: Exception) -> OSError:
             missing = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
         return FileNotFoundError(f"{url}: no such {missing}")
     if kind is ConnectionError:
-        return ConnectionError(f"{url}: the store cannot be reached ({why})")
-    return kind(f"{url}: {why}")
+        return ConnectionError(f"{url}: the store cannot be reached ({reason})")
+    return kind(f"{url}: {reason}")

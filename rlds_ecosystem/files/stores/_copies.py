@@ -1,8 +1,8 @@
-"""Local disk cache of objects in a store (GCS, S3, Hub): the blocks that were requested.
+"""Local disk cache of the requested blocks of objects in a store (GCS, S3, Hub).
 
 A copy is a sparse file of the size of the object, so that it can be mapped. The file `.blocks` next
 to it has the times at which each block was fetched and claimed. All processes of a machine share
-both until it is restarted. The folder is named after the machine and the version of the object.
+both files until a restart. The folder is named after the machine and the version of the object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rlds_ecosystem.model.columns import numbered
 
 try:
     import fcntl
-except ImportError:  # On Windows, where nothing is evicted.
+except ImportError:  # On Windows, blocks are not evicted.
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["ChangedObjectError", "CopiedObjects"]
@@ -44,28 +44,26 @@ T = TypeVar("T")
 # The minimum and the maximum number of bytes that a request fetches.
 _BLOCK_SIZE, _MAX_REQUEST_BYTES = 1 << 15, 1 << 22
 _MAX_GAP_BLOCKS = 4
-# Numbers in a range of up to 64 times their count are made distinct by a mask, not by sorting.
+# Up to this ratio of range to count, indices are deduplicated by a mask, not by sorting.
 _MAX_SPREAD_FOR_MASK = 64
 _NUM_THREADS = 32
-# The delays before a failed request is repeated, after the retries of the library.
+# The delays before retries of a failed request, after the retries of the library.
 _RETRY_DELAYS_S = (0.5,)
-# The timeout of a request, to which the time of its bytes at the minimum rate is added.
+# The timeout of a request, without the time of its bytes at the minimum rate.
 _REQUEST_TIMEOUT_S, _MIN_BYTES_PER_S = 20.0, 1 << 17
-# The time after which another process that has claimed a block counts as dead.
+# The time after which the claim of another process on a block expires.
 _CLAIM_TIMEOUT_NS = 10_000_000_000
 
 
 class CopiedObjects:
-    """Local copies of objects, with a limit of their total size.
-
-    Several threads may use them at a time.
+    """Thread-safe local copies of objects, with a limit of their total size.
 
     Args:
       urls: The objects.
       max_bytes: The maximum size of all copies. A single request may exceed it.
 
     Raises:
-      OSError: An object cannot be found, or there is no place for copies.
+      OSError: An object is missing, or in_object is no folder for copies.
     """
 
     def __init__(self, urls: Iterable[str], max_bytes: int) -> None:
@@ -88,33 +86,33 @@ class CopiedObjects:
         # Blocks that are being read are not evicted.
         self._blocks_in_use: list[np.ndarray] = []
 
-    def blocks_of(self, numbers: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def blocks_of(self, indices: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the distinct blocks of byte ranges.
 
         Args:
-          numbers: The number of the object of each range.
+          indices: The index of the object of each range.
           begins: The begin of each range.
           ends: The end of each range.
         """
-        sizes = self._sizes[numbers]
+        sizes = self._sizes[indices]
         begins, ends = np.clip(begins, 0, sizes), np.clip(ends, 0, sizes)
         is_nonempty = ends > begins
-        offsets = self._first_blocks[numbers[is_nonempty]]
+        offsets = self._first_blocks[indices[is_nonempty]]
         firsts, lasts = (
             begins[is_nonempty] // _BLOCK_SIZE + offsets,
             (ends[is_nonempty] - 1) // _BLOCK_SIZE + offsets,
         )
         counts = lasts - firsts + 1
-        if (counts <= 2).all():  # As for rows.
+        if (counts <= 2).all():  # Usual for rows.
             return _distinct(np.concatenate([firsts, lasts]))
         return _distinct(np.repeat(firsts, counts) + numbered(counts))
 
-    def blocks_of_object(self, number: int) -> np.ndarray:
+    def blocks_of_object(self, index: int) -> np.ndarray:
         """Returns all blocks of an object."""
-        return np.arange(self._first_blocks[number], self._first_blocks[number + 1])
+        return np.arange(self._first_blocks[index], self._first_blocks[index + 1])
 
     def all_blocks(self, max_blocks: int) -> np.ndarray | None:
-        """Returns the blocks of all objects, if they are at most `max_blocks` and all stored."""
+        """Returns the blocks of all objects; None if over `max_blocks`, or if one is missing."""
         blocks = np.arange(self._first_blocks[-1]) if self._first_blocks[-1] <= max_blocks else None
         return None if blocks is None or not self.times(blocks).all() else blocks
 
@@ -123,19 +121,19 @@ class CopiedObjects:
         if len(blocks) == self._first_blocks[-1]:  # All blocks.
             return np.concatenate([copied.fetch_times for copied in self.objects])
         times = np.empty(len(blocks), np.int64)
-        for copied, there, first in self._by_object(blocks):
-            times[there] = copied.fetch_times[blocks[there] - first]
+        for copied, in_object, first in self._by_object(blocks):
+            times[in_object] = copied.fetch_times[blocks[in_object] - first]
         return times
 
     def read(self, blocks: np.ndarray, function: Callable[[], T]) -> T:
         """Fetches missing blocks, and reads all of them.
 
         Args:
-          blocks: The numbers of the blocks. This process evicts none of them meanwhile.
-          function: Reads them. It is called again if another process has evicted some.
+          blocks: The indices of the blocks, which this process does not evict meanwhile.
+          function: Reads the blocks. It is called again if another process evicts some of them.
 
         Raises:
-          OSError: They cannot be fetched; the message names the object.
+          OSError: A block cannot be fetched; the message names the object.
         """
         with self._lock:
             self._blocks_in_use.append(blocks)
@@ -158,19 +156,19 @@ class CopiedObjects:
                 self._blocks_in_use = [each for each in self._blocks_in_use if each is not blocks]
 
     def _are_unchanged(self, blocks: np.ndarray, times: np.ndarray) -> bool:
-        """True if blocks are stored, and were not fetched again since the given times."""
+        """True if blocks are stored, and were not fetched again since some times."""
         return bool(times.all() and (times == self.times(blocks)).all())
 
     def fetch(self, blocks: np.ndarray, *, wait: bool = True) -> None:
         """Fetches missing blocks.
 
         Args:
-          blocks: The numbers of the blocks.
+          blocks: The indices of the blocks.
           wait: True to return when the blocks are stored; False to return at once. Without
             waiting, blocks of other processes are not fetched, and errors appear at the next wait.
 
         Raises:
-          OSError: They cannot be fetched; the message names the object.
+          OSError: A block cannot be fetched; the message names the object.
         """
         if not wait:
             blocks = self._fill_small_gaps(blocks)
@@ -198,17 +196,17 @@ class CopiedObjects:
     def _are_being_fetched(self, blocks: np.ndarray) -> bool:
         """True if processes are fetching all of the blocks."""
         return all(
-            copied.are_being_fetched(blocks[there] - first).all()
-            for copied, there, first in self._by_object(blocks)
+            copied.are_being_fetched(blocks[in_object] - first).all()
+            for copied, in_object, first in self._by_object(blocks)
         )
 
     def _by_object(self, blocks: np.ndarray) -> Iterator[tuple[CopiedObject, slice, int]]:
-        """Yields each object, the slice of its blocks, and the number of its first block."""
-        numbers = self._objects_of[blocks]
-        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        for begin, end in itertools.pairwise(cuts) if len(numbers) else ():
-            number = int(numbers[begin])
-            yield self.objects[number], slice(begin, end), int(self._first_blocks[number])
+        """Yields each object, the slice of its blocks, and the index of its first block."""
+        indices = self._objects_of[blocks]
+        cuts = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]
+        for begin, end in itertools.pairwise(cuts) if len(indices) else ():
+            index = int(indices[begin])
+            yield self.objects[index], slice(begin, end), int(self._first_blocks[index])
 
     def _begin(
         self, missing: np.ndarray, is_forced: bool
@@ -222,8 +220,8 @@ class CopiedObjects:
         with self._lock:
             earlier = {self._futures[block] for block in missing.tolist() if block in self._futures}
             new = np.array([b for b in missing.tolist() if b not in self._futures], np.int64)
-            for copied, there, first in self._by_object(new):
-                for run in _runs(copied.claim(new[there] - first, is_forced)):
+            for copied, in_object, first in self._by_object(new):
+                for run in _runs(copied.claim(new[in_object] - first, is_forced)):
                     own.append(self._threads.submit(self._fetch_run, copied, run[0], run[-1] + 1))
                     blocks = (run + first).tolist()
                     self._futures |= dict.fromkeys(blocks, own[-1])
@@ -238,7 +236,7 @@ class CopiedObjects:
         try:
             copied.fetch(begin, end)
         except BaseException:
-            copied.claim_times[begin:end] = 0  # Other processes need not wait for it.
+            copied.claim_times[begin:end] = 0  # Other processes do not wait for this process.
             raise
         with self._lock:
             self._num_bytes += (end - begin) * _BLOCK_SIZE
@@ -258,19 +256,19 @@ class CopiedObjects:
         max_blocks = max(self.max_bytes * 7 // 8 // _BLOCK_SIZE, 1)
         in_time = stored_blocks[np.argsort(times[stored_blocks], kind="stable")]
         oldest = np.sort(in_time[: max(len(stored_blocks) - max_blocks, 0)])
-        for copied, there, first in self._by_object(oldest):
-            for run in _runs(oldest[there] - first):
+        for copied, in_object, first in self._by_object(oldest):
+            for run in _runs(oldest[in_object] - first):
                 copied.evict(run[0], run[-1] + 1)
         self._num_bytes -= len(oldest) * _BLOCK_SIZE
 
 
-def _distinct(numbers: np.ndarray) -> np.ndarray:
-    """Returns `np.unique`, many times as fast for numbers in a small range."""
-    if not len(numbers) or np.ptp(numbers) > _MAX_SPREAD_FOR_MASK * len(numbers):
-        return np.unique(numbers)
-    is_present = np.zeros(np.ptp(numbers) + 1, bool)
-    is_present[numbers - numbers.min()] = True
-    return np.flatnonzero(is_present) + numbers.min()
+def _distinct(indices: np.ndarray) -> np.ndarray:
+    """Returns `np.unique`, many times as fast for indices in a small range."""
+    if not len(indices) or np.ptp(indices) > _MAX_SPREAD_FOR_MASK * len(indices):
+        return np.unique(indices)
+    is_present = np.zeros(np.ptp(indices) + 1, bool)
+    is_present[indices - indices.min()] = True
+    return np.flatnonzero(is_present) + indices.min()
 
 
 def _runs(blocks: np.ndarray) -> list[np.ndarray]:
@@ -290,7 +288,7 @@ class CopiedObject:
     Attributes:
       path: The copy.
       fetch_times: The time at which each block was fetched, in nanoseconds; 0 if it is missing.
-      claim_times: The time at which a process began to fetch it.
+      claim_times: The time at which a process began to fetch each block.
     """
 
     def __init__(self, url: str, info: clients.ObjectInfo) -> None:
@@ -303,17 +301,17 @@ class CopiedObject:
         # After a crash of the machine, blocks that are marked as stored may be missing.
         version = hashlib.sha256(f"{info.version}{_boot_id()}".encode()).hexdigest()[:16]
         machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
-        here = folder / f"{machine}-{version}"
-        here.mkdir(parents=True, exist_ok=True)
+        own_folder = folder / f"{machine}-{version}"
+        own_folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
-            for other in folder.glob(f"{machine}-*"):  # Of earlier versions of the object.
-                if other != here:
+            for other in folder.glob(f"{machine}-*"):  # Earlier versions of the object.
+                if other != own_folder:
                     _remove(other)
-        self.path = str(here / url.rpartition("/")[2])
+        self.path = str(own_folder / url.rpartition("/")[2])
         count = -(-self.size // _BLOCK_SIZE)
         self._blocks = f"{self.path}.blocks"
-        _make(self.path, self.size)
-        _make(self._blocks, 16 * count, reserve=True)
+        _create(self.path, self.size)
+        _create(self._blocks, 16 * count, reserve=True)
         memory, _ = map_file(self._blocks, writable=True)
         self.fetch_times, self.claim_times = np.frombuffer(memory, np.int64).reshape(2, count)
         self._reset()
@@ -331,7 +329,7 @@ class CopiedObject:
         """Claims missing blocks for this process, and returns them.
 
         Args:
-          blocks: The numbers of the blocks.
+          blocks: The indices of the blocks.
           is_forced: True to claim blocks that another process is fetching, too.
         """
         with self._locked():
@@ -342,7 +340,7 @@ class CopiedObject:
         return blocks[is_missing]
 
     def fetch(self, begin: int, end: int) -> None:
-        """Fetches a range of blocks, and checks that they are of this version.
+        """Fetches a range of blocks, and checks their version.
 
         Raises:
           OSError: The operation failed; the message names the object.
@@ -385,7 +383,7 @@ class CopiedObject:
         """Raises an error if the object was replaced.
 
         Raises:
-          ChangedObjectError: It was written anew.
+          ChangedObjectError: The object was replaced.
           OSError: The store does not answer.
         """
         info = self._with_retries(
@@ -413,7 +411,7 @@ class CopiedObject:
     def evict(self, begin: int, end: int) -> None:
         """Frees the space of a range of blocks."""
         with self._locked(), _opened(self.path, os.O_RDWR) as file:
-            # First, so that concurrent readers notice it.
+            # First, so that concurrent readers notice the eviction.
             self.fetch_times[begin:end] = self.claim_times[begin:end] = 0
             first, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
             _punch_hole(file, first, end_byte - first)
@@ -442,8 +440,8 @@ def _opened(path: str, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _make(path: str, size: int, *, reserve: bool = False) -> None:
-    """Makes a file of zeros, unless it exists."""
+def _create(path: str, size: int, *, reserve: bool = False) -> None:
+    """Creates a file of zeros, unless it exists."""
     with open(path, "ab") as file:
         if os.fstat(file.fileno()).st_size != size:
             os.truncate(path, size)
@@ -466,7 +464,7 @@ def _remove(folder: Path) -> None:
 
 
 def _punch_hole(descriptor: int, begin: int, size: int) -> None:
-    """Makes a hole in a file; where the system cannot do that, it keeps the space."""
+    """Frees the space of a range of a file, if the system can do that."""
     library = ctypes.CDLL(None, use_errno=True)
     if hasattr(library, "fallocate"):
         keep_size_and_punch = 3
@@ -484,7 +482,7 @@ def _stat(url: str) -> clients.ObjectInfo:
 
 
 def _client_of(url: str) -> clients.StoreClient:
-    """The client of a store; `gcsfs` before TensorFlow, which fetches 64 MB at a time."""
+    """Returns the client of a store; `gcsfs` before TensorFlow, which fetches 64 MB at a time."""
     if clients.scheme_of(url) == "gs" and importlib.util.find_spec(clients.LIBRARIES["gs"]):
         return clients.FsspecStore("gs")
     return clients.client_of(url)

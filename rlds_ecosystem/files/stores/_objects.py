@@ -1,4 +1,4 @@
-"""Objects as files: read in cached ranges, and written as a whole."""
+"""Objects as files: read in cached blocks, and written by one upload."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rlds_ecosystem.files.stores._clients import BLOCK_SIZE
 
 __all__ = ["NewObject", "ReadObject"]
 
-# Who reads on gets more at a time, up to this many blocks.
+# The largest number of blocks of a request; sequential reads double the number.
 _MAX_BLOCKS = 8
-# The blocks of objects that were last used, of all open files together.
+# The most recently used blocks of all open files.
 _blocks = LruCache(1 << 28)
 
 
@@ -29,10 +29,10 @@ class ReadObject(io.RawIOBase):
             raise IsADirectoryError(f"{url} is a folder, expected an object")
         self._size, self._block_size = info.size, client.block_size
         self._fetch = client.fetcher(url)
-        # Another file may be the same object, later; one that was replaced is another object.
+        # The key of the cache: files of one version of an object share blocks.
         self._object = (type(client), url, *info.version)
         self._pos = 0
-        self._next = -1  # Where reading goes on, if it goes on.
+        self._next = -1  # The next block of sequential reads.
         self._num_blocks = 1
 
     def readable(self) -> bool:
@@ -67,8 +67,8 @@ class ReadObject(io.RawIOBase):
         return self._pos - begin
 
     def _fetch_from(self, index: int, end_index: int) -> bytes:
-        goes_on = index == self._next and self._block_size == BLOCK_SIZE
-        self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if goes_on else 1
+        is_sequential = index == self._next and self._block_size == BLOCK_SIZE
+        self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if is_sequential else 1
         count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
         cached = (i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None)
         count = next(cached, count)
@@ -82,8 +82,8 @@ class ReadObject(io.RawIOBase):
             )
         self._next = index + count
         blocks = [data[i : i + self._block_size] for i in range(0, len(data), self._block_size)]
-        for number, block in enumerate(blocks, index):
-            _blocks.put((self._object, number), block, len(block))
+        for block_index, block in enumerate(blocks, index):
+            _blocks.put((self._object, block_index), block, len(block))
         return blocks[0]
 
 
@@ -119,7 +119,7 @@ class NewObject(io.RawIOBase):
         return self._file.truncate(size)
 
     def publish(self) -> None:
-        """Uploads the written bytes as the object, unless this is done."""
+        """Uploads the written bytes as the object, unless they are uploaded."""
         if self._is_published:
             return
         end = self._file.tell()
@@ -145,7 +145,7 @@ class NewObject(io.RawIOBase):
             self._file.close()
 
     def __exit__(self, exc_type: object, *_: object) -> None:
-        # What a `with` could not write to its end is not an object.
+        # After an error in the `with` block, the file is incomplete.
         self.close() if exc_type is None else self.discard()
 
     def __del__(self) -> None:

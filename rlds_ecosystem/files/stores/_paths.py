@@ -1,4 +1,4 @@
-"""Paths and files, wherever they are."""
+"""Paths and files, local or in stores."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _NUM_THREADS = 16
 
 
 def as_path(path: PathLike) -> epath.Path:
-    """The path or URL as an object like `pathlib.Path`, whose methods raise `OSError`.
+    """Returns a path or URL as an object like `pathlib.Path`, whose methods raise `OSError`.
 
     Raises:
-      ValueError: There is no client for such URLs.
+      ValueError: The scheme of the URL is not supported.
     """
     if isinstance(path, StorePath):
         return path
@@ -67,13 +67,12 @@ def as_path(path: PathLike) -> epath.Path:
 
 
 def open_binary(path: PathLike, mode: str = "rb") -> BinaryIO:
-    """Opens a file for reading ("rb"), or makes or replaces it ("wb").
+    """Opens a file for reading ("rb"), or creates or replaces it ("wb").
 
-    A file of a store can be seeked in when it is read, and appears there when it is closed;
-    `flush` does nothing.
+    In a store, files for reading are seekable, new files appear on close, and `flush` does nothing.
 
     Raises:
-      OSError: It cannot be opened.
+      OSError: The file cannot be opened.
     """
     if is_local(path):
         return cast(BinaryIO, open(path, mode))
@@ -84,8 +83,8 @@ def list_directory(path: PathLike) -> list[Entry]:
     """Returns the entries of a directory, sorted by name, with one request to a store.
 
     Raises:
-      FileNotFoundError: There is no such directory; or in a store, nothing under that name.
-      OSError: It cannot be read.
+      FileNotFoundError: The directory does not exist; or in a store, no object has its prefix.
+      OSError: The directory cannot be read.
     """
     if not is_local(path):
         return clients.client_of(os.fspath(path)).entries(os.fspath(path))
@@ -102,7 +101,7 @@ def version_of(path: PathLike) -> list[Any]:
     """Returns the version of a file, as JSON values; it changes when the file is rewritten.
 
     Raises:
-      OSError: There is no such file, or it cannot be read.
+      OSError: The file does not exist, or cannot be read.
     """
     if not is_local(path):
         return list(clients.client_of(os.fspath(path)).stat(os.fspath(path)).version)
@@ -111,10 +110,10 @@ def version_of(path: PathLike) -> list[Any]:
 
 
 def require_bucket(path: PathLike) -> None:
-    """Does nothing if a path is local, or in a bucket that is there.
+    """Checks that the bucket of a URL exists; does nothing for a local path.
 
     Raises:
-      OSError: There is no such bucket, or the store cannot be reached, or refuses to answer.
+      OSError: The bucket does not exist, or the store cannot be reached, or refuses access.
     """
     if is_local(path):
         return
@@ -123,20 +122,20 @@ def require_bucket(path: PathLike) -> None:
         raise clients.read_only(name)
     bucket = name.split("/")[2]
     try:
-        is_there = clients.client_of(name).exists(f"{scheme_of(name)}://{bucket}")
+        exists = clients.client_of(name).exists(f"{scheme_of(name)}://{bucket}")
     except PermissionError as error:
-        # Those who may use the objects of a bucket may often not ask for the bucket itself.
+        # Users with access to objects of a bucket often have no access to the bucket itself.
         if "403" not in str(error):
             raise
         return
-    if not is_there:
+    if not exists:
         raise FileNotFoundError(
             f"no bucket {bucket!r} for {name}; check its name, or create it first"
         )
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T], path: PathLike) -> list[R]:
-    """Calls a function for each item; if `path` is in a store, which takes its time, at once."""
+    """Calls a function for each item: in parallel if `path` is in a store, as stores are slow."""
     items = list(items)
     if is_local(path) or len(items) < 2:
         return [function(item) for item in items]
@@ -146,7 +145,7 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], path: PathLike) 
 
 @contextlib.contextmanager
 def on_disk(path: PathLike) -> Iterator[str]:
-    """Yields a local path of a file: of a temporary copy if the file is in a store.
+    """Yields the local path of a file, or of a temporary copy if the file is in a store.
 
     Raises:
       OSError: The file cannot be copied.
@@ -164,11 +163,11 @@ def copy_file(source: PathLike, target: PathLike) -> None:
     """Copies a file between local folders and stores; replaces an existing file.
 
     Raises:
-      OSError: The source cannot be read, or the target not written.
+      OSError: The source cannot be read, or the target cannot be written.
     """
     if is_local(target):
-        with open_binary(source) as here, open(target, "wb") as there:
-            shutil.copyfileobj(here, there, COPY_BUFFER_SIZE)
+        with open_binary(source) as reader, open(target, "wb") as writer:
+            shutil.copyfileobj(reader, writer, COPY_BUFFER_SIZE)
         return
     old, new = os.fspath(source), os.fspath(target)
     client = clients.client_of(new)
@@ -178,10 +177,10 @@ def copy_file(source: PathLike, target: PathLike) -> None:
 
 
 def move_file(source: PathLike, target: PathLike) -> None:
-    """Moves a file, over one that is there: at once on this machine, else it is copied.
+    """Moves a file, and replaces an existing one; atomic only between local paths.
 
     Raises:
-      OSError: It cannot be moved.
+      OSError: The file cannot be moved.
     """
     if is_local(source) and is_local(target):
         os.replace(source, target)
@@ -237,13 +236,13 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         with contextlib.suppress(FileNotFoundError):
             entries = list_directory(self)
         directories = [entry.name for entry in entries if entry.is_dir]
-        here = self, directories, [entry.name for entry in entries if not entry.is_dir]
+        entry_names = self, directories, [entry.name for entry in entries if not entry.is_dir]
         if top_down:
-            yield here
+            yield entry_names
         for name in directories:
             yield from (self / name).walk(top_down=top_down, on_error=on_error)
         if not top_down:
-            yield here
+            yield entry_names
 
     @override
     def stat(self) -> Any:

@@ -1,4 +1,4 @@
-"""Files of this machine that become those of a dataset in a store."""
+"""Uploads of local folders to a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UNFINISHED", "publish"]
 
 # A marker file, which exists until all files of the folder are uploaded.
 UNFINISHED = ".uploading"
-# A folder of files that are of use on this machine only.
+# A folder of files that are useful on this machine only.
 _CACHE = ".feeds"
 
 
@@ -24,61 +24,61 @@ def publish(
 ) -> None:
     """Copies all files of a local folder to a store, and reads them back.
 
-    After a kill, the same call resumes: a file that is there and the same is not copied again. On
-    the Hub, all files are one commit.
+    After a kill, the same call resumes, and does not copy equal files again. On the Hub, all files
+    are one commit.
 
     Args:
       folder: The folder.
-      target: The folder of the store, which gets the files.
-      last: Patterns of the names of files that readers open first. Those are copied last, in the
-        order of the patterns, when all other files were read back.
-      is_new: Whether the target has nothing else. It has `UNFINISHED` until it is complete, and
-        loses what an earlier call left there.
+      target: The target folder in the store.
+      last: Patterns of the names of files that readers open first. These files are copied last, in
+        the order of the patterns, after all other files were read back.
+      is_new: True if the target is a new folder. It has the file `UNFINISHED` until it is complete;
+        files of an earlier call are removed.
 
     Raises:
-      OSError: They cannot be written, or the store returns something else.
+      OSError: A file cannot be written, or the store returns other data.
     """
-    here, there = Path(folder), paths.as_path(target)
-    files_here = (path.relative_to(here) for path in here.rglob("*") if path.is_file())
-    names = sorted(path.as_posix() for path in files_here if _CACHE not in path.parts)
-    client = clients.client_of(os.fspath(there))
+    local, remote = Path(folder), paths.as_path(target)
+    local_files = (path.relative_to(local) for path in local.rglob("*") if path.is_file())
+    names = sorted(path.as_posix() for path in local_files if _CACHE not in path.parts)
+    client = clients.client_of(os.fspath(remote))
     if isinstance(client, clients.HubStore):
-        client.commit({name: here / name for name in names}, os.fspath(there))
+        client.commit({name: local / name for name in names}, os.fspath(remote))
         return
     if is_new:
-        (there / UNFINISHED).write_bytes(b"\n")  # Some stores have no empty objects.
-        for directory, _, files in there.walk():
+        (remote / UNFINISHED).write_bytes(b"\n")  # Some stores have no empty objects.
+        for directory, _, files in remote.walk():
             for file in files:
                 object_path = directory / file
-                if file != UNFINISHED and os.fspath(object_path.relative_to(there)) not in names:
+                if file != UNFINISHED and os.fspath(object_path.relative_to(remote)) not in names:
                     object_path.unlink()
     waves: dict[int, list[str]] = {}
     for name in names:
         matched = [n for n, each in enumerate(last, 1) if fnmatchcase(os.path.basename(name), each)]
         waves.setdefault(max(matched, default=0), []).append(name)
     for _, wave in sorted(waves.items()):
-        paths.in_parallel(lambda name: _bring(here / name, there / name), wave, there)
+        paths.in_parallel(lambda name: _upload(local / name, remote / name), wave, remote)
     if is_new:
-        (there / UNFINISHED).unlink()
+        (remote / UNFINISHED).unlink()
 
 
-def _bring(here: PathLike, there: PathLike) -> None:
-    if not _is_same(here, there):
-        paths.copy_file(here, there)
-        if not _is_same(here, there):
+def _upload(local: PathLike, remote: PathLike) -> None:
+    if not _is_same(local, remote):
+        paths.copy_file(local, remote)
+        if not _is_same(local, remote):
             raise OSError(
-                f"{os.fspath(there)}: the data read back differs from the data written; repeat "
-                "the call, while nobody else writes there"
+                f"{os.fspath(remote)}: the data read back differs from the data written; repeat "
+                "the call, while no other process writes there"
             )
 
 
-def _is_same(here: PathLike, there: PathLike) -> bool:
+def _is_same(local: PathLike, remote: PathLike) -> bool:
     try:
-        if paths.as_path(there).stat().length != os.path.getsize(here):
+        if paths.as_path(remote).stat().length != os.path.getsize(local):
             return False
-        with open(here, "rb") as local, paths.open_binary(there) as remote:
-            while piece := local.read(COPY_BUFFER_SIZE):
-                if piece != remote.read(len(piece)):
+        with open(local, "rb") as local_file, paths.open_binary(remote) as remote_file:
+            while piece := local_file.read(COPY_BUFFER_SIZE):
+                if piece != remote_file.read(len(piece)):
                     return False
     except FileNotFoundError:
         return False

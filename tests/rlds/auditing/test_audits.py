@@ -167,7 +167,7 @@ def test_long_vectors_are_sampled_and_that_is_said(tmp_path):
         state = rng.normal(size=(25, 1200)).cumsum(0)
         np.savez(tmp_path / f"{number}.npz", observation=state, action=np.diff(state, axis=0))
     report = audit(rlds.sources.open(tmp_path), jobs=1)
-    assert any("768 of 2,400 were looked at" in message for message in report.unassessed)
+    assert any("768 of 2,400 were assessed" in message for message in report.unassessed)
 
 
 def test_damaged_episodes_are_counted(tmp_path):
@@ -182,12 +182,12 @@ def test_damaged_episodes_are_counted(tmp_path):
 def test_the_page_has_the_table_of_checks():
     page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
     for check in CHECKS:
-        row = f"| `{check.name}` | {check.what} | {check.matters} | {check.basis} |"
+        row = f"| `{check.name}` | {check.fault} | {check.impact} | {check.threshold} |"
         assert row in page
 
     for score in SCORES:
-        row = f"| `{score.name}` | {score.what} | {score.source} | {score.holds} | {score.doubt} |"
-        assert row in page
+        cells = score.definition, score.source, score.invariances, score.limitation
+        assert f"| `{score.name}` | {' | '.join(cells)} |" in page
 
 
 def test_symptoms_on_the_page_name_findings_scores_and_options_that_exist():
@@ -219,9 +219,9 @@ def test_each_check_has_a_reason_and_a_basis():
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     names = {check.name for check in CHECKS}
     for check in CHECKS:
-        assert check.what
-        assert check.matters
-        assert check.basis
+        assert check.fault
+        assert check.impact
+        assert check.threshold
         assert {*check.hides} <= names
     errors = {check.name for check in CHECKS if check.severity == "error"}
     assert errors == {"unreadable", "files", "rules"}
@@ -261,27 +261,23 @@ def declared(arm, quantity, units):
 
 def test_declarations_are_compared_with_the_numbers(arm):
     [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declaration"]
-    assert fact == (
-        "action[0:6]: in deg if what follows is in rad, by its scale; nothing declares it"
-    )
+    assert fact == ("action[0:6]: in deg if the state is in rad, by its scale; no unit is declared")
     [fact] = declared(arm, "joint_position", {"rotation": "rad"})
-    assert fact == (
-        "action[0:6]: declared in rad, but in deg if what follows is in rad, by its scale"
-    )
+    assert fact == ("action[0:6]: declared in rad, but in deg if the state is in rad, by its scale")
     [fact] = declared(arm, "joint_delta", {})
-    assert fact == "action[0:6]: declared as delta, but the numbers are absolute"
+    assert fact == "action[0:6]: declared as delta, but the values are absolute"
 
 
 @pytest.mark.parametrize(
     ("kind", "scale", "unit", "of_state", "message"),
     [
         ("absolute", 57.3, "deg", "rad", ""),
-        ("absolute", 57.3, "rad", "rad", "declared in rad, and what follows in rad"),
-        ("absolute", 0.001, "", "", "in m if what follows is in mm"),
+        ("absolute", 57.3, "rad", "rad", "declared in rad, and the state in rad"),
+        ("absolute", 0.001, "", "", "in m if the state is in mm"),
         ("absolute", 1.0, "", "", ""),
         ("absolute", 57.3, "deg", "", ""),
         ("delta", 2.5, "m", "m", ""),  # An arm that covers 40 % of each change.
-        ("delta", 0.5, "m", "m", "declared in m, and what follows in m"),
+        ("delta", 0.5, "m", "m", "declared in m, and the state in m"),
         ("delta", 57.3, "0.1 m", "m", ""),
     ],
 )
@@ -337,7 +333,7 @@ def test_episodes_that_are_in_two_splits_are_found(tmp_path):
     first, second = audit_splits(splits, jobs=1)
     assert not first.findings
     assert [(it.episode, it.check, it.text) for it in second.findings] == [
-        (3, "leak", "the numbers are those of episode 7 of train"),
+        (3, "leak", "the values are those of episode 7 of train"),
         (5, "leak", "nearly the same as episode 9 of train"),
     ]
 
@@ -378,7 +374,7 @@ def test_duplicates_are_named_by_the_numbers_of_the_stored_episodes(tmp_path):
     for chosen, number in ((opened, 12), (opened.select([0, 1, 2, *range(4, 13)]), 11)):
         [finding] = audit(chosen, jobs=1).findings
         assert (finding.episode, finding.check) == (number, "duplicate")
-        assert finding.text == "the numbers are those of episode 7"
+        assert finding.text == "the values are those of episode 7"
 
 
 def test_an_instruction_that_comes_later_is_not_empty(tmp_path):
@@ -446,7 +442,7 @@ def test_personal_data_in_texts_is_named_and_not_repeated(tmp_path):
         episodes[number] = dataclasses.replace(one, task=f"/home/ada/{number}.bag")
     report = audit(write(tmp_path / "home", episodes), jobs=1)
     where = "language_instruction has the home folder of a person"
-    assert report.facts["personal"] == [f"{where}, in 12 of 12 episodes: it is usual here"]
+    assert report.facts["personal"] == [f"{where}, in 12 of 12 episodes: this is usual here"]
 
 
 def test_personal_data_in_texts_of_steps_is_named_also_beside_broken_utf_8(tmp_path):

@@ -76,7 +76,7 @@ def test_without_motion_nothing_is_frozen_and_that_is_said(tmp_path):
         still.append(dataclasses.replace(each, numbers=numbers))
     report = audit(opened(tmp_path / "still", still), jobs=1)
     assert pictures_named(report) == []
-    assert "frozen cameras: no number says when something moves" in report.unassessed
+    assert "frozen cameras: no numeric field shows when something moves" in report.unassessed
 
 
 def test_actions_are_motion_if_there_is_no_state(tmp_path):
@@ -106,6 +106,6 @@ def test_pictures_of_many_episodes_are_sampled_and_the_audit_says_so(tmp_path):
         np.savez(tmp_path / f"{number:03}.npz", observation=state, action=state[1:], image=image)
     report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert (
-        "all pictures: of 200 of 210 episodes, 16 pairs of frames were looked at"
+        "all pictures: of 200 of 210 episodes, 16 pairs of frames were compared"
         in report.unassessed
     )

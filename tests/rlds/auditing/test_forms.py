@@ -117,7 +117,7 @@ def test_observations_with_forms_follow_the_actions(rotating):
     assert (action.field, state.field) == ("action", "observation/state")
     assert [*action.sentences()][1:] == ["action: the last row is zero in 100% of the episodes"]
     rotation, angle = state.sentences()
-    assert rotation.startswith("observation/state[0:8]: 2 times quaternion, the place of its real")
+    assert rotation.startswith("observation/state[0:8]: 2 times quaternion, the index of its real")
     assert angle.startswith("observation/state[8]: angle, in rad, by ")
 
 
@@ -125,5 +125,5 @@ def test_observations_with_forms_follow_the_actions(rotating):
 def test_a_declared_unit_that_the_wraps_of_an_angle_contradict_is_a_fact(rotating, unit):
     vectors = vector_meanings(rlds.sources.open(rotating))
     facts = [*contradictions(vectors, {}, {"observation/state[8]": unit})]
-    angle = "observation/state[8]: declared in deg, but it wraps as an angle in rad does"
+    angle = "observation/state[8]: declared in deg, but it wraps like an angle in rad"
     assert facts == ([angle] if unit == "deg" else [])

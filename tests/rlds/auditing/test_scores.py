@@ -23,13 +23,13 @@ def test_information_of_normal_numbers_is_what_theory_says(correlation):
     one, other = rng.normal(size=(2, 4000, 1))
     other = correlation * one + np.sqrt(1 - correlation**2) * other
     rows = [np.hstack([one, other])[number::10] for number in range(10)]
-    actual = scores.together(rows, 1, np.zeros((10, 3)))["information"].mean()
+    actual = scores.compare_episodes(rows, 1, np.zeros((10, 3)))["information"].mean()
     assert actual == pytest.approx(-0.5 * np.log(1 - correlation**2), abs=0.05)
 
 
 def test_equal_rows_have_a_score():
     rows = [np.repeat(np.eye(4), 8, axis=0) for _ in range(10)]
-    actual = scores.together(rows, 2, np.eye(10))
+    actual = scores.compare_episodes(rows, 2, np.eye(10))
     assert all(np.isfinite(values).all() for values in actual.values())
 
 
@@ -43,7 +43,7 @@ def test_a_faulty_episode_hardly_changes_the_order_of_the_others(columns):
     intact = [*range(7), *range(8, len(rows))]
     for name in ("information", "agreement"):
         ranks = [
-            midranks(scores.together(each, 4, np.zeros((len(rows), 3)))[name][intact])
+            midranks(scores.compare_episodes(each, 4, np.zeros((len(rows), 3)))[name][intact])
             for each in (rows, faulty)
         ]
         assert np.corrcoef(*ranks)[0, 1] > 0.98
@@ -53,7 +53,7 @@ def test_spectral_arc_length_does_not_depend_on_duration_and_size():
     def smoothness(rows, size):
         part = np.linspace(0, 1, rows)[:, None]
         moved = size * (10 * part**3 - 15 * part**4 + 6 * part**5)
-        return scores.alone(moved, 1.0, 50.0)[0]
+        return scores.score_episode(moved, 1.0, 50.0)[0]
 
     assert smoothness(50, 1) == pytest.approx(smoothness(200, 7), abs=0.05)
     assert smoothness(50, 1) == pytest.approx(-1.41, abs=0.1)  # One move of a hand.

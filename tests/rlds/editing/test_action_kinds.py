@@ -120,7 +120,7 @@ def test_a_state_that_is_not_finite_is_refused():
 @pytest.mark.parametrize(
     ("kind", "late", "why"),
     [
-        ("delta", 0, r"\[0:6\]: declared as delta, but the numbers are absolute"),
+        ("delta", 0, r"\[0:6\]: declared as delta, but the values are absolute"),
         ("absolute", 1, "the state of a step is the result of its action"),
         ("absolute", 0, None),
     ],

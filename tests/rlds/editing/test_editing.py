@@ -36,7 +36,7 @@ from rlds.sources.testing import differences
 from rlds.video.container import Clip, packets_of
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 LENGTHS = (4, 6, 3, 8, 5)
 
@@ -760,7 +760,7 @@ def test_every_format_that_is_written(name, tmp_path, monkeypatch):
         names = {"steps/speed", "key", "lerobot/row", "steps/index", "steps/episode_index"}
         if name == "lerobot":  # Clips are joined to one file: packets are the same.
             names.add("video/observation/images/top/clip")
-            clips = [at(e.metadata, "video/observation/images/top") for e in (episode, actual)]
+            clips = [lookup(e.metadata, "video/observation/images/top") for e in (episode, actual)]
             one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(actual))) for c in clips)
             assert one == two
         assert list(differences(episode, actual, names)) == []

@@ -101,7 +101,7 @@ def test_select_is_the_same_as_collecting_fewer(episodes):
         episode = episodes[data.episodes[t]]["steps"]
         place = int(data.times[t])
         assert data.observations[data.rows[t]].tolist() == joined(episode, place).tolist()
-        assert data.place(t) == f"episode {data.episodes[t]}, step {place}"
+        assert data.locate(t) == f"episode {data.episodes[t]}, step {place}"
 
 
 def d4rl(directory):

@@ -157,7 +157,7 @@ def test_ranges_and_weights_that_bernstein_cannot_have():
     terms = np.array([0.0, 1.0, 4.0])
     with pytest.raises(ValueError, match=r"value_range is 3.0, but episodes differ by 4"):
         estimate_of(Mean(terms)).interval(method="bernstein", value_range=3.0)
-    with pytest.raises(ValueError, match="episodes that all count the same"):
+    with pytest.raises(ValueError, match="episodes of equal weight"):
         estimate_of(Mean(terms), [1, 2, 1]).interval(method="bernstein", value_range=9.0)
 
 

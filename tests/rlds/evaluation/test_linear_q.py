@@ -197,7 +197,7 @@ def test_what_the_data_does_not_say():
     data = EvaluationSet([40], [True], [False], x, np.zeros((40, 1)), rng.standard_normal(40))
     policy = problems.LinearGaussian.policy(0.0, 0.0)
     target = type(policy)(lambda observations: (observations[:, :1] * 0, -np.inf))
-    with pytest.raises(ValueError, match=r"follow from others: 1, .*observation\[1\]"):
+    with pytest.raises(ValueError, match=r"follow from the rest: 1, .*observation\[1\]"):
         fitted_q(data, target, features=Quadratic(), gamma=0.5, ridge=0)
     assert not fitted_q(data, target, features=Quadratic(), gamma=0.5).warnings
 

@@ -240,7 +240,7 @@ def test_networks_that_do_not_fit(changes, error, message):
 
 def test_observations_of_another_shape_are_refused():
     policy = mlp_policy(published())
-    with pytest.raises(ValueError, match=r"of shape \(3,\), but those of .* shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"of shape \(3,\), but .* shape \(2,\)"):
         policy.mode(np.zeros((5, 3)))
     with pytest.raises(TypeError, match="nested, but the policy takes vectors of 2 numbers"):
         policy.mode({"position": np.zeros((5, 2))})

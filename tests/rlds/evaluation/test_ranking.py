@@ -234,7 +234,9 @@ def test_logs_without_rewards_tell_no_values():
 def test_observations_of_the_training_are_not_novel():
     data = demonstrations()
     ranking = rank(data, {"a": gaussian(1)}, training=data.observations)
-    assert "among those of the training" in ranking.policies[0].missing["novel_error"]
+    assert (
+        "all observations are training observations" in ranking.policies[0].missing["novel_error"]
+    )
 
 
 def test_equal_policies_keep_their_order():
@@ -258,7 +260,7 @@ def test_warnings_of_estimates_are_in_the_result():
         ({"data": demonstrations(lengths=(0,))}, "the data has no transitions"),
         ({"weights": {"novelty": 1.0}}, "weight 'novelty' is 1.0, expected 0 or more, for action_"),
         ({"weights": {"action_error": -1.0}}, "weight 'action_error' is -1.0"),
-        ({"weights": {"fitted_q": 1.0}}, "no policy has a score that counts: .*fitted_q"),
+        ({"weights": {"fitted_q": 1.0}}, "no policy has a weighted score: .*fitted_q"),
     ],
 )
 def test_wrong_ranking_arguments_are_rejected(options, message):

@@ -16,7 +16,7 @@ from rlds import sources
 from rlds.feeds import materialise
 from rlds.feeds.resizing import resize
 from rlds.sources.source import SourceError
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 from tfds_files import NOT_DIRECT, indexing
 from tfds_files.png import encode_png
 
@@ -71,8 +71,8 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
         by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[number]["steps"]]
         for path, column in leaves_at(expected.columns(number), None):
             for again in (
-                at(found.columns(number), path),
-                np.stack([at(step, path) for step in by_tfds]),
+                lookup(found.columns(number), path),
+                np.stack([lookup(step, path) for step in by_tfds]),
             ):
                 assert again.dtype == column.dtype, path
                 assert again.tobytes() == column.tobytes(), path

@@ -12,7 +12,7 @@ from clip_source import EPISODES, TOP, WRIST, ClipSource, pixels
 import rlds.feeds
 from rlds.sources import Episodes
 from rlds.sources.video_frames import with_frames
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 
 @pytest.mark.parametrize("threads", [0, 3])
@@ -36,7 +36,7 @@ def test_shuffled_windows_have_the_frames_of_their_steps(is_stored, threads, tmp
             seen.add((index, steps[0]))
             for camera in (TOP, WRIST):
                 expected = episodes[index][camera][steps]
-                np.testing.assert_array_equal(at(batch, camera)[row], expected)
+                np.testing.assert_array_equal(lookup(batch, camera)[row], expected)
     assert len(seen) == len(samples) == 28
     statistics = table.compute_statistics()
     assert not any(TOP in name for name in statistics)

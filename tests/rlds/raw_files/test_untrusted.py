@@ -17,7 +17,7 @@ from rlds_ecosystem.model.nests import nest
 
 
 def test_names_nested_too_deep_for_recursion_are_refused():
-    with pytest.raises(ValueError, match=r"'d/d/d.* has more than 50 parts"):
+    with pytest.raises(ValueError, match=r"'d/d/d.* has more than 50 components"):
         nest({"/".join("d" * 500): 0})
 
 

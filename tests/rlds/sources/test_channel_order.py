@@ -14,7 +14,7 @@ from rlds.sources import Episodes, export
 from rlds.sources.testing import differences
 from rlds.sources.video_frames import with_frames
 from rlds_ecosystem.model.fields import BGR
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 CAMERA = "observation/images/cam_low"
 SAID = "its channels are blue, green, red"
@@ -32,20 +32,20 @@ def test_images_are_exported_red_first(images, tmp_path):
     """Images of LeRobot, and copies of pixels, are RGB; all others declare another order."""
     raw_aloha.write_folder(tmp_path / "raw", images=images)
     episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")
-    assert at(episodes.spec["steps"], CAMERA).names == BGR
-    stored = at(episodes.columns(0), CAMERA)
+    assert lookup(episodes.spec["steps"], CAMERA).names == BGR
+    stored = lookup(episodes.columns(0), CAMERA)
     exports = {"lerobot": export(episodes, "lerobot", tmp_path / "lerobot", fps=50)}
     exports["webdataset"] = export(episodes, "webdataset", tmp_path / "webdataset")
     exports["robomimic"] = export(episodes, "robomimic", tmp_path / "made.hdf5")
     exports["zarr"] = export(episodes, "zarr", tmp_path / "made.zarr")
     assert why(exports["lerobot"], CAMERA) == "red first, which was last"
     pictures = rlds.sources.open(exports["lerobot"].path)
-    np.testing.assert_array_equal(at(pictures.columns(0), CAMERA), stored[..., ::-1])
-    assert at(pictures.spec["steps"], CAMERA).names is None
+    np.testing.assert_array_equal(lookup(pictures.columns(0), CAMERA), stored[..., ::-1])
+    assert lookup(pictures.spec["steps"], CAMERA).names is None
     for name in ("webdataset", "robomimic", "zarr"):
         again = rlds.sources.open(exports[name].path)
         assert list(differences(episodes[0], again[0])) == []
-        assert at(again.spec["steps"], CAMERA).names == BGR
+        assert lookup(again.spec["steps"], CAMERA).names == BGR
         assert "red first" in why(exports[name], CAMERA) or SAID in why(exports[name], CAMERA)
     with h5py.File(tmp_path / "made.hdf5") as file:
         copy = file["data/demo_0/obs/images.cam_low"][()]

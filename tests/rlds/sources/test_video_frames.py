@@ -14,7 +14,7 @@ from rlds.sources import Episodes, SourceError, export
 from rlds.sources.video_frames import with_frames
 from rlds.video.container import Clip
 from rlds.video.fields import cameras_of
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 
 def _check(episodes, cameras=(TOP, WRIST)):
@@ -23,16 +23,16 @@ def _check(episodes, cameras=(TOP, WRIST)):
         expected, length = pixels(index), end - begin
         episode = episodes[index]
         for camera in cameras:
-            np.testing.assert_array_equal(at(episode.steps, camera), expected[camera])
+            np.testing.assert_array_equal(lookup(episode.steps, camera), expected[camera])
         for _ in range(8):
             start = int(rng.integers(length))
             stop = int(rng.integers(start, length + 4))
             marks = [f"{WRIST}_known"] if WRIST in cameras else []
             actual = episodes.columns(index, [*cameras, *marks, "action"], start, stop)
             for mark in marks:
-                assert at(actual, mark).tolist() == [k != 3 for k in range(length)][start:stop]
+                assert lookup(actual, mark).tolist() == [k != 3 for k in range(length)][start:stop]
             for camera in cameras:
-                np.testing.assert_array_equal(at(actual, camera), expected[camera][start:stop])
+                np.testing.assert_array_equal(lookup(actual, camera), expected[camera][start:stop])
             assert actual["action"].tolist() == episode.steps["action"][start:stop].tolist()
         actual = episodes.columns(index, ["observation"], 2, 4)["observation"]
         assert actual.keys() >= {"joints"}
@@ -44,7 +44,7 @@ def test_steps_have_the_pixels():
     episodes = with_frames(packets)
     _check(episodes)
     _check(pickle.loads(pickle.dumps(episodes)))
-    assert at(episodes.spec["steps"], TOP).shape == (48, 64, 3)
+    assert lookup(episodes.spec["steps"], TOP).shape == (48, 64, 3)
     assert episodes[0].metadata == episodes.peek(0).metadata == {"seed": 0}
     one = with_frames(packets, [TOP])
     _check(one, [TOP])
@@ -63,7 +63,7 @@ def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
     materialise(Episodes(ClipSource()), tmp_path / "dataset")
     episodes = rlds.sources.open(tmp_path / "dataset")
     stored, raw = (
-        at(data[1].metadata, f"video/{TOP}/clip") for data in (episodes, Episodes(ClipSource()))
+        lookup(data[1].metadata, f"video/{TOP}/clip") for data in (episodes, Episodes(ClipSource()))
     )
     assert stored == raw
     _check(with_frames(episodes))

@@ -230,5 +230,5 @@ def test_errors_of_clients_become_os_errors(monkeypatch):
         RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
     }
     for raised, (kind, words) in expected.items():
-        with pytest.raises(kind, match=words), clients._named("gs://b/o"):
+        with pytest.raises(kind, match=words), clients._os_errors("gs://b/o"):
             raise raised

@@ -81,7 +81,7 @@ HOSTILE = {
         ),
         "the data of an array of float64 does not fit",
     ),
-    "memo": (lambda: pickle.dumps(memo_bomb()), "too often"),
+    "memo": (lambda: pickle.dumps(memo_bomb()), "too many references"),
     "cut": (lambda: pickle.dumps(raw_deep_ope.weights(SIZES))[:-200], "damaged"),
     "nothing": (lambda: b"", "damaged"),
     "no_dict": (lambda: pickle.dumps([1, 2]), "a pickle of list, expected a dict"),

@@ -10,7 +10,7 @@ from videos import decoded, encoded
 
 import rlds.sources
 from rlds.raw_files.untrusted import SourceError
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 AgiBotSource = rlds.sources.formats()["agibot"].load()
 
@@ -42,10 +42,10 @@ def test_rows_are_where_they_belong(folder, fill, make):
         steps = episodes[index].steps
         for part in raw_agibot.PARTS:
             values, is_known = in_place(episode, *part.split("/"), make)
-            np.testing.assert_array_equal(at(steps["action"], part), values)
-            assert at(steps["action_known"], part).tolist() == is_known
+            np.testing.assert_array_equal(lookup(steps["action"], part), values)
+            assert lookup(steps["action_known"], part).tolist() == is_known
             actual = episodes.columns(index, [f"action/{part}"], 2, 4)
-            np.testing.assert_array_equal(at(actual["action"], part), values[2:4])
+            np.testing.assert_array_equal(lookup(actual["action"], part), values[2:4])
 
 
 def test_all_arrays_and_metadata_are_read(folder):
@@ -60,7 +60,7 @@ def test_all_arrays_and_metadata_are_read(folder):
         steps, metadata = episode.steps, episode.metadata
         for part in raw_agibot.PARTS:
             values = raw.arrays[f"state/{part}"]
-            np.testing.assert_array_equal(at(steps["observation"]["state"], part), values)
+            np.testing.assert_array_equal(lookup(steps["observation"]["state"], part), values)
         for part in ("effector", "end", "joint"):
             values = raw.arrays[f"action/{part}/index"]
             np.testing.assert_array_equal(metadata["action"][part]["index"], values)
@@ -99,7 +99,7 @@ def test_pixels_and_selected_tasks_are_read(folder):
     assert episodes[0].key == "1000/2"
     assert episodes[0].steps["action"]["joint"]["position"].shape == (4, 14)
     field = "observation/tactile/left_sensor_1"
-    pixels = at(episodes.columns(0, [field]), field)
+    pixels = lookup(episodes.columns(0, [field]), field)
     np.testing.assert_array_equal(pixels, decoded(encoded("h264", 4, seed=8)))
 
 

@@ -10,7 +10,7 @@ from videos import decoded, encoded
 
 import rlds.sources
 from rlds.raw_files.untrusted import SourceError
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 
 DroidSource = rlds.sources.formats()["droid"].load()
 
@@ -51,7 +51,7 @@ def test_all_arrays_are_there(folder):
         for position, camera in enumerate(("wrist", "ext1")):
             length = episode.num_steps
             frames = length - (number == 2)
-            clip = at(episode.metadata, f"video/observation/images/{camera}")
+            clip = lookup(episode.metadata, f"video/observation/images/{camera}")
             assert clip["clip"] == encoded("h264", frames, seed=2 * number + position, fps=15)
             assert clip["frames"].tolist() == [*range(frames), *[-1] * (length - frames)]
     field = episodes.spec["steps"]["action"]["cartesian_position"]

@@ -10,7 +10,7 @@ import rlds.sources
 from rlds.editing import Delete, Set, Trim
 from rlds.video.container import Clip
 from rlds.video.encoding import stream_packets
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 pytest.importorskip("av")
 
@@ -19,7 +19,7 @@ CAMERAS = ("observation/top", "observation/robot/wrist")
 
 def packets(path, index, camera, **options):
     """The packets of an episode, as an encoder gives them."""
-    video = at(rlds.sources.open(path, **options)[index].metadata, f"video/{camera}")
+    video = lookup(rlds.sources.open(path, **options)[index].metadata, f"video/{camera}")
     return stream_packets(Clip(bytes(video["clip"]), int(video["first"])))[0]
 
 
@@ -33,7 +33,7 @@ def log(tmp_path_factory):
 def test_clips_have_the_packets_of_the_steps(log):
     stored = envlogger.Reader(log, video="packets").columns(1)
     for camera in CAMERAS:
-        assert packets(log, 1, camera) == at(stored, camera)["packet"].tolist()
+        assert packets(log, 1, camera) == lookup(stored, camera)["packet"].tolist()
     episodes = rlds.sources.open(log, video="frames")
     frames = episodes.columns(1, ["observation"], start=7, stop=23)["observation"]
     for row, frame in enumerate(frames["top"], 7):

@@ -9,7 +9,7 @@ import raw_maniskill
 
 import rlds.sources
 from rlds.sources.source import SourceError
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 KINDS = {
     "ManiSkill 3": {},
@@ -38,7 +38,7 @@ def check_episode(episode, path):
             if name == "env_init_state":
                 np.testing.assert_array_equal(episode.metadata[name], array)
                 return
-            column = at(steps, field)
+            column = lookup(steps, field)
             assert column.dtype == array.dtype
             for row in range(length + 1):
                 expected = array[row] if row < len(array) else np.zeros_like(array[0])

@@ -24,7 +24,7 @@ from rlds.sources import reading
 from rlds.sources.source import DamagedEpisode, SourceError
 from rlds.sources.testing import check_source
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 from tfds_builders import RldsMinari
 from tfds_builders.features import features_of
 
@@ -445,7 +445,7 @@ def test_other_fields_than_a_damaged_one_can_be_read(data_format):
     )
     assert "observation" not in steps
     for path, column in leaves_at(steps, None):
-        np.testing.assert_array_equal(column, at(intact, path), strict=True)
+        np.testing.assert_array_equal(column, lookup(intact, path), strict=True)
     for fields in (["observation/camera"], None):
         with pytest.raises(SourceError, match=r"observations/camera|cannot be read"):
             reading.read_steps(source, "train", 1, fields)

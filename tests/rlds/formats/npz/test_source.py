@@ -377,8 +377,8 @@ def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     np.savez(path, **{"observation": np.zeros(4), "action": np.zeros(3)}, **dict.fromkeys(names, 1))
     compared = []
-    is_in = nests.is_in
-    monkeypatch.setattr(nests, "is_in", lambda *args: compared.append(args) or is_in(*args))
+    is_below = nests.is_below
+    monkeypatch.setattr(nests, "is_below", lambda *args: compared.append(args) or is_below(*args))
     monkeypatch.setattr(nests.Paths, "__iter__", lambda p: compared.append(p) or dict.__iter__(p))
     episodes = rlds.sources.open(path)
     assert len(episodes[0].metadata) == len(names)

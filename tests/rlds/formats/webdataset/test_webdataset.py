@@ -14,7 +14,7 @@ import rlds.sources
 from rlds.sources import export, reading
 from rlds.sources.source import Origin, SourceError
 from rlds.sources.testing import differences
-from rlds_ecosystem.model.nests import at
+from rlds_ecosystem.model.nests import lookup
 
 NpzSource = rlds.sources.formats()["npz"].load()
 WebdatasetSource = rlds.sources.formats()["webdataset"].load()
@@ -283,7 +283,9 @@ def test_images_and_clips_stay_files(tmp_path):
     exported = export(with_clips, "webdataset", tmp_path / "clips")
     assert exported.placements[-1].place == "video.observation.top.mp4"
     clip = "video/observation/top/clip"
-    actual, before = (at(it.spec, clip) for it in (rlds.sources.open(exported.path), with_clips))
+    actual, before = (
+        lookup(it.spec, clip) for it in (rlds.sources.open(exported.path), with_clips)
+    )
     assert actual == before
     for sample in samples(tmp_path / "clips"):
         assert sample["video.observation.top.mp4"] == b"a pickle"

@@ -1,4 +1,4 @@
-"""The numbers of steps as matrices: actions, and states (all but actions, rewards and flags)."""
+"""Numeric fields of steps as matrices: actions, and states (without rewards and flags)."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from rlds.sources.texts import as_text, is_instruction
 from rlds_ecosystem.model.fields import Field, as_fields
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
-__all__ = ["MOST_EPISODES", "EpisodeNumbers", "StepNumbers"]
+__all__ = ["MAX_EPISODES", "EpisodeValues", "NumericFields"]
 
-# The size of the sample for usual values, unless a smaller one is requested.
-MOST_EPISODES, _MOST_ROWS = 200, 20_000
-# The largest numbers of elements of actions and of states to assess.
-_MOST_ACTIONS, _MOST_STATES = 256, 512
+# The largest sample for usual values: episodes, rows.
+MAX_EPISODES, _MAX_ROWS = 200, 20_000
+# The largest numbers of assessed elements of actions and of states.
+_MAX_ACTIONS, _MAX_STATES = 256, 512
 # The largest deviation of the increments of a clock, relative to their mean.
-_EVEN = 0.5
-# Names of fields with the time of a row, in any unit.
-_TIME = re.compile(
+_CLOCK_DEVIATION = 0.5
+# Names of timestamp fields, in any unit.
+_TIMESTAMP = re.compile(
     r"(.*/)?(([^/]*_)?(time_?stamp|stamp)|((sim|wall|ros|elapsed)_)?time)s?"
     r"(_?(s|ms|us|ns|secs?|seconds|nanos))?(\[0\])?"
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodeNumbers:
-    """The numbers of an episode, row by row; a row has an action that follows its state.
+class EpisodeValues:
+    """The numeric values of an episode; the action of a row follows its state.
 
     Attributes:
       actions: float64 of shape `[rows, elements]`.
       states: float64 of shape `[rows, elements]`.
-      task: The instruction; None if the data has none.
-      digest: Equal for equal numbers, 64 bits; 0 if no number of the state changes.
+      task: The instruction; None if there is none.
+      digest: A digest of 64 bits; 0 if the state is constant.
       times: The time of each row, from the first field named as a time; empty if there is none.
-      personal: The field and the kind of personal data in its texts; "" if there is none.
-      task_numbers: The numbers of its tasks in the table of tasks of the dataset, if it has one.
+      personal: The field and the kind of personal data in texts; "" if there is none.
+      task_numbers: The keys of the tasks in the table of tasks of the dataset, if it has one.
     """
 
     actions: np.ndarray
@@ -66,11 +66,11 @@ class EpisodeNumbers:
     task_numbers: frozenset[int] = frozenset()
 
 
-class StepNumbers:
+class NumericFields:
     """The numeric fields of the steps of a dataset; it can be pickled.
 
-    Images, clocks, and the elements of the state that no episode changes are left out. Of very long
-    vectors, elements at even distances are assessed.
+    Images, clocks and constant elements of the state are excluded. Long vectors are reduced to
+    evenly spaced elements.
 
     Args:
       episodes: The episodes; a sample of them is read.
@@ -79,25 +79,25 @@ class StepNumbers:
 
     Attributes:
       actions: The paths of the fields of actions.
-      names: The names of the elements of each field of numbers.
+      names: The names of the elements of each numeric field.
       action_indices: The indices of the assessed elements in each field of actions.
-      action_names: The names of these elements, of all fields.
+      action_names: The names of the assessed elements of all fields of actions.
       state_names: The names of the elements of the state.
-      constants: The names of the elements of the state that no episode of the sample changes.
-      units: The declared units of elements, by their names.
-      kinds: The declared kinds of elements of actions, by their names.
-      forms: The meaning of elements of each field of the state, by their indices, if it has any.
-      task_columns: The paths of the fields of steps with numbers of tasks.
+      constants: The names of the state elements that are constant in each episode of the sample.
+      units: The declared units of elements by name.
+      kinds: The declared kinds of action elements by name.
+      forms: The elements with a form in each field of the state, by index.
+      task_columns: The paths of the fields of steps with keys of tasks.
       num_elements: The number of elements of actions and states in the data.
-      has_more: Whether only some of the changing elements are assessed.
-      sample: Episodes at even distances, in random order.
+      has_more: True if some changing elements are not assessed.
+      sample: Evenly spaced episodes, in random order.
 
     Raises:
-      TypeError: The data can be read from the beginning to the end only.
+      TypeError: The data has no random access.
     """
 
     def __init__(
-        self, episodes: Episodes, max_episodes: int = MOST_EPISODES, seconds: float | None = None
+        self, episodes: Episodes, max_episodes: int = MAX_EPISODES, seconds: float | None = None
     ) -> None:
         self._source: Source = with_random_access(episodes.source)
         steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
@@ -105,7 +105,7 @@ class StepNumbers:
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
         names = self.names = {path: _names(path, fields[path]) for path in fields}
-        self.action_indices = [evenly(len(names[path]), _MOST_ACTIONS) for path in self.actions]
+        self.action_indices = [evenly(len(names[path]), _MAX_ACTIONS) for path in self.actions]
         self.action_names = [
             names[path][index]
             for path, indices in zip(self.actions, self.action_indices)
@@ -117,23 +117,23 @@ class StepNumbers:
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
         self._add_declared(episodes)
         self._instruction = _instruction_of(self._source)
-        of_episodes = leaves_at(as_fields(self._source.fields.episode), None)
-        self._text_paths = [path for path, field in of_episodes if _is_text(field)]
+        episode_fields = leaves_at(as_fields(self._source.fields.episode), None)
+        self._text_paths = [path for path, field in episode_fields if _is_text(field)]
         self._text_paths += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._assessed_states = np.arange(len(all_names))
-        stamps = (index for index, name in enumerate(all_names) if _TIME.fullmatch(name))
-        self._time_element = next(stamps, -1)
-        self.sample = list(self._sampled(episodes, max_episodes, seconds))
-        self.forms = self._forms()
-        moving, clocks = _moving(self.sample, len(all_names))
+        timestamps = (index for index, name in enumerate(all_names) if _TIMESTAMP.fullmatch(name))
+        self._time_element = next(timestamps, -1)
+        self.sample = list(self._read_sample(episodes, max_episodes, seconds))
+        self.forms = self._find_forms()
+        moving, clocks = _find_moving(self.sample, len(all_names))
         clocks[self._time_element :][:1] |= self._time_element >= 0
         self.constants = [all_names[index] for index in np.flatnonzero(~moving)]
         changing = np.flatnonzero(moving & ~clocks)
-        self.has_more = len(changing) > _MOST_STATES or any(
-            len(names[path]) > _MOST_ACTIONS for path in self.actions
+        self.has_more = len(changing) > _MAX_STATES or any(
+            len(names[path]) > _MAX_ACTIONS for path in self.actions
         )
-        self._assessed_states = changing[evenly(len(changing), _MOST_STATES)]
+        self._assessed_states = changing[evenly(len(changing), _MAX_STATES)]
         self.state_names = [all_names[index] for index in self._assessed_states]
         self.sample = [
             dataclasses.replace(each, states=each.states[:, self._assessed_states])
@@ -143,61 +143,62 @@ class StepNumbers:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "sample": []}
 
-    def read(self, split: str, index: int, rows: slice = ALL_ROWS) -> EpisodeNumbers:
+    def read(self, split: str, index: int, rows: slice = ALL_ROWS) -> EpisodeValues:
         """Reads an episode.
 
         Args:
           split: The split of the episode.
-          index: The number of the episode in the split.
+          index: The index of the episode in the split.
           rows: The range of steps to read.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The episode is damaged.
         """
         paths = [f"{rlds.STEPS}/{path}" for path in (*self.actions, *self._states)]
         paths += [f"{rlds.STEPS}/{path}" for path in self.task_columns]
         episode = reading.read(self._source, split, index, [*paths, *self._text_paths], rows)
         steps = dict(leaves_at(episode.steps, None))
         actions = [
-            _flat(steps[path])[:, picked] for path, picked in zip(self.actions, self.action_indices)
+            _matrix(steps[path])[:, picked]
+            for path, picked in zip(self.actions, self.action_indices)
         ]
-        observed = [_flat(steps[path]) for path in self._states]
-        length = min((len(each) for each in (*actions, *observed)), default=0)
+        states = [_matrix(steps[path]) for path in self._states]
+        length = min((len(each) for each in (*actions, *states)), default=0)
         if episode.final_observation_known and length:
-            length -= 1  # The last row has no action; if it has one, a row less hardly matters.
+            length -= 1  # The last row has no action.
         arrays = [
             np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
-            for columns in (actions, observed)
+            for columns in (actions, states)
         ]
         content = arrays[0].tobytes() + arrays[1].tobytes() if len(self._assessed_states) else b""
         digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) if content else 0
         times = arrays[1][:, self._time_element] if self._time_element >= 0 else np.empty(0)
-        of_steps = {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
-        of_episode = dict(leaves_at(episode.metadata, None))
-        values = {**of_episode, **of_steps}
+        values = dict(leaves_at(episode.metadata, None))
+        values |= {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
         texts = {path: _distinct_texts(values[path]) for path in self._text_paths if path in values}
         instructions = texts.get(self._instruction)
         task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
-        states = arrays[1][:, self._assessed_states]
-        return EpisodeNumbers(
-            arrays[0], states, task, digest, times, _personal(texts), frozenset(task_numbers)
+        assessed = arrays[1][:, self._assessed_states]
+        personal = _personal_data(texts)
+        return EpisodeValues(
+            arrays[0], assessed, task, digest, times, personal, frozenset(task_numbers)
         )
 
-    def _forms(self) -> dict[str, dict[int, ElementMeaning]]:
+    def _find_forms(self) -> dict[str, dict[int, ElementMeaning]]:
         meanings, begin = {}, 0
         for path in self._states:
             end = begin + len(self.names[path])
-            if of_field := forms([each.states[:, begin:end] for each in self.sample]):
-                meanings[path] = of_field
+            if by_index := forms([each.states[:, begin:end] for each in self.sample]):
+                meanings[path] = by_index
             begin = end
         return meanings
 
     def _add_declared(self, episodes: Episodes) -> None:
-        """Adds the meaning from the registry of robots, or from metadata in its form."""
+        """Adds the meaning declared by the registry of robots, or by metadata of the same form."""
         try:
             meaning = find_meaning(name_of(self._source), episodes.metadata)
-        except ValueError:  # `rlds validate` says what is wrong with the metadata.
+        except ValueError:  # `rlds validate` reports wrong metadata.
             meaning = None
         for dimension in (*meaning.action, *meaning.state) if meaning else ():
             element_names = self.names.get(dimension.field, ())
@@ -209,24 +210,24 @@ class StepNumbers:
             if dimension.kind:
                 self.kinds.setdefault(name, dimension.kind)
 
-    def _sampled(
+    def _read_sample(
         self, episodes: Episodes, max_episodes: int, seconds: float | None
-    ) -> Iterator[EpisodeNumbers]:
-        chosen, rows, begin = evenly(len(episodes), max_episodes), 0, time.monotonic()
-        for index in np.random.default_rng(0).permutation(chosen).tolist():
+    ) -> Iterator[EpisodeValues]:
+        indices, num_rows, begin = evenly(len(episodes), max_episodes), 0, time.monotonic()
+        for index in np.random.default_rng(0).permutation(indices).tolist():
             is_late = seconds is not None and time.monotonic() - begin > seconds
-            if rows >= _MOST_ROWS or is_late:
+            if num_rows >= _MAX_ROWS or is_late:
                 return
             try:
-                episode = self.read(*episodes.locate(index), slice(0, _MOST_ROWS - rows))
+                episode = self.read(*episodes.locate(index), slice(0, _MAX_ROWS - num_rows))
             except SourceError:  # The audit and validation report damage.
                 continue
-            rows += len(episode.states)
+            num_rows += len(episode.states)
             yield episode
 
 
 def _instruction_of(source: Source) -> str:
-    """The path of the field with the instruction; empty if there is none."""
+    """Returns the path of the field with the instruction; "" if there is none."""
     fields = as_fields(source.fields.episode), as_fields(source.fields.steps)
     for prefix, leaves in zip(("", f"{rlds.STEPS}/"), fields):
         for path, field in leaves_at(leaves, None):
@@ -244,15 +245,15 @@ def _has_tasks(field: object) -> bool:
 
 
 def _distinct_texts(value: Any) -> list[str]:
-    """The different texts of a field, in the order of the steps; bytes that are no UTF-8, too."""
+    """Returns the distinct texts of a field in the order of steps, with invalid UTF-8 replaced."""
     values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value]
     return list(dict.fromkeys(as_text(each, "replace") for each in values))
 
 
-def _personal(texts: Mapping[str, Sequence[str]]) -> str:
-    """The first field with personal data, and its kind; "" if there is none."""
-    for path, of_field in texts.items():
-        if kind := personal_data_in(of_field):
+def _personal_data(texts: Mapping[str, Sequence[str]]) -> str:
+    """Returns the first field with personal data, and the kind of the data; "" if there is none."""
+    for path, field_texts in texts.items():
+        if kind := personal_data_in(field_texts):
             return f"{path} has {kind}"
     return ""
 
@@ -266,16 +267,16 @@ def _is_vector(field: object) -> bool:
 
 def _is_state(path: str) -> bool:
     name = path.split("/")[-1]
-    # `ACTION_REMAINDER` is the rounding error that `rlds.editing.ActionAs` stores, and no state.
+    # `ACTION_REMAINDER` is the rounding error that `rlds.editing.ActionAs` stores.
     excluded = (rlds.REWARD, rlds.DISCOUNT, ACTION_REMAINDER, *rlds.STEP_FLAGS)
     return root_of(path) != rlds.ACTION and name not in excluded
 
 
-def _flat(column: np.ndarray) -> np.ndarray:
+def _matrix(column: np.ndarray) -> np.ndarray:
     return np.asarray(column, np.float64).reshape(len(column), math.prod(column.shape[1:]))
 
 
-def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, np.ndarray]:
+def _find_moving(sample: Sequence[EpisodeValues], width: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns masks of state elements that change in some episode, and of clocks (even growth)."""
     moving, clocks = np.zeros(width, bool), np.ones(width, bool)
     for each in sample:
@@ -285,7 +286,7 @@ def _moving(sample: Sequence[EpisodeNumbers], width: int) -> tuple[np.ndarray, n
             continue
         moving |= (np.abs(steps) > 0).any(0)
         means = steps.mean(0)
-        clocks &= (steps >= 0).all(0) & (steps.std(0) <= _EVEN * means) & (means > 0)
+        clocks &= (steps >= 0).all(0) & (steps.std(0) <= _CLOCK_DEVIATION * means) & (means > 0)
     return moving, clocks
 
 
