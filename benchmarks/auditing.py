@@ -1,14 +1,14 @@
 """Measures what `rlds audit` finds: the tables of docs/audit.md.
 
     make audit            # or: python benchmarks/auditing.py [--seeds 41:51]
-    python benchmarks/auditing.py --peers VENVS   # with lerobot-lint and others, each in its own
+    python benchmarks/auditing.py --peers VENVS   # with lerobot-lint and further peers in venvs
 
 Faults are planted in generated datasets (tests/support/audited_data.py), one episode each, and in
-simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in others
-(tests/support/camera_data.py). No check was made on those of tests/support/held_out_data.py.
-Conventions of actions are known (tests/support/action_conventions.py), so are forms of states
+simulations of MuJoCo (tests/support/simulated_data.py); faults of pictures in
+tests/support/camera_data.py. No check was developed on the data of tests/support/held_out_data.py.
+The truth is given for conventions of actions (tests/support/action_conventions.py), forms of states
 (tests/support/vector_forms.py), and the skill of demonstrations (tests/support/skilled_data.py).
-Seeds below 41 were used while the checks were made, and for tests.
+Seeds below 41 were used for development and tests.
 """
 
 import argparse
@@ -65,45 +65,52 @@ class FaultyDataset(NamedTuple):
         with tempfile.TemporaryDirectory() as folder:
             raw, exported = Path(folder, "raw"), Path(folder, "made")
             (camera_data if has_cameras else audited_data).write(raw, episodes)
-            given = rlds.sources.open(raw)
+            dataset = rlds.sources.open(raw)
             if self.codec is not None:
-                rlds.sources.export(given, "lerobot", exported, fps=10, codec=self.codec)
-                given = rlds.sources.open(exported)
-            for finding in audit(given, jobs=1, progress=False).findings:
+                rlds.sources.export(dataset, "lerobot", exported, fps=10, codec=self.codec)
+                dataset = rlds.sources.open(exported)
+            for finding in audit(dataset, jobs=1, progress=False).findings:
                 if not has_cameras or finding.check in OF_PICTURES:
                     named[finding.episode].add(finding.check)
         return named
 
 
 def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
-    """Prints how many planted faults are found, and how many clean episodes are named."""
+    """Prints the shares of detected planted faults, and of named clean episodes."""
     by_dataset: dict[str, np.ndarray] = {}
     by_fault: dict[str, np.ndarray] = {}
     for name, case in datasets.items():
         counts = by_dataset[name] = np.zeros(6, int)
         for seed in seeds:
-            given = case.planted(seed)
-            named = case.named_in(given.episodes)
-            for number, kind in given.faults.items():
+            planted = case.planted(seed)
+            named = case.named_in(planted.episodes)
+            for episode, kind in planted.faults.items():
                 causes = {*case.faults[kind].checks}
-                is_found, more = bool(named[number] & causes), bool(named[number] - causes)
+                is_found, more = bool(named[episode] & causes), bool(named[episode] - causes)
                 counts[:2] += is_found, 1
                 by_fault.setdefault(kind, np.zeros(3, int))[:] += is_found, 1, more
-            clean = [n for n in range(len(given.episodes)) if n not in given.faults]
-            counts[2:4] += sum(bool(named[number]) for number in clean), len(clean)
+            clean = [n for n in range(len(planted.episodes)) if n not in planted.faults]
+            counts[2:4] += sum(bool(named[episode]) for episode in clean), len(clean)
             alone = case.clean(seed + 1000)
             counts[4:] += sum(map(bool, case.named_in(alone).values())), len(alone)
     print("| dataset | faults found | clean episodes named | in a dataset without faults |")
     print("|---|--:|--:|--:|")
-    for name, (num_found, number, named_clean, clean, named_alone, in_alone) in by_dataset.items():
-        cells = (num_found, number), (named_clean, clean), (named_alone, in_alone)
+    for name, (
+        num_found,
+        num_planted,
+        named_clean,
+        clean,
+        named_alone,
+        in_alone,
+    ) in by_dataset.items():
+        cells = (num_found, num_planted), (named_clean, clean), (named_alone, in_alone)
         print(f"| {name} | {' | '.join(_share(*cell) for cell in cells)} |")
     total = sum(by_dataset.values())
-    print(f"| all | {' | '.join(_share(*total[at : at + 2]) for at in (0, 2, 4))} |\n")
+    print(f"| all | {' | '.join(_share(*total[column : column + 2]) for column in (0, 2, 4))} |\n")
     print("| fault | found | with another finding, too |")
     print("|---|--:|--:|")
-    for kind, (num_found, number, more) in by_fault.items():
-        print(f"| {kind} | {_share(num_found, number)} | {more} |")
+    for kind, (num_found, num_planted, more) in by_fault.items():
+        print(f"| {kind} | {_share(num_found, num_planted)} | {more} |")
     print()
 
 
@@ -136,7 +143,7 @@ def timed() -> dict[str, FaultyDataset]:
 
 
 def leaks(seeds: Iterable[int]) -> None:
-    """Prints how many episodes are found that are in an earlier split, too: one in ten."""
+    """Prints the share of detected episodes of an earlier split; one in ten is one."""
     print("| dataset | equal | nearly equal | others named |\n|---|--:|--:|--:|")
     for name in audited_data.DATASETS:
         counts = np.zeros((3, 2), int)
@@ -227,9 +234,11 @@ def _of_torques(
     no_torque = audited_data.FAULTS["sign"].but["gait"]
     datasets = {}
     for name in names:
-        but = {"inert gripper"} | ({"rows dropped"} if name == with_large_steps else set())
-        but |= {kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()}
-        kinds = [kind for kind in audited_data.FAULTS if kind not in but]
+        excluded = {"inert gripper"} | ({"rows dropped"} if name == with_large_steps else set())
+        excluded |= {
+            kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()
+        }
+        kinds = [kind for kind in audited_data.FAULTS if kind not in excluded]
         datasets[name] = FaultyDataset(
             lambda seed, name=name, kinds=kinds: audited_data.plant(make(name, seed), kinds, seed),
             functools.partial(make, name, episodes=60),
@@ -276,10 +285,10 @@ def state_forms(seeds: Iterable[int]) -> None:
 
 
 def skills(seeds: Iterable[int]) -> None:
-    """Prints how well scores tell demonstrations of experts from others."""
+    """Prints how well scores separate demonstrations of experts."""
     areas_by_score: dict[str, list[float]] = {score.name: [] for score in SCORES}
     for task in skilled_data.TASKS:
-        of_task: dict[str, list[float]] = {name: [] for name in areas_by_score}
+        task_areas: dict[str, list[float]] = {name: [] for name in areas_by_score}
         for seed in seeds:
             demonstrations = skilled_data.make_demonstrations(task, seed)
             episodes = [each for of_skill in demonstrations.values() for each in of_skill]
@@ -289,11 +298,11 @@ def skills(seeds: Iterable[int]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 audited_data.write(Path(folder), episodes)
                 source = rlds.sources.open(folder).source
-                given = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
-                scores = audit(given, jobs=1, progress=False).scores
+                declared = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
+                scores = audit(declared, jobs=1, progress=False).scores
             for name, values in scores.items():
-                of_task[name].append(_area(values[is_expert], values[~is_expert]))
-        for name, areas in of_task.items():
+                task_areas[name].append(_area(values[is_expert], values[~is_expert]))
+        for name, areas in task_areas.items():
             areas_by_score[name].append(float(np.mean(areas)))
     print(f"\n| score | {' | '.join(skilled_data.TASKS)} |")
     print(f"|---|{'--:|' * len(skilled_data.TASKS)}")
@@ -308,7 +317,7 @@ def _area(better: np.ndarray, worse: np.ndarray) -> float:
 
 
 def speed(num_episodes: int) -> None:
-    """Prints the processor time of an audit in one process, beside that of reading the data once.
+    """Prints the processor time of an audit in one process, and of reading the data once.
 
     Args:
       num_episodes: The number of episodes, of 100 rows, with 14 elements of the state and 7 of the
@@ -320,10 +329,10 @@ def speed(num_episodes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder, "raw")
         raw.mkdir()
-        for number in range(num_episodes):
+        for index in range(num_episodes):
             states = rng.normal(size=(101, 14)).cumsum(0).cumsum(0)
             arrays = {"observation": states[:-1], "action": np.diff(states[:, :7], axis=0)}
-            np.savez(raw / f"{number:06}.npz", **arrays)
+            np.savez(raw / f"{index:06}.npz", **arrays)
         for name, options in (("lerobot", {"fps": 20}), ("tfds", {})):
             stored = Path(folder, name)
             rlds.sources.export(rlds.sources.open(raw), name, stored, **options)
@@ -431,8 +440,8 @@ def _named_by_tools(
     return named
 
 
-def _share(part: int, total: int) -> str:
-    return f"{part} of {total}, {part / total:.1%}"
+def _share(count: int, total: int) -> str:
+    return f"{count} of {total}, {count / total:.1%}"
 
 
 def main() -> None:

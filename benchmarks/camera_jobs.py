@@ -83,13 +83,13 @@ def _paced(
 ) -> dict[str, float]:
     """Takes steps when they are due, and ends each episode."""
     waits, ends, due = [], [], time.perf_counter()
-    for number in range(size):
+    for index in range(size):
         time.sleep(max(0.0, due - time.perf_counter()))
         begin = time.perf_counter()
-        step(number)
+        step(index)
         waits.append(time.perf_counter() - begin)
         due += 1 / rate
-        if number % EPISODE == EPISODE - 1:
+        if index % EPISODE == EPISODE - 1:
             begin = time.perf_counter()
             end()
             ends.append(time.perf_counter() - begin)

@@ -48,9 +48,9 @@ class World(NamedTuple):
     step: Callable[[Array, Array], tuple[Array, Array]]
 
 
-def _mover_reset(rng: np.random.Generator, number: int) -> Array:
-    at = [-1.0, 0] + 0.1 * rng.normal(size=(number, 2))
-    return np.concatenate([at, np.tile([1.0, 0], (number, 1))], axis=1)
+def _mover_reset(rng: np.random.Generator, count: int) -> Array:
+    position = [-1.0, 0] + 0.1 * rng.normal(size=(count, 2))
+    return np.concatenate([position, np.tile([1.0, 0], (count, 1))], axis=1)
 
 
 def _mover_step(states: Array, actions: Array) -> tuple[Array, Array]:
@@ -59,9 +59,9 @@ def _mover_step(states: Array, actions: Array) -> tuple[Array, Array]:
     return after, np.linalg.norm(after[:, :2] - after[:, 2:4], axis=1) < 0.12
 
 
-def _joints_reset(rng: np.random.Generator, number: int) -> Array:
-    joints = rng.uniform([-0.5, 0], [1.5, 2], (number, 2))
-    return np.concatenate([joints, rng.uniform(0.4, 1.2, (number, 2))], axis=1)
+def _joints_reset(rng: np.random.Generator, count: int) -> Array:
+    joints = rng.uniform([-0.5, 0], [1.5, 2], (count, 2))
+    return np.concatenate([joints, rng.uniform(0.4, 1.2, (count, 2))], axis=1)
 
 
 def _joints_step(states: Array, actions: Array) -> tuple[Array, Array]:
@@ -72,11 +72,11 @@ def _joints_step(states: Array, actions: Array) -> tuple[Array, Array]:
     return after, np.linalg.norm(hand - after[:, 2:4], axis=1) < 0.06
 
 
-def _mass_reset(rng: np.random.Generator, number: int) -> Array:
-    at, side = rng.uniform(-1, 1, (number, 2)), rng.uniform(0, 2 * np.pi, number)
-    way = rng.uniform(0.4, 1.4, number) * np.stack([np.cos(side), np.sin(side)])
-    goal = at + way.T
-    return np.concatenate([at, np.zeros((number, 2)), goal], axis=1)
+def _mass_reset(rng: np.random.Generator, count: int) -> Array:
+    position, side = rng.uniform(-1, 1, (count, 2)), rng.uniform(0, 2 * np.pi, count)
+    offset = rng.uniform(0.4, 1.4, count) * np.stack([np.cos(side), np.sin(side)])
+    goal = position + offset.T
+    return np.concatenate([position, np.zeros((count, 2)), goal], axis=1)
 
 
 def _mass_step(states: Array, actions: Array) -> tuple[Array, Array]:
@@ -97,8 +97,8 @@ WORLDS = {
 def cloned(
     states: Array, actions: Array, rng: np.random.Generator, updates: Sequence[int] = (_UPDATES,)
 ) -> list[Policy]:
-    """Returns policies that do what was done at like states, after some numbers of updates."""
-    centers, scales = zip(*((of.mean(0), of.std(0) + 1e-6) for of in (states, actions)))
+    """Returns policies that imitate actions, after some numbers of updates."""
+    centers, scales = zip(*((it.mean(0), it.std(0) + 1e-6) for it in (states, actions)))
     inputs, targets = (states - centers[0]) / scales[0], (actions - centers[1]) / scales[1]
     sizes = [states.shape[1], _UNITS, _UNITS, actions.shape[1]]
     weights = [rng.normal(size=pair) / pair[0] ** 0.5 for pair in itertools.pairwise(sizes)]
@@ -107,9 +107,9 @@ def cloned(
 
     def layers(rows: Array, weights: Sequence[Array]) -> list[Array]:
         activations = [rows]
-        for number in range(3):
-            output = activations[-1] @ weights[number] + weights[3 + number]
-            activations.append(np.tanh(output) if number < 2 else output)
+        for layer in range(3):
+            output = activations[-1] @ weights[layer] + weights[3 + layer]
+            activations.append(np.tanh(output) if layer < 2 else output)
         return activations
 
     def policy(weights: Sequence[Array]) -> Policy:
@@ -119,13 +119,13 @@ def cloned(
 
     policies = []
     for update in range(1, max(updates) + 1):
-        chosen = rng.integers(0, len(inputs), _BATCH)
-        activations = layers(inputs[chosen], weights)
-        slope = 2 * (activations[3] - targets[chosen]) / activations[3].size
+        batch = rng.integers(0, len(inputs), _BATCH)
+        activations = layers(inputs[batch], weights)
+        slope = 2 * (activations[3] - targets[batch]) / activations[3].size
         slopes: list[Array] = [np.empty(0)] * 6
-        for number in (2, 1, 0):
-            slopes[number], slopes[3 + number] = activations[number].T @ slope, slope.sum(axis=0)
-            slope = (slope @ weights[number].T) * (1 - activations[number] ** 2)
+        for layer in (2, 1, 0):
+            slopes[layer], slopes[3 + layer] = activations[layer].T @ slope, slope.sum(axis=0)
+            slope = (slope @ weights[layer].T) * (1 - activations[layer] ** 2)
         for weight, each, mean, square in zip(weights, slopes, first, second):
             mean += 0.1 * (each - mean)
             square += 0.001 * (each**2 - square)
@@ -156,8 +156,8 @@ def _demonstrated(task: str, seed: int) -> tuple[list[audited_data.Episode], dic
     with tempfile.TemporaryDirectory() as folder:
         audited_data.write(Path(folder), episodes)
         source = rlds.sources.open(folder).source
-        given = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
-        return episodes, dict(audit(given, jobs=1, progress=False).scores)
+        declared = rlds.sources.Episodes(source, declared={"fps": skilled_data.RATE})
+        return episodes, dict(audit(declared, jobs=1, progress=False).scores)
 
 
 def measure(seeds: Sequence[int], workers: Executor) -> None:
@@ -176,7 +176,7 @@ def measure(seeds: Sequence[int], workers: Executor) -> None:
     print("|---|---|" + "--:|" * (len(SETS) + 2))
     for task, world in WORLDS.items():
         other_areas = [areas[other] for other in WORLDS if other != task]
-        score = max(other_areas[0], key=lambda name: sum(np.mean(of[name]) for of in other_areas))
+        score = max(other_areas[0], key=lambda name: sum(np.mean(it[name]) for it in other_areas))
         episodes = [each for each, _ in demonstrated[task]]
         by_score = [scores[score] for _, scores in demonstrated[task]]
         of_world = itertools.repeat(world)
@@ -193,14 +193,14 @@ def _successes(
     world: World, episodes: list[audited_data.Episode], score: Array, seed: int
 ) -> list[float]:
     """The success of the policies of each of the sets."""
-    rng, number = np.random.default_rng(seed), len(episodes)
+    rng, num_episodes = np.random.default_rng(seed), len(episodes)
     order = np.argsort(-score, kind="stable")
     experts, practised = np.arange(20), 20 + rng.permutation(20)
     sets = {
-        "all": np.arange(number),
-        "better half": order[: number // 2],
-        "random half": rng.permutation(number)[: number // 2],
-        "most skilled half": np.concatenate([experts, practised[: number // 2 - 20]]),
+        "all": np.arange(num_episodes),
+        "better half": order[: num_episodes // 2],
+        "random half": rng.permutation(num_episodes)[: num_episodes // 2],
+        "most skilled half": np.concatenate([experts, practised[: num_episodes // 2 - 20]]),
     }
     limit = int(_SLOWER * np.median([len(episodes[n].action) for n in experts]))
     rates = []

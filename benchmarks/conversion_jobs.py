@@ -20,7 +20,7 @@ from worker import Work
 
 TARGETS = ("tfds", "lerobot", "robomimic", "zarr", "envlogger")
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
-NAMES = {"robomimic": "made.h5"}  # Of what is made, if it is no folder.
+NAMES = {"robomimic": "made.h5"}  # Names of exports that are files.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"lerobot": {"fps": 30}}
 WARM = 600  # So many episodes are written before anything is measured.
 FPS = 30
@@ -50,21 +50,21 @@ def write_small_files(folder: Path, size: int) -> None:
 
 
 def write_frames(folder: Path, size: int) -> None:
-    """Writes the dataset with cameras of `feed_data` as pixels, for those that read no TFDS."""
+    """Writes the dataset with cameras of `feed_data` as pixels, for readers without TFDS."""
     import feed_data
 
-    for number, episode in enumerate(feed_data.Data(folder, "cameras", size).episodes()):
+    for index, episode in enumerate(feed_data.Data(folder, "cameras", size).episodes()):
         columns = feed_data.flat(episode)
         seen = {f"observation/images/{name}": columns[name] for name in feed_data.IMAGES}
         state, action = columns["state"], columns["action"]
-        np.savez(folder / f"{number:06}", **seen, action=action, **{"observation/state": state})
+        np.savez(folder / f"{index:06}", **seen, action=action, **{"observation/state": state})
 
 
 # --- Conversions ---------------------------------------------------------------------------------
 
 
 def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
-    """Converts, with no parts if `jobs` is 1 (but for TFDS), and by this process if that is -1."""
+    """Converts: directly if `jobs` is 1 (except for TFDS), in this process if it is -1."""
     from rlds.conversion import staging
     from rlds.conversion.exporting import prepare, write_export
 
@@ -162,11 +162,11 @@ def convert_by_beam(data: Path, size: int) -> Work:
     tfds.disable_progress_bar()
     os.environ["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"  # Of its processes.
     flags = [f"--direct_num_workers={os.cpu_count()}", "--direct_running_mode=multi_processing"]
-    number = tfds.features.Scalar(np.float32)
+    scalar = tfds.features.Scalar(np.float32)
     step = {
         "observation": {"state": tfds.features.Tensor(shape=(8,), dtype=np.float32)},
         "action": tfds.features.Tensor(shape=(7,), dtype=np.float32),
-        **dict.fromkeys(("reward", "discount"), number),
+        **dict.fromkeys(("reward", "discount"), scalar),
         **dict.fromkeys(("is_first", "is_last", "is_terminal"), tfds.features.Scalar(np.bool_)),
     }
 
@@ -224,8 +224,8 @@ def read_for_tfds(file: str) -> tuple[str, dict[str, Any]]:
 def start(data: Path, size: int, *, to: str) -> Work:
     """Converts a few episodes, in new processes; says what a job and each worker cost at least."""
 
-    def cpu_of(folder: Path, number: int, jobs: int) -> float:
-        arguments = [str(Path(__file__).parent), to, str(number), str(folder), str(jobs)]
+    def cpu_of(folder: Path, num_episodes: int, jobs: int) -> float:
+        arguments = [str(Path(__file__).parent), to, str(num_episodes), str(folder), str(jobs)]
         folder.mkdir()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-c", FEW, *arguments], check=True)
@@ -234,7 +234,7 @@ def start(data: Path, size: int, *, to: str) -> Work:
 
     def work(folder: Path) -> tuple[int, dict[str, float]]:
         one = cpu_of(folder / "one", 2, 1)
-        # In parts of 32 episodes each, one for each worker, or two for this process.
+        # Two tasks of 32 episodes: one for each worker, or two for this process.
         several, here = (cpu_of(folder / f"{jobs}", 64, jobs) for jobs in (2, -1))
         return size, {"s (one part)": one, "s (each worker)": (several - here) / 2}
 
@@ -242,10 +242,10 @@ def start(data: Path, size: int, *, to: str) -> Work:
 
 
 def grow(data: Path, size: int, *, to: str) -> Work:
-    """Writes episodes that are made as they are read, and notes when others could have helped.
+    """Writes generated episodes, and measures the tasks of workers.
 
-    It says what the phases of a conversion take, how much memory and disk it needs, and how many
-    times as fast more workers are: simulated of the times of their tasks, which they take in order.
+    Returns the times of the phases of a conversion, its memory and disk space, and the speedup by
+    more workers, simulated from the times of the tasks.
     """
     import generated
 
@@ -264,9 +264,9 @@ def grow(data: Path, size: int, *, to: str) -> Work:
             tasks.setdefault(type(work).__name__, []).append(time.process_time() - begin)
             return result
 
-        number, begin = next(sizes, size), time.process_time()
+        num_episodes, begin = next(sizes, size), time.process_time()
         with mock.patch.object(processes, "_run_in_this_process", run_here):
-            make(generated.GeneratedSource(number), to, folder, -1)
+            make(generated.GeneratedSource(num_episodes), to, folder, -1)
         total = time.process_time() - begin - watch.seconds
         phases = Counter[str]()
         for name, each in tasks.items():
@@ -276,7 +276,7 @@ def grow(data: Path, size: int, *, to: str) -> Work:
         for workers in WORKERS:
             elapsed = alone + sum(_makespan(each, workers) for each in tasks.values())
             facts[f"times ({workers} workers)"] = total / elapsed
-        return number, {**facts, "s (alone)": alone, "times (disk)": watch.ratio()}
+        return num_episodes, {**facts, "s (alone)": alone, "times (disk)": watch.ratio()}
 
     return work
 
@@ -315,5 +315,7 @@ class _Disk:
     def _size(self) -> int:
         walked = os.walk(self._folder)
         return sum(
-            os.path.getsize(os.path.join(at, name)) for at, _, names in walked for name in names
+            os.path.getsize(os.path.join(folder, name))
+            for folder, _, names in walked
+            for name in names
         )

@@ -29,13 +29,13 @@ def write_lerobot(folder: Path, size: int, *, zoom: int) -> None:
         "shape": [*scene.shape],
         "names": ["height", "width", "channels"],
     }
-    number = size // EPISODE
+    num_episodes = size // EPISODE
     features = {name: raw.FEATURES[name] for name in ("action", raw.STATE, *raw._SCALARS)}
     with mock.patch.multiple(raw, frames=frames, VIDEOS=dict.fromkeys(CAMERAS, video_info)):
         raw.write_v3(
             folder / "data",
-            lengths=(EPISODE,) * number,
-            files=(tuple(range(number)),),
+            lengths=(EPISODE,) * num_episodes,
+            files=(tuple(range(num_episodes)),),
             features=features,
             columns_of=lambda lengths: [
                 {name: episode[name] for name in features} for episode in raw.episodes(lengths)
@@ -48,15 +48,15 @@ def write_pictures(folder: Path, size: int) -> None:
     """Writes episodes with the pictures of two cameras of 320 x 240, as arrays in `.npz` files."""
     rng = np.random.default_rng(0)
     scene = np.kron(rng.integers(0, 200, (30, 40, 3)), np.ones((8, 8, 1), int)).astype(np.uint8)
-    for number in range(size // EPISODE):
+    for index in range(size // EPISODE):
         cameras = {
             f"observation/{name}": np.stack(
-                [np.roll(scene, 3 * number + row, axis) + row % 50 for row in range(EPISODE)]
+                [np.roll(scene, 3 * index + row, axis) + row % 50 for row in range(EPISODE)]
             )
             for axis, name in enumerate(("side", "top"))
         }
         action = rng.random((EPISODE, 7), np.float32)
-        np.savez(folder / f"episode_{number:04}.npz", action=action, **cameras)
+        np.savez(folder / f"episode_{index:04}.npz", action=action, **cameras)
 
 
 def convert_to_lerobot(data: Path, size: int) -> Work:
@@ -130,8 +130,8 @@ def record_anew(data: Path, size: int, *, kind: str) -> Work:
         (folder / "made").mkdir()  # The published one makes none.
         writer = riegeli_backend_writer.RiegeliBackendWriter(str(folder / "made"))
         reader = envlogger.Reader(str(log))
-        for number, episode in enumerate(reader.episodes):
-            for row, step in enumerate(episode if number % 10 else ()):
+        for index, episode in enumerate(reader.episodes):
+            for row, step in enumerate(episode if index % 10 else ()):
                 writer.record_step(step, is_new_episode=row == 0)
         writer.close()
         return size
@@ -144,12 +144,12 @@ def delete_from_dataset(data: Path, size: int) -> Work:
     import rlds
     from rlds.editing import Delete
 
-    number = len(rlds.sources.open(data))
-    episodes = list(range(0, number, 10))
+    num_episodes = len(rlds.sources.open(data))
+    episodes = list(range(0, num_episodes, 10))
 
     def work(folder: Path) -> int:
         edited = rlds.edit(data, Delete(episodes=episodes), to=folder / "made")
-        assert edited.num_episodes == number - len(episodes)
+        assert edited.num_episodes == num_episodes - len(episodes)
         return size
 
     return work
@@ -159,8 +159,8 @@ def write_ten(folder: Path, size: int) -> None:
     """Writes ten datasets of TFDS."""
     import dataset_jobs  # Which the Python of lerobot need not be able to.
 
-    for number in range(10):
-        dataset_jobs.make_dataset(folder / f"{number}", size // 10)
+    for index in range(10):
+        dataset_jobs.make_dataset(folder / f"{index}", size // 10)
 
 
 def merge(data: Path, size: int) -> Work:
@@ -169,7 +169,7 @@ def merge(data: Path, size: int) -> Work:
     from rlds.editing import Merge
 
     def work(folder: Path) -> int:
-        first, *additional = (data / f"{number}" for number in range(10))
+        first, *additional = (data / f"{index}" for index in range(10))
         merged = rlds.edit(first, Merge(additional), to=folder / "made")
         assert merged.num_episodes == 10 * len(rlds.sources.open(first))
         return size
@@ -178,11 +178,11 @@ def merge(data: Path, size: int) -> Work:
 
 
 def write_anew_by_tfds(data: Path, size: int, *, num_parts: int = 0) -> Work:
-    """Reads all episodes with TFDS, and writes all but every tenth; or all, of several parts."""
+    """Reads episodes with TFDS, and writes all except every tenth; or all of several datasets."""
     import tensorflow_datasets as tfds
 
-    parts = [data / f"{number}" for number in range(num_parts)] or [data]
-    olds = [tfds.builder_from_directory(str(part)) for part in parts]
+    folders = [data / f"{index}" for index in range(num_parts)] or [data]
+    olds = [tfds.builder_from_directory(str(folder)) for folder in folders]
     old = olds[0]
 
     def work(folder: Path) -> int:
@@ -193,8 +193,8 @@ def write_anew_by_tfds(data: Path, size: int, *, num_parts: int = 0) -> Work:
         writer = tfds.core.SequentialWriter(info, 1000)
         writer.initialize_splits(["train"])
         read = (tfds.as_numpy(each.as_dataset(split="train")) for each in olds)
-        for number, episode in enumerate(itertools.chain.from_iterable(read)):
-            if number % 10 or num_parts:
+        for index, episode in enumerate(itertools.chain.from_iterable(read)):
+            if index % 10 or num_parts:
                 writer.add_examples({"train": [{**episode, "steps": list(episode["steps"])}]})
         writer.close_all()
         return size

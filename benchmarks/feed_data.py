@@ -64,15 +64,15 @@ class Data:
         """Makes all episodes."""
         return map(self.episode, range(self.size // self.length))
 
-    def episode(self, number: int) -> Columns:
+    def episode(self, index: int) -> Columns:
         """Makes an episode; images are JPEG files."""
-        rng, length = np.random.default_rng([number, self.size]), self.length
+        rng, length = np.random.default_rng([index, self.size]), self.length
         floats = functools.partial(rng.standard_normal, dtype=np.float32)
         step = np.arange(length)
         is_last = step == length - 1
-        is_terminal = is_last & (number % 2 == 0)
+        is_terminal = is_last & (index % 2 == 0)
         action = floats((length, 7 if self.has_images else 6))
-        reward = (number * length + step).astype(np.float32)
+        reward = (index * length + step).astype(np.float32)
         discount = np.ones(length, np.float32)
         discount[-2] -= is_terminal[-1]
         for column in (action, reward, discount):
@@ -151,13 +151,13 @@ def write_tfds(folder: Path, size: int, *, kind: str, file_format: str = "tfreco
 def write_npy(folder: Path, size: int, *, kind: str) -> None:
     """Writes a file of NumPy for each field, with all steps one after the other."""
     data = Data(folder, kind, size)
-    for number, episode in enumerate(data.episodes()):
+    for index, episode in enumerate(data.episodes()):
         for name, column in flat(episode).items():
             file = folder / f"{name}.npy"
-            if number == 0:
+            if index == 0:
                 np.lib.format.open_memmap(file, "w+", column.dtype, (size, *column.shape[1:]))
             rows = np.lib.format.open_memmap(file, "r+")
-            rows[number * data.length : (number + 1) * data.length] = column
+            rows[index * data.length : (index + 1) * data.length] = column
 
 
 def write_rows(folder: Path, size: int, *, kind: str) -> None:
@@ -177,9 +177,9 @@ def write_rows(folder: Path, size: int, *, kind: str) -> None:
                 yield {name: column[step] for name, column in columns.items()}
 
     sizes = {"action": 7, "state": 8} if data.has_images else {"action": 6, "observation": 17}
-    number = datasets.Value("float32")
-    kinds: Any = {name: datasets.Sequence(number, length=length) for name, length in sizes.items()}
-    kinds |= dict.fromkeys(("reward", "discount"), number)
+    float32 = datasets.Value("float32")
+    kinds: Any = {name: datasets.Sequence(float32, length=length) for name, length in sizes.items()}
+    kinds |= dict.fromkeys(("reward", "discount"), float32)
     kinds |= dict.fromkeys(("is_first", "is_last", "is_terminal"), datasets.Value("bool"))
     kinds |= dict.fromkeys(IMAGES, datasets.Image()) if data.has_images else {}
     datasets.disable_progress_bars()
@@ -201,38 +201,38 @@ def discounted(columns: Columns) -> Columns:
     return {**columns, "discount": discount}
 
 
-def samples_at(data: Data, columns: Columns, at: np.ndarray) -> Columns:
+def samples_at(data: Data, columns: Columns, starts: np.ndarray) -> Columns:
     """Returns a batch of the samples that start at some steps, by indexing arrays.
 
     That is transitions of numbers, or windows of cameras: two frames, 16 actions, and masks.
     """
     if not data.has_images:
         return {
-            "observation": columns["observation"].take(at, axis=0),
-            "action": columns["action"].take(at, axis=0),
-            "reward": columns["reward"].take(at),
-            "discount": columns["discount"].take(at),
-            "next_observation": columns["observation"].take(at + 1, axis=0),
+            "observation": columns["observation"].take(starts, axis=0),
+            "action": columns["action"].take(starts, axis=0),
+            "reward": columns["reward"].take(starts),
+            "discount": columns["discount"].take(starts),
+            "next_observation": columns["observation"].take(starts + 1, axis=0),
         }
-    step = (at % data.length)[:, np.newaxis]
-    begin = at[:, np.newaxis] - step
+    step = (starts % data.length)[:, np.newaxis]
+    begin = starts[:, np.newaxis] - step
     past, future = step + np.arange(1 - HISTORY, 1), step + np.arange(HORIZON)
     seen = begin + np.maximum(past, 0)
     return {
         **{name: columns[name].take(seen, axis=0) for name in (*IMAGES, "state")},
         "action": columns["action"].take(begin + np.minimum(future, data.length - 2), axis=0),
-        "reward": columns["reward"].take(at),
+        "reward": columns["reward"].take(starts),
         "timestep_pad_mask": past >= 0,
         "action_pad_mask": future < data.length - 1,
     }
 
 
 def check(data: Data, batch: Any) -> None:
-    """Compares the first samples of a batch with what belongs in them.
+    """Compares the first samples of a batch with the expected samples.
 
     Args:
-      data: What the batch was made of.
-      batch: Its fields by name; those of `observation` may be in a dict of their own.
+      data: The data of the batch.
+      batch: The fields by name; fields of `observation` may be in a nested dict.
 
     Raises:
       AssertionError: A value differs.
@@ -241,8 +241,8 @@ def check(data: Data, batch: Any) -> None:
     if isinstance(batch.get("observation"), dict):
         batch |= batch.pop("observation")
     for sample, reward in enumerate(np.asarray(batch["reward"])[:3].astype(int)):
-        number, step = divmod(int(reward), data.length)
-        columns = discounted(flat(data.episode(number)))
+        episode, step = divmod(int(reward), data.length)
+        columns = discounted(flat(data.episode(episode)))
         for name, values in samples_at(data, columns, np.array([step])).items():
             actual, expected = np.asarray(batch[name])[sample], values[0]
             assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), name

@@ -31,13 +31,13 @@ def rounds(
     least: int = 0,
     name: str = "reward",
 ) -> Work:
-    """Makes rounds of batches; a unit is a sample. The first batch is part of the preparation.
+    """Creates rounds of batches; a unit is a sample. The first batch belongs to the preparation.
 
     Args:
       stream: The batches.
-      check: Checks that one, in the first round, which does not count.
-      least: How many samples a round has at least.
-      name: The field that says how many a batch has.
+      check: Checks the first batch, in the first round, which is not measured.
+      least: The least number of samples of a round.
+      name: The field whose length is the size of a batch.
     """
     unchecked = [next(stream)]
 
@@ -55,13 +55,13 @@ def rounds(
 def contender(
     *, is_checked: bool = True, by_epoch: bool = False
 ) -> Callable[[Callable[[Data], Batches]], Any]:
-    """Makes a contender of a function that returns batches; a unit of its work is a sample.
+    """Creates a contender from a function that returns batches; a unit of work is a sample.
 
-    The first batch is part of the preparation: a feed has started when it is there.
+    The first batch belongs to the preparation: it ends the start of a feed.
 
     Args:
-      is_checked: Whether it is compared with what belongs in it, which a whole episode is not.
-      by_epoch: Whether a round takes an epoch at least, because that is prepared at once.
+      is_checked: True to compare the first batch with the expected samples; False for episodes.
+      by_epoch: True if a round is at least an epoch, because epochs are prepared at once.
     """
 
     def decorate(batches: Callable[[Data], Batches]) -> Any:
@@ -113,7 +113,7 @@ def _from_store(data: Data, *, is_kept: bool) -> Batches:
     """A feed of a store on this machine, whose answers take 20 ms, epoch by epoch.
 
     Raises:
-      AssertionError: More was fetched than 1.3 times what there is.
+      AssertionError: More than 1.3 times the size of the data was fetched.
     """
     import stores_of_tests
 
@@ -177,22 +177,22 @@ def numpy_in_memory(data: Data) -> Batches:
             yield feed_data.samples_at(data, columns, order[first : first + size])
 
 
-def _window(columns: Columns, names: Sequence[str], at: int, length: int) -> Columns:
+def _window(columns: Columns, names: Sequence[str], row: int, length: int) -> Columns:
     """Returns the window at a step."""
-    begin = at - at % length
-    past, future = np.arange(at - HISTORY + 1, at + 1), np.arange(at, at + HORIZON)
+    begin = row - row % length
+    past, future = np.arange(row - HISTORY + 1, row + 1), np.arange(row, row + HORIZON)
     last = begin + length - 2
     return {
         **{name: columns[name][np.maximum(past, begin)] for name in names},
         "action": columns["action"][np.minimum(future, last)],
-        "reward": columns["reward"][at],
+        "reward": columns["reward"][row],
         "timestep_pad_mask": past >= begin,
         "action_pad_mask": future <= last,
     }
 
 
 class _Samples:
-    """Each sample of mapped arrays by its number, as people write it for PyTorch and Grain."""
+    """Samples of mapped arrays by index, as usual for PyTorch and Grain."""
 
     def __init__(self, data: Data) -> None:
         self._data, self._columns = data, _columns(data, "r")
@@ -201,16 +201,16 @@ class _Samples:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, number: int) -> Columns:
-        at, columns = int(self._starts[number]), self._columns
+    def __getitem__(self, index: int) -> Columns:
+        row, columns = int(self._starts[index]), self._columns
         if self._data.has_images:
-            return _window(columns, (*IMAGES, "state"), at, self._data.length)
+            return _window(columns, (*IMAGES, "state"), row, self._data.length)
         return {
-            "observation": np.array(columns["observation"][at]),
-            "action": np.array(columns["action"][at]),
-            "reward": columns["reward"][at],
-            "discount": columns["discount"][at],
-            "next_observation": np.array(columns["observation"][at + 1]),
+            "observation": np.array(columns["observation"][row]),
+            "action": np.array(columns["action"][row]),
+            "reward": columns["reward"][row],
+            "discount": columns["discount"][row],
+            "next_observation": np.array(columns["observation"][row + 1]),
         }
 
 
@@ -271,14 +271,14 @@ class _Rows:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, number: int) -> Columns:
-        at = int(self._starts[number])
-        return self._window(at) if self._data.has_images else self._transition(at)
+    def __getitem__(self, index: int) -> Columns:
+        row = int(self._starts[index])
+        return self._window(row) if self._data.has_images else self._transition(row)
 
-    def _transition(self, at: int) -> Columns:
+    def _transition(self, row: int) -> Columns:
         import torch
 
-        now, following = self._table[at], self._table[at + 1]
+        now, following = self._table[row], self._table[row + 1]
         discount = 0.0 if following["is_terminal"] else now["discount"] * GAMMA
         return {
             "observation": now["observation"],
@@ -288,13 +288,13 @@ class _Rows:
             "next_observation": following["observation"],
         }
 
-    def _window(self, at: int) -> Columns:
+    def _window(self, row: int) -> Columns:
         import torch
 
         length = self._data.length
-        begin = at - at % length
+        begin = row - row % length
         last = begin + length - 2
-        past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
+        past, future = range(row - HISTORY + 1, row + 1), range(row, row + HORIZON)
         frames = self._table[[max(step, begin) for step in past]]
         actions = self._without_images[[min(step, last) for step in future]]
         return {
@@ -328,13 +328,13 @@ class _Episodes:
     def __len__(self) -> int:
         return len(self._data.starts)
 
-    def __getitem__(self, number: int) -> Columns:
-        episode, at = divmod(number, self._data.length - 1)
+    def __getitem__(self, index: int) -> Columns:
+        episode, row = divmod(index, self._data.length - 1)
         steps = self._source[episode]["steps"]
-        return self._window(steps, at) if self._data.has_images else self._transition(steps, at)
+        return self._window(steps, row) if self._data.has_images else self._transition(steps, row)
 
-    def _transition(self, steps: Any, at: int) -> Columns:
-        now, following = steps[at], steps[at + 1]
+    def _transition(self, steps: Any, row: int) -> Columns:
+        now, following = steps[row], steps[row + 1]
         discount = 0 if following["is_terminal"] else now["discount"] * np.float32(GAMMA)
         return {
             "observation": now["observation"],
@@ -344,15 +344,15 @@ class _Episodes:
             "next_observation": following["observation"],
         }
 
-    def _window(self, steps: Any, at: int) -> Columns:
-        past, future = range(at - HISTORY + 1, at + 1), range(at, at + HORIZON)
+    def _window(self, steps: Any, row: int) -> Columns:
+        past, future = range(row - HISTORY + 1, row + 1), range(row, row + HORIZON)
         last = self._data.length - 2
         steps_read = {step: steps[step] for step in {*past, *future} if 0 <= step <= last}
         frames = [steps_read[max(step, 0)]["observation"] for step in past]
         return {
             **{name: np.stack([frame[name] for frame in frames]) for name in (*IMAGES, "state")},
             "action": np.stack([steps_read[min(step, last)]["action"] for step in future]),
-            "reward": steps_read[at]["reward"],
+            "reward": steps_read[row]["reward"],
             "timestep_pad_mask": np.array([step >= 0 for step in past]),
             "action_pad_mask": np.array([step <= last for step in future]),
         }

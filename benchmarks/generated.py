@@ -1,4 +1,4 @@
-"""Episodes that are made when they are read, as many as wanted: none is in a file."""
+"""Any number of episodes that are generated on read, without files."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -17,8 +17,8 @@ class GeneratedSource(Source):
     """Small episodes of a robot arm.
 
     Args:
-      number: The number of episodes.
-      knows_lengths: Whether their lengths are known before they are read.
+      num_episodes: The number of episodes.
+      knows_lengths: True if the lengths are available before the episodes are read.
     """
 
     fields = Fields(
@@ -30,13 +30,13 @@ class GeneratedSource(Source):
         }
     )
 
-    def __init__(self, number: int, *, knows_lengths: bool = True) -> None:
-        self._number, self._knows_lengths = number, knows_lengths
+    def __init__(self, num_episodes: int, *, knows_lengths: bool = True) -> None:
+        self._num_episodes, self._knows_lengths = num_episodes, knows_lengths
 
     @property
     @override
     def about(self) -> About:
-        return About(options={"number": self._number})
+        return About(options={"number": self._num_episodes})
 
     @property
     @override
@@ -44,7 +44,7 @@ class GeneratedSource(Source):
         return Can(lengths=self._lengths if self._knows_lengths else None)
 
     def _lengths(self, split: str) -> Lengths:
-        return Lengths.create([STEPS] * self._number, final_observation_known=True)
+        return Lengths.create([STEPS] * self._num_episodes, final_observation_known=True)
 
     @override
     def inputs(self) -> list[Path]:
@@ -52,7 +52,7 @@ class GeneratedSource(Source):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return self._number
+        return self._num_episodes
 
     @override
     def key(self, split: str, index: int) -> str:

@@ -75,7 +75,7 @@ def by(prepare: Function, data: Function | None = None, **options: Any) -> Conte
     return Contender(partial(prepare, **options), data)
 
 
-# --- Beside EnvLogger ----------------------------------------------------------------------------
+# --- Peer: EnvLogger -----------------------------------------------------------------------------
 
 
 def _recording(

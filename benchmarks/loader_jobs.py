@@ -40,25 +40,25 @@ def write_droid(data: Path, size: int) -> None:
     import raw_oxe
 
     cameras = ("exterior_image_1_left", "exterior_image_2_left", "wrist_image_left")
-    parts = {"joint_position": 7, "gripper_position": 1}
-    numbers = {name: raw_oxe.tensor(np.float32, n) for name, n in parts.items()}
+    vectors = {"joint_position": 7, "gripper_position": 1}
+    vector_specs = {name: raw_oxe.tensor(np.float32, n) for name, n in vectors.items()}
     texts = [f"language_instruction{end}" for end in ("", "_2", "_3")]
     step = {
-        "observation": {**dict.fromkeys(cameras, raw_oxe.picture(180, 320)), **numbers},
-        "action_dict": numbers,
+        "observation": {**dict.fromkeys(cameras, raw_oxe.picture(180, 320)), **vector_specs},
+        "action_dict": vector_specs,
         "action": raw_oxe.tensor(np.float32, 7),
         **dict.fromkeys(texts, raw_oxe.tensor(object)),
     }
 
     def episodes() -> Iterator[dict[str, Any]]:
-        for number in range(size // LENGTH):
-            rng = np.random.default_rng(number)
-            values = {name: rng.random((LENGTH, n), np.float32) for name, n in parts.items()}
+        for index in range(size // LENGTH):
+            rng = np.random.default_rng(index)
+            values = {name: rng.random((LENGTH, n), np.float32) for name, n in vectors.items()}
             films = {name: raw_oxe.jpegs(rng, LENGTH, 180, 320) for name in cameras}
             steps = {"observation": {**films, **values}, "action_dict": values}
             steps |= {"action": rng.random((LENGTH, 7), np.float32), **raw_oxe.flags(LENGTH)}
             steps |= dict.fromkeys(texts, raw_oxe.texts("wipe the table", LENGTH))
-            names = {"file_path": f"/success/{number}", "recording_folderpath": f"/{number}"}
+            names = {"file_path": f"/success/{index}", "recording_folderpath": f"/{index}"}
             yield {"steps": steps, "episode_metadata": names}
 
     episode = dict.fromkeys(("file_path", "recording_folderpath"), raw_oxe.tensor(object))

@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 from worker import Work
 
-STEPS = 3  # Of an episode.
-FEW = 500  # So many episodes differ; the others are the same again.
+STEPS = 3  # The number of steps of an episode.
+FEW = 500  # The number of different episodes, which are repeated.
 WHERE = "steps > 2 and \"return\" > 1.5 and key like '%7%'"
-# What a process does, and then says how much memory it has had at most.
+# The code of a process, which then prints its peak memory.
 FILTER = """from rlds.sources import queries
-found = queries.matching_rows(PATH / TABLE, WHERE, range(10**9))"""
+matches = queries.matching_rows(PATH / TABLE, WHERE, range(10**9))"""
 BATCH = """import rlds.feeds
 table = rlds.feeds.open(PATH, where=WHERE)
-found = rlds.feeds.Feed(table.steps(), batch_size=256, seed=0)[0]["action"]"""
+matches = rlds.feeds.Feed(table.steps(), batch_size=256, seed=0)[0]["action"]"""
 TABLE = ".rlds/episodes-train.parquet"
 
 
 def choose(data: Path, size: int, *, code: str) -> Work:
-    """Runs code in a process of its own."""
-    given = f"PATH, TABLE, WHERE = Path({str(data / 'many')!r}), {TABLE!r}, {WHERE!r}"
+    """Runs code in a separate process."""
+    arguments = f"PATH, TABLE, WHERE = Path({str(data / 'many')!r}), {TABLE!r}, {WHERE!r}"
     lines = f"""import sys; sys.path.append({str(Path(__file__).parent)!r})
 from pathlib import Path; import worker
-{given}
+{arguments}
 {code}
-assert len(found)
+assert len(matches)
 print(worker.peak_memory())"""
 
     def work(_: Path) -> tuple[int, dict[str, float]]:
@@ -79,11 +79,11 @@ def write_tfds(folder: Path, size: int) -> None:
     features = tfds_files.open_folder(folder / "few").features
     [file] = (folder / "few").glob("*.tfrecord*")
     records = tfds_files.open_record_file(str(file), "tfrecord")
-    examples = [records.read(number) for number in range(FEW)]
+    examples = [records.read(index) for index in range(FEW)]
     options = {"max_examples_per_shard": 50_000}
     with tfds_files.append_to(folder / "many", features, "many", **options) as writer:
-        for number in range(size):
-            writer.add(examples[number % FEW])
+        for index in range(size):
+            writer.add(examples[index % FEW])
     _repeat_table(folder, size)
 
 

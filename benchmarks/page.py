@@ -31,11 +31,11 @@ class Row:
     """This project and one of its peers in a job.
 
     Attributes:
-      job: What is done.
-      unit: What times are given for.
-      peer: Who is beside this project.
-      ours: The processor times of a unit in seconds, round by round.
-      theirs: Likewise.
+      job: The title of the job.
+      unit: The unit of work of the times.
+      peer: The name of the peer.
+      ours: The processor times of a unit in seconds, by round.
+      theirs: The same times of the peer.
     """
 
     job: str
@@ -83,7 +83,7 @@ def in_time(seconds: float) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Returns the table of jobs beside peers."""
+    """Returns the table of jobs with peers."""
     lines = [
         "| task | compared with | unit | here | other | speedup | lowest to highest |",
         "|---|---|---|--:|--:|--:|--:|",
@@ -179,12 +179,12 @@ def table_of_growth(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _of_workers(number: int) -> str:
-    return f"times ({number} workers)"
+def _of_workers(workers: int) -> str:
+    return f"times ({workers} workers)"
 
 
 def table_of_starts(results: Results) -> str:
-    """Returns what a conversion costs at least."""
+    """Returns the table of the least costs of a conversion."""
     lines = ["| task | one part | each worker |", "|---|--:|--:|"]
     for job in _jobs(results, lambda unit: unit == "start"):
         one = job["contenders"][OURS]
@@ -224,8 +224,8 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
     """Returns the ratios as a figure: a dot is the median, a line goes from lowest to highest.
 
     Args:
-      rows: What is in it.
-      feeds: Whether colours tell jobs apart, not peers, and labels name both.
+      rows: The rows.
+      feeds: True to distinguish jobs by colours, instead of peers, and name both in labels.
     """
     kinds = list(dict.fromkeys(row.job if feeds else row.peer for row in rows))
     decades = [math.log10(value) for row in rows for value in row.ratios]
@@ -236,19 +236,19 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
         position = LEFT + (math.log10(ratio) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
         return f"{position:.1f}"
 
-    parts = [*_head([] if feeds else kinds, bottom + 34), *_grid(low, high, bottom, x)]
-    for number, row in enumerate(rows):
-        y = TOP + ROW_HEIGHT * number + ROW_HEIGHT // 2
+    elements = [*_head([] if feeds else kinds, bottom + 34), *_grid(low, high, bottom, x)]
+    for index, row in enumerate(rows):
+        y = TOP + ROW_HEIGHT * index + ROW_HEIGHT // 2
         label = escape(f"{row.job}: {row.peer}" if feeds else row.job.replace("`", ""))
         colour = COLOURS[kinds.index(row.job if feeds else row.peer) % len(COLOURS)]
-        parts += [
+        elements += [
             f'<text class="n" x="{LEFT - 12}" y="{y + 4}">{label}</text>',
             f'<path stroke="{colour}" stroke-width="3" stroke-opacity=".5" '
             f'd="M{x(min(row.ratios))} {y}H{x(max(row.ratios))}"/>',
             f'<circle fill="{colour}" cx="{x(row.median)}" cy="{y}" r="5"/>',
             f'<text class="n" x="{WIDTH - 8}" y="{y + 4}">{in_words(row.median)}x</text>',
         ]
-    return "\n".join([*parts, "</svg>", ""])
+    return "\n".join([*elements, "</svg>", ""])
 
 
 def figure_of_workers(results: Results) -> str:
@@ -257,62 +257,62 @@ def figure_of_workers(results: Results) -> str:
     largest = {job["job"].split(" to ")[1]: job["contenders"][OURS] for job in jobs}
     steps, height = math.log2(WORKERS[-1]), 360
 
-    def at(workers: int, times: float) -> str:
+    def spot(workers: int, times: float) -> str:
         right = 60 + math.log2(workers) / steps * (WIDTH - 260)
         return f"{right:.1f} {height - 40 - math.log2(max(times, 1)) / steps * (height - 80):.1f}"
 
-    parts = _head([], height, "times as fast as one worker, by the number of workers")
-    for number in WORKERS:
-        (x, bottom), y = at(number, 1).split(), at(1, number).split()[1]
-        parts += [
-            f'<path class="grid" d="M{at(number, WORKERS[-1])}V{bottom}M60 {y}H{WIDTH - 200}"/>',
-            f'<text class="m" x="{x}" y="{height - 18}">{number}</text>',
-            f'<text class="n" x="50" y="{float(y) + 4}">{number}x</text>',
+    elements = _head([], height, "times as fast as one worker, by the number of workers")
+    for workers in WORKERS:
+        (x, bottom), y = spot(workers, 1).split(), spot(1, workers).split()[1]
+        elements += [
+            f'<path class="grid" d="M{spot(workers, WORKERS[-1])}V{bottom}M60 {y}H{WIDTH - 200}"/>',
+            f'<text class="m" x="{x}" y="{height - 18}">{workers}</text>',
+            f'<text class="n" x="50" y="{float(y) + 4}">{workers}x</text>',
         ]
     lowest = 0.0
     by_speed = sorted(largest.items(), key=lambda each: -each[1][_of_workers(WORKERS[-1])])
     for (name, one), colour in zip(by_speed, COLOURS):
-        points = [at(workers, one[_of_workers(workers)]) for workers in WORKERS]
+        points = [spot(workers, one[_of_workers(workers)]) for workers in WORKERS]
         right, y = map(float, points[-1].split())
-        lowest = y = max(y, lowest + 16)  # Labels do not lie on each other.
+        lowest = y = max(y, lowest + 16)  # Labels do not overlap.
         label = f"{name} {in_words(one[_of_workers(WORKERS[-1])])}x"
-        parts += [
+        elements += [
             f'<path fill="none" stroke="{colour}" stroke-width="2" d="M{"L".join(points)}"/>',
             f'<text x="{right + 8}" y="{y + 4}" fill="{colour}">{label}</text>',
         ]
-    return "\n".join([*parts, "</svg>", ""])
+    return "\n".join([*elements, "</svg>", ""])
 
 
 def _head(legend: Sequence[str], height: int, title: str = "") -> list[str]:
     of_peers = "times as fast as the peer, by processor time; left of 1x: slower"
-    parts = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'width="{WIDTH}" height="{height}">',
         f"<title>{title or _TITLE}</title>",
         f"<style>{STYLE}</style>",
-        # Not every page that shows it in dark mode says so to an image.
+        # Images do not know of the dark mode of some pages.
         '<rect width="100%" height="100%" rx="6" fill="#fff"/>',
         f'<text x="{LEFT - 150}" y="18">{title or of_peers}</text>',
     ]
-    for number, name in enumerate(legend):
-        at = LEFT - 150 + 120 * number
-        parts.append(f'<circle fill="{COLOURS[number]}" cx="{at + 5}" cy="34" r="5"/>')
-        parts.append(f'<text x="{at + 16}" y="38">{escape(name)}</text>')
-    return parts
+    for index, name in enumerate(legend):
+        left = LEFT - 150 + 120 * index
+        elements.append(f'<circle fill="{COLOURS[index]}" cx="{left + 5}" cy="34" r="5"/>')
+        elements.append(f'<text x="{left + 16}" y="38">{escape(name)}</text>')
+    return elements
 
 
 def _grid(low: float, high: float, bottom: int, x: Callable[[float], str]) -> list[str]:
-    parts = []
+    elements = []
     for exponent in range(math.floor(low), math.ceil(high) + 1):
         for digit in (1, 2, 5):
             value = digit * 10.0**exponent
             if not low <= math.log10(value) <= high:
                 continue
-            style, at = "one" if value == 1 else "grid", x(value)
-            parts.append(f'<path class="{style}" d="M{at} {TOP - 8}V{bottom}"/>')
-            if digit == 1 or high - low < 4:  # Others would lie on each other.
-                parts.append(f'<text class="m" x="{at}" y="{bottom + 18}">{value:g}x</text>')
-    return parts
+            style, left = "one" if value == 1 else "grid", x(value)
+            elements.append(f'<path class="{style}" d="M{left} {TOP - 8}V{bottom}"/>')
+            if digit == 1 or high - low < 4:  # Further labels would overlap.
+                elements.append(f'<text class="m" x="{left}" y="{bottom + 18}">{value:g}x</text>')
+    return elements
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def save(results: Results, folder: Path) -> None:
 
 
 def update(results: Results, folder: Path) -> None:
-    """Puts the results of some jobs in the place of older ones in the newest file."""
+    """Replaces the results of some jobs in the newest file."""
     previous, low, high = newest(folder), *results["load"]
     later = f"on {results['date']}, at commit {results['commit']}, at a load of {low} to {high}"
     newer = {job["job"]: {**job, "later": later} for job in results["jobs"]}

@@ -30,9 +30,9 @@ def envlogger_python() -> str:
     Raises:
       RuntimeError: It cannot be installed, or not imported.
     """
-    given = os.environ.get("ENVLOGGER_PYTHON", "")
-    if given:
-        return given
+    python_path = os.environ.get("ENVLOGGER_PYTHON", "")
+    if python_path:
+        return python_path
     python = FOLDER / "envlogger" / "bin" / "python"
     if not python.exists():
         base = shutil.which(ENVLOGGER_PYTHON) or sys.executable
@@ -50,25 +50,25 @@ def envlogger_python() -> str:
 
 def rlds_folder() -> Path:
     """Returns a folder with the package rlds 0.1.8 and nothing else; it runs on our TensorFlow."""
-    folder, part = FOLDER / "rlds", FOLDER / "rlds.part"
+    folder, draft = FOLDER / "rlds", FOLDER / "rlds.part"
     if folder.exists():
         return folder
-    shutil.rmtree(part, ignore_errors=True)
-    given = os.environ.get("RLDS_PEER_PYTHON", "")
-    if given:
+    shutil.rmtree(draft, ignore_errors=True)
+    python_path = os.environ.get("RLDS_PEER_PYTHON", "")
+    if python_path:
         find = "from importlib.util import find_spec; print(find_spec('rlds').origin)"
-        command = [given, "-I", "-c", find]  # As above.
+        command = [python_path, "-I", "-c", find]  # As above.
         process = subprocess.run(command, capture_output=True, text=True, check=True)
-        shutil.copytree(Path(process.stdout.strip()).parent, part / "rlds")
+        shutil.copytree(Path(process.stdout.strip()).parent, draft / "rlds")
     else:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        subprocess.run([*install, "--target", part, RLDS_PACKAGE], check=True)
-    part.rename(folder)
+        subprocess.run([*install, "--target", draft, RLDS_PACKAGE], check=True)
+    draft.rename(folder)
     return folder
 
 
 def surroundings(peer: str) -> tuple[str, list[Path]]:
-    """Returns the Python of a peer, and where that finds packages beside its own.
+    """Returns the Python of a peer, and the folders of its further packages.
 
     Raises:
       OSError: The peer cannot be installed.

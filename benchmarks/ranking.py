@@ -36,8 +36,8 @@ _WORLDS = 300  # Episodes for the true return.
 _LOGS = 60  # Episodes of the policy that acted.
 _UPDATES = (50, 150, 500, 1500)
 _FEATURES, _LENGTH = 100, 0.5
-_SHRINKAGE = 0.1  # Of fitted weights, in units of the mean square of a place.
-_ALONE, _OTHERS, _DEFAULT = (
+_SHRINKAGE = 0.1  # Of fitted weights, in units of the mean square of a relative rank.
+_ALONE, _CROSS_FITTED, _DEFAULT = (
     "`action_error`",
     "all, weights of the other four",
     "all, default weights",
@@ -80,8 +80,8 @@ def _of_cloning(task: str, limit: int) -> Simulator:
 # Pendulum-v1 of Gymnasium: the angle from upright, and its velocity.
 
 
-def _pendulum_reset(rng: np.random.Generator, number: int) -> Array:
-    return rng.uniform([-np.pi, -1], [np.pi, 1], (number, 2))
+def _pendulum_reset(rng: np.random.Generator, count: int) -> Array:
+    return rng.uniform([-np.pi, -1], [np.pi, 1], (count, 2))
 
 
 def _wrapped(angles: Array) -> Array:
@@ -113,8 +113,8 @@ def _pendulum_demonstrate(states: Array, clumsy: float, rng: np.random.Generator
 # Acrobot-v1 of Gymnasium: two angles from hanging, and their velocities.
 
 
-def _acrobot_reset(rng: np.random.Generator, number: int) -> Array:
-    return rng.uniform(-0.1, 0.1, (number, 4))
+def _acrobot_reset(rng: np.random.Generator, count: int) -> Array:
+    return rng.uniform(-0.1, 0.1, (count, 4))
 
 
 def _acrobot_slopes(states: Array, torque: Array) -> Array:
@@ -142,15 +142,15 @@ def _acrobot_step(states: Array, actions: Array) -> tuple[Array, Array, Array]:
 
 
 def _acrobot_observe(states: Array) -> Array:
-    angles = [of(states[:, column]) for column in (0, 1) for of in (np.cos, np.sin)]
+    angles = [function(states[:, column]) for column in (0, 1) for function in (np.cos, np.sin)]
     return np.concatenate([np.stack(angles, axis=1), states[:, 2:]], axis=1)
 
 
 def _acrobot_demonstrate(states: Array, clumsy: float, rng: np.random.Generator) -> Array:
     """It pushes with the swing; less skilled people push at random more often."""
-    action, number = np.where(states[:, 2] > 0, 0, 2), len(states)
-    is_random = rng.random(number) < 0.05 + 0.35 * clumsy
-    return np.where(is_random, rng.integers(0, 3, number), action)
+    action, count = np.where(states[:, 2] > 0, 0, 2), len(states)
+    is_random = rng.random(count) < 0.05 + 0.35 * clumsy
+    return np.where(is_random, rng.integers(0, 3, count), action)
 
 
 SIMULATORS = {
@@ -169,7 +169,7 @@ SIMULATORS = {
 def play(
     simulator: Simulator,
     act: Callable[[Array, Array], tuple[Array, Array]],
-    number: int,
+    num_episodes: int,
     rng: np.random.Generator,
 ) -> tuple[float, EvaluationSet]:
     """Returns the mean discounted return of some episodes, and the episodes.
@@ -177,12 +177,12 @@ def play(
     Args:
       simulator: The task.
       act: Returns the actions in states with observations, and their log-probabilities.
-      number: The number of episodes.
+      num_episodes: The number of episodes.
       rng: Of the states at the beginning.
     """
-    states = simulator.reset(rng, number)
+    states = simulator.reset(rng, num_episodes)
     observations, columns = [simulator.observe(states)], []
-    is_running, is_terminal = np.ones(number, bool), np.zeros(number, bool)
+    is_running, is_terminal = np.ones(num_episodes, bool), np.zeros(num_episodes, bool)
     while len(columns) < simulator.limit and is_running.any():
         actions, log_probs = act(states, observations[-1])
         states, rewards, done = simulator.step(states, actions)
@@ -191,7 +191,7 @@ def play(
         is_terminal |= is_running & done
         is_running &= ~done
     is_step, actions, rewards, log_probs = (
-        np.stack(of, axis=1) for of in zip(*columns, strict=True)
+        np.stack(it, axis=1) for it in zip(*columns, strict=True)
     )
     lengths = is_step.sum(axis=1)
     is_seen = np.arange(len(observations)) <= lengths[:, None]
@@ -199,7 +199,7 @@ def play(
     episodes = EvaluationSet(
         num_transitions=lengths,
         is_terminal=is_terminal,
-        final_observation_known=np.ones(number, bool),
+        final_observation_known=np.ones(num_episodes, bool),
         observations=np.stack(observations, axis=1)[is_seen],
         actions=actions[is_step],
         rewards=rewards[is_step],
@@ -225,8 +225,8 @@ def demonstrations(task: str, seed: int) -> dict[str, list[Episode]]:
     demonstrate = simulator.demonstrate
     if demonstrate is None:
         return {
-            skill: [(it.state[: len(it.action)], it.action) for it in of if len(it.action)]
-            for skill, of in skilled_data.make_demonstrations(task, seed).items()
+            skill: [(it.state[: len(it.action)], it.action) for it in episodes if len(it.action)]
+            for skill, episodes in skilled_data.make_demonstrations(task, seed).items()
         }
     by_skill = {}
     for skill, clumsy in skilled_data.SKILLS.items():
@@ -248,7 +248,7 @@ def demonstrations(task: str, seed: int) -> dict[str, list[Episode]]:
 def as_set(episodes: Sequence[Episode]) -> EvaluationSet:
     """Returns demonstrations as data; they tell no rewards."""
     unknown = np.zeros(len(episodes), bool)
-    observations, actions = (np.concatenate(of) for of in zip(*episodes, strict=True))
+    observations, actions = (np.concatenate(it) for it in zip(*episodes, strict=True))
     lengths = [len(actions) for _, actions in episodes]
     return EvaluationSet(lengths, unknown, unknown, observations, actions, np.zeros(sum(lengths)))
 
@@ -294,7 +294,7 @@ def clones(
     updates: Sequence[int],
 ) -> list[Clone]:
     """Returns the policy after each of some numbers of updates."""
-    observations, actions = (np.concatenate(of) for of in zip(*episodes, strict=True))
+    observations, actions = (np.concatenate(it) for it in zip(*episodes, strict=True))
     is_discrete = simulator.num_actions is not None
     if is_discrete:
         actions = np.eye(simulator.num_actions)[actions]
@@ -309,17 +309,17 @@ def checkpoints(task: str, by_skill: Mapping[str, list[Episode]], seed: int) -> 
     """Returns thirty checkpoints: amounts of data, numbers of updates, noise, and wrong ones."""
     simulator, rng = SIMULATORS[task], np.random.default_rng([seed, 3])
     cloned = functools.partial(clones, simulator, rng=rng)
-    every = [episode for of in by_skill.values() for episode in of]
-    mixed = [every[number] for number in rng.permutation(len(every))]
-    sets = {f"{number} episodes": (mixed[:number], _UPDATES) for number in (4, 15, len(mixed))}
-    sets |= {f"only {skill}": (of, _UPDATES[2:]) for skill, of in by_skill.items()}
+    every = [episode for each in by_skill.values() for episode in each]
+    mixed = [every[count] for count in rng.permutation(len(every))]
+    sets = {f"{count} episodes": (mixed[:count], _UPDATES) for count in (4, 15, len(mixed))}
+    sets |= {f"only {skill}": (it, _UPDATES[2:]) for skill, it in by_skill.items()}
     halves = [(seen[: len(seen) // 2], done[: len(done) // 2]) for seen, done in mixed]
     sets["first halves"] = (halves, _UPDATES[2:3])
     policies, full = {}, None
     for name, (episodes, updates) in sets.items():
-        for number, clone in zip(updates, cloned(episodes, updates=updates), strict=True):
-            policies[f"{name}, {number} updates"] = clone.policy()
-            full = clone if len(episodes) == len(mixed) and number == _UPDATES[-1] else full
+        for count, clone in zip(updates, cloned(episodes, updates=updates), strict=True):
+            policies[f"{name}, {count} updates"] = clone.policy()
+            full = clone if len(episodes) == len(mixed) and count == _UPDATES[-1] else full
     policies |= {f"noise x {noise}": full.policy(noise=noise) for noise in (0.1, 0.5, 2, 4)}
     shift = 0.2 * np.concatenate([seen for seen, _ in mixed]).std(axis=0)
     is_seen = np.arange(len(shift)) != 1
@@ -360,12 +360,12 @@ def random_features(data: EvaluationSet, num_actions: int | None) -> Sampled:
     rows = np.concatenate(columns, axis=1)
     center, scale, rng = rows.mean(axis=0), rows.std(axis=0) + 1e-9, np.random.default_rng(0)
     size = (rows.shape[1], _FEATURES)
-    ways = rng.normal(size=size) / (_LENGTH * rows.shape[1] ** 0.5 * scale[:, None])
-    phases = rng.uniform(0, 2 * np.pi, _FEATURES) - center @ ways
+    directions = rng.normal(size=size) / (_LENGTH * rows.shape[1] ** 0.5 * scale[:, None])
+    phases = rng.uniform(0, 2 * np.pi, _FEATURES) - center @ directions
 
     def features(observations: Array, actions: Array) -> Array:
-        given = [observations] if num_actions is not None else [observations, actions]
-        waves = np.cos(np.concatenate(given, axis=1) @ ways + phases)
+        inputs = [observations] if num_actions is not None else [observations, actions]
+        waves = np.cos(np.concatenate(inputs, axis=1) @ directions + phases)
         cosines = np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
         if num_actions is None:
             return cosines
@@ -392,8 +392,8 @@ def measured(job: tuple[str, int]) -> Measured:
     task, seed = job
     simulator, rng = SIMULATORS[task], np.random.default_rng([seed, 4])
     by_skill = demonstrations(task, seed)
-    trained = [episode for of in by_skill.values() for episode in of]
-    held_out = [episode for of in demonstrations(task, seed + 10_000).values() for episode in of]
+    trained = [episode for each in by_skill.values() for episode in each]
+    held_out = [it for each in demonstrations(task, seed + 10_000).values() for it in each]
     policies = checkpoints(task, by_skill, seed)
     [deployed] = clones(simulator, trained, rng, _UPDATES[1:2])
     behaviour = deployed.policy(noise=1.5)
@@ -439,10 +439,10 @@ def fitted(data: Sequence[Measured]) -> Array:
 
 def correlation(values: Array, returns: Array) -> float:
     """Returns Spearman's correlation, of the policies that have a value."""
-    there = np.flatnonzero(~np.isnan(values))
-    if len(there) < 2:
+    indices = np.flatnonzero(~np.isnan(values))
+    if len(indices) < 2:
         return np.nan
-    comparison = rlds.evaluation.compare(returns[there], values[there], k=(1,), num_samples=1)
+    comparison = rlds.evaluation.compare(returns[indices], values[indices], k=(1,), num_samples=1)
     return comparison.rank_correlation.value
 
 
@@ -464,29 +464,29 @@ def _cell(values: Array) -> str:
 def report(measurements: Mapping[str, Sequence[Measured]]) -> None:
     """Prints what each score is worth, and all with weights of the other simulators."""
     orders = {f"`{score}`": row for score, row in zip(WEIGHTS, np.eye(len(WEIGHTS)), strict=True)}
-    orders |= {_OTHERS: None, _DEFAULT: np.array([*WEIGHTS.values()])}
+    orders |= {_CROSS_FITTED: None, _DEFAULT: np.array([*WEIGHTS.values()])}
     correlations, losses = ({name: {} for name in orders} for _ in range(2))
     for task, seeds in measurements.items():
-        training = [it for other, of in measurements.items() if other != task for it in of]
+        training = [it for other, each in measurements.items() if other != task for it in each]
         for name, order in orders.items():
             weights = fitted(training) if order is None else order
             values = [(_combined(it.ranks, weights), it.returns) for it in seeds]
-            correlations[name][task] = np.array([correlation(*of) for of in values])
-            losses[name][task] = np.array([_lost(*of) for of in values])
-    ours = correlations[_OTHERS]
+            correlations[name][task] = np.array([correlation(*it) for it in values])
+            losses[name][task] = np.array([_lost(*it) for it in values])
+    ours = correlations[_CROSS_FITTED]
     for single in (_ALONE, "`sampled_error`"):
-        correlations[f"{_OTHERS}, minus {single}"] = {
+        correlations[f"{_CROSS_FITTED}, minus {single}"] = {
             task: ours[task] - correlations[single][task] for task in measurements
         }
     _print("Spearman's correlation", correlations)
-    _print("lost return", {name: losses[name] for name in (_ALONE, _OTHERS)})
+    _print("lost return", {name: losses[name] for name in (_ALONE, _CROSS_FITTED)})
 
 
 def _print(title: str, rows: Mapping[str, Mapping[str, Array]]) -> None:
     tasks = next(iter(rows.values()))
     print(f"\n| {title} | {' | '.join(tasks)} | all |\n|---|{'--:|' * (len(tasks) + 1)}")
-    for name, of in rows.items():
-        cells = [*of.values(), np.mean([*of.values()], axis=0)]
+    for name, by_task in rows.items():
+        cells = [*by_task.values(), np.mean([*by_task.values()], axis=0)]
         print(f"| {name} | {' | '.join(map(_cell, cells))} |")
 
 
@@ -508,7 +508,7 @@ def main() -> None:
             dict(
                 zip(
                     WEIGHTS,
-                    fitted(it for of in measurements.values() for it in of).round(2).tolist(),
+                    fitted(it for each in measurements.values() for it in each).round(2).tolist(),
                 )
             )
         )

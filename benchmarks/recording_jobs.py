@@ -60,8 +60,8 @@ def take_steps(env: dm_env.Environment, count: int) -> None:
     """Takes so many steps with random actions; those that begin an episode count, too."""
     actions = list(np.random.default_rng(1).random((1024, 6), np.float32))
     is_last = True
-    for number in range(count):
-        timestep = env.reset() if is_last else env.step(actions[number % 1024])
+    for index in range(count):
+        timestep = env.reset() if is_last else env.step(actions[index % 1024])
         is_last = timestep.last()
 
 
@@ -112,7 +112,7 @@ def read_columns(data: Path, size: int, *, kind: str) -> Work:
 
     def work(_: Path) -> int:
         episodes = range(len(reader.episodes))
-        return sum(len(reader.columns(number)["step_type"]) for number in episodes)
+        return sum(len(reader.columns(index)["step_type"]) for index in episodes)
 
     return work
 
@@ -134,7 +134,7 @@ def observations(kind: str) -> list[Any]:
     walk = np.sin(np.cumsum(rng.standard_normal((20_000, 64)) * 0.05, axis=0))
     if kind == "floats":
         return list(walk[:, :17].astype(np.float32))
-    return [_robot(number, row) for number, row in enumerate(walk)]
+    return [_robot(index, row) for index, row in enumerate(walk)]
 
 
 def _game(rng: np.random.Generator, count: int) -> Iterator[np.ndarray]:
@@ -162,13 +162,13 @@ def _camera(
         yield np.clip(scene, 0, 255).astype(np.uint8)
 
 
-def _robot(number: int, row: np.ndarray) -> dict[str, Any]:
+def _robot(index: int, row: np.ndarray) -> dict[str, Any]:
     """Returns the proprioception of a robot arm: 20 fields."""
     return {
         **{f"joint_{i}": row[3 * i : 3 * i + 3].astype(np.float32) for i in range(6)},
         **{f"pose_{i}": row[20 + 3 * i : 23 + 3 * i].copy() for i in range(4)},
         **{f"flag_{i}": bool(row[i] > 0) for i in range(4)},
-        **{f"count_{i}": np.int64(number // (i + 1)) for i in range(3)},
+        **{f"count_{i}": np.int64(index // (i + 1)) for i in range(3)},
         **{f"tactile_{i}": (row[40:48] * 100).astype(np.int8) for i in range(2)},
         "gripper": np.float32(row[50]),
     }

@@ -5,7 +5,7 @@
 
 Peers are what people would use otherwise: EnvLogger 1.2, rlds 0.1.8, TFDS, Minari, ArrayRecord,
 and for batches PyTorch's DataLoader, Grain, Hugging Face. The first two cannot live beside this
-project, so they get a place of their own in `build/peers`, once. To use others, set
+project, so they are installed in `build/peers`, once. To use other versions, set
 ENVLOGGER_PYTHON, a Python that has EnvLogger 1.2, and RLDS_PEER_PYTHON, one that has rlds 0.1.8.
 What is not installed is left out, and named: pip install torch grain datasets
 LOADERS_PYTHON and ROBOTICS_PYTHON name Pythons that have OpenVLA, Octo and openpi, and LeRobot with
@@ -201,8 +201,8 @@ def _facts(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: _shortened(statistics.median(one[name] for one in rounds)) for name in names}
 
 
-def _shortened(number: float) -> float:
-    return float(f"{number:.4g}")  # The digits that count.
+def _shortened(value: float) -> float:
+    return float(f"{value:.4g}")  # The digits that count.
 
 
 def describe_machine() -> dict[str, Any]:
@@ -234,8 +234,8 @@ def run(jobs: Sequence[Job], num_rounds: int, *, quick: bool) -> tuple[dict[str,
     load, job_results, num_failed = [os.getloadavg()[0]], [], 0
     with tempfile.TemporaryDirectory() as folder:
         measurement = Measurement(Path(folder), num_rounds, quick=quick)
-        for number, job in enumerate(jobs, 1):
-            print(f"{number} of {len(jobs)}: {job.title}", file=sys.stderr, flush=True)
+        for index, job in enumerate(jobs, 1):
+            print(f"{index} of {len(jobs)}: {job.title}", file=sys.stderr, flush=True)
             try:
                 job_results.append(measurement.measure(job))
             except NotInstalled as error:

@@ -14,19 +14,19 @@ __all__ = ["as_markdown"]
 
 
 def as_markdown() -> str:
-    """Returns the options that all commands have, and a section for each command."""
+    """Returns the common options, and a section for each command."""
     context = click.Context(rlds, info_name="rlds")
     commands = {name: rlds.get_command(context, name) for name in rlds.list_commands(context)}
     rows = {name: _rows(command) for name, command in commands.items() if command}
-    # Most commands, because some print no result.
-    count = Counter(row for of_command in rows.values() for row in of_command)
+    # Options of most commands are common, because some commands print no result.
+    count = Counter(row for command_rows in rows.values() for row in command_rows)
     common = [row for row, times in count.items() if times > max(1, len(rows) / 2)]
-    parts = ["", "## Options of all commands", "", *_table(common)]
+    lines = ["", "## Options of all commands", "", *_table(common)]
     for name, command in commands.items():
         if command:
             own = [row for row in rows[name] if row not in common]
-            parts += _section(command, f"rlds {name}", own, common)
-    return "\n".join(parts)
+            lines += _section(command, f"rlds {name}", own, common)
+    return "\n".join(lines)
 
 
 def _section(command: click.Command, name: str, rows: list[str], common: list[str]) -> list[str]:
@@ -35,12 +35,12 @@ def _section(command: click.Command, name: str, rows: list[str], common: list[st
     examples = re.findall(r"^ *(rlds .*)$", command.epilog or "", flags=re.MULTILINE)
     lines = [f"## {name}", "", text, "", "```text", usage, "```", "", *_table(rows)]
     lines += ["```sh", *examples, "```", ""] if examples else []
-    below = command.commands if isinstance(command, click.Group) else {}
-    for word, other in below.items():
-        known = [row for row in _rows(other) if row not in common]
+    subcommands = command.commands if isinstance(command, click.Group) else {}
+    for word, subcommand in subcommands.items():
+        own_rows = [row for row in _rows(subcommand) if row not in common]
         lines += [
             f"#{line}" if line[:1] == "#" else line
-            for line in _section(other, f"{name} {word}", known, common)
+            for line in _section(subcommand, f"{name} {word}", own_rows, common)
         ]
     return lines
 

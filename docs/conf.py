@@ -83,7 +83,7 @@ napoleon_use_ivar = True
 
 
 def setup(app: Sphinx) -> None:
-    """Fetches what is outside of docs/, and adapts autodoc to the docstrings of this project."""
+    """Fetches kind is outside of docs/, and adapts autodoc to the docstrings of this project."""
     app.connect("config-inited", _make_sample_report)
     app.connect("builder-inited", _copy_notebooks)
     app.connect("source-read", _read_page)
@@ -136,14 +136,14 @@ def _read_page(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def _skip_member(
-    app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
+    app: Sphinx, kind: str, name: str, obj: Any, skip: bool, options: Any
 ) -> bool | None:
-    if what == "class" and isinstance(obj, type) and issubclass(obj, Message):
-        return True  # Generated for a protocol buffer inside another one.
-    if what == "class" and name in {*dir(Source), *dir(Stream)} and _is_of_a_format(obj):
-        return True  # `Source` says what it does.
+    if kind == "class" and isinstance(obj, type) and issubclass(obj, Message):
+        return True  # A nested protocol buffer.
+    if kind == "class" and name in {*dir(Source), *dir(Stream)} and _is_of_a_format(obj):
+        return True  # `Source` says kind it does.
     # A package's names are on its page, with a docstring or without; so are the values of enums.
-    is_exported = what == "module" and name not in (options.exclude_members or ())
+    is_exported = kind == "module" and name not in (options.exclude_members or ())
     return False if is_exported or isinstance(obj, enum.Enum) else None
 
 
@@ -155,20 +155,20 @@ def _is_of_a_format(member: Any) -> bool:
 
 
 def _prepare_docstring(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+    app: Sphinx, kind: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    if what == "module":
+    if kind == "module":
         _find_docs_of_constants(obj)
     # Four more spaces after an empty line are code, as in Markdown.
     for index in range(len(lines) - 1, 1, -1):
         before = next(line for line in reversed(["-", *lines[:index]]) if line.strip())
         if not lines[index - 1].strip() and _indent(lines[index]) >= _indent(before) + 4:
             lines[index:index] = [" " * _indent(before) + "::", ""]
-    if what in {"attribute", "data", "property"}:
+    if kind in {"attribute", "data", "property"}:
         lines[:0] = [
             "..",
             "",
-        ]  # Without this comment, napoleon takes words before a colon for a type.
+        ]  # Otherwise napoleon takes words before a colon for a type.
 
 
 def _indent(line: str) -> int:

@@ -64,12 +64,12 @@ parameters = [(rng.normal(0, n**-0.5, (n, m)), np.zeros(m)) for n, m in pairwise
 parameters = jax.device_put(parameters)
 velocity = jax.tree.map(jnp.zeros_like, parameters)
 losses = []
-for number, batch in enumerate(feed, 1):
+for count, batch in enumerate(feed, 1):
     observation, action = jax.device_put([batch[name] for name in FIELDS])
     parameters, velocity, loss = update(parameters, velocity, observation, action)
     losses.append(loss)
-    if number * 10 // len(feed) > (number - 1) * 10 // len(feed):
-        print(f"batch {number} of {len(feed)}: loss {np.mean(losses):.4f}")
+    if count * 10 // len(feed) > (count - 1) * 10 // len(feed):
+        print(f"batch {count} of {len(feed)}: loss {np.mean(losses):.4f}")
         losses = []
 
 env = gymnasium.make(arguments.play)

@@ -45,15 +45,15 @@ policy = torch.nn.Sequential(
 ).to(device)
 optimizer = torch.optim.Adam(policy.parameters())
 losses = []
-for number, batch in enumerate(feed.torch(pin_memory=device == "cuda"), 1):
+for count, batch in enumerate(feed.torch(pin_memory=device == "cuda"), 1):
     observation, action = (batch[name].to(device, non_blocking=True) for name in FIELDS)
     loss = torch.nn.functional.mse_loss(policy(observation.float()), action.float())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-    if number * 10 // len(feed) > (number - 1) * 10 // len(feed):
-        print(f"batch {number} of {len(feed)}: loss {np.mean(losses):.4f}")
+    if count * 10 // len(feed) > (count - 1) * 10 // len(feed):
+        print(f"batch {count} of {len(feed)}: loss {np.mean(losses):.4f}")
         losses = []
 
 env = gymnasium.make(arguments.play)

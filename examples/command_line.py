@@ -14,26 +14,26 @@ console = Console()
 
 
 def positive(text: str) -> int:
-    """An argument that is a number from 1 on."""
+    """Parses a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return int(text)
 
 
-def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.Namespace:
-    """Returns the arguments of a script, and makes its output directory.
+def parse(description: str, name: str, **options: tuple[int, str]) -> argparse.Namespace:
+    """Returns the arguments of a script, and creates its output directory.
 
     Args:
       description: The description of the script.
       name: The default name of the output directory, before the time.
-      **numbers: Further arguments: their default, which is positive, and what they are.
+      **options: Further positive arguments: their defaults and descriptions.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of all random choices")
-    for argument, (default, what) in numbers.items():
-        parser.add_argument(f"--{argument}", type=positive, default=default, help=what)
+    for argument, (default, text) in options.items():
+        parser.add_argument(f"--{argument}", type=positive, default=default, help=text)
     output = Path("out") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     parser.add_argument("--output", type=Path, default=output, help="new directory for results")
     arguments = parser.parse_args()
@@ -45,7 +45,7 @@ def parse(description: str, name: str, **numbers: tuple[int, str]) -> argparse.N
 
 
 def conclude(claims: Mapping[str, bool], picture: Path) -> None:
-    """Prints which claims hold, and where the picture is; an error exit if a claim does not."""
+    """Prints the claims and the picture; exits with an error if a claim does not hold."""
     for claim, holds in claims.items():
         console.print(f"{claim}: {'yes' if holds else 'NO'}")
     console.print(f"Figure: {picture}", soft_wrap=True)

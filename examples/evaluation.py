@@ -4,7 +4,7 @@
 
 A noisy controller holds a drifting cart near the middle, and is recorded with EnvLogger. From these
 episodes alone, two other controllers are evaluated: one that does nearly the same, and one that
-does something else. The system is linear and its noise is normal, so the true values are known.
+does something else. The system is linear and its noise is normal, so there are exact true values.
 """
 
 import argparse
@@ -92,28 +92,28 @@ def true_value(gain: float, deviation: float) -> float:
 
 def estimates(data: EvaluationSet, policy: GaussianPolicy) -> dict[str, Estimate]:
     """All estimates of the value of a policy."""
-    ways = {"behaviour": controller(*BEHAVIOUR), "gamma": GAMMA}
+    options = {"behaviour": controller(*BEHAVIOUR), "gamma": GAMMA}
     sampling: Callable[..., Estimate] = rlds.evaluation.importance_sampling
     q = rlds.evaluation.fitted_q(data, policy, features=rlds.evaluation.Quadratic(), gamma=GAMMA)
     doubly_robust: Callable[..., Estimate] = rlds.evaluation.doubly_robust
     return {
-        "IS": sampling(data, policy, weighted=False, per_decision=False, **ways),
-        "weighted IS": sampling(data, policy, weighted=True, per_decision=False, **ways),
-        "per-decision IS": sampling(data, policy, weighted=False, per_decision=True, **ways),
-        "per-decision WIS": sampling(data, policy, weighted=True, per_decision=True, **ways),
+        "IS": sampling(data, policy, weighted=False, per_decision=False, **options),
+        "weighted IS": sampling(data, policy, weighted=True, per_decision=False, **options),
+        "per-decision IS": sampling(data, policy, weighted=False, per_decision=True, **options),
+        "per-decision WIS": sampling(data, policy, weighted=True, per_decision=True, **options),
         "fitted Q": q.estimate(),
-        "doubly robust": doubly_robust(data, policy, q, weighted=False, **ways),
-        "weighted doubly robust": doubly_robust(data, policy, q, weighted=True, **ways),
+        "doubly robust": doubly_robust(data, policy, q, weighted=False, **options),
+        "weighted doubly robust": doubly_robust(data, policy, q, weighted=True, **options),
     }
 
 
-def show(name: str, truth: float, found: dict[str, Estimate]) -> None:
+def show(name: str, truth: float, estimates: dict[str, Estimate]) -> None:
     """Prints the estimates beside the truth."""
-    weights = found["IS"].weights
+    weights = estimates["IS"].weights
     table = Table(title=f"Target {name}: the true value is {truth:.2f}", title_justify="left")
     for column in ("estimator", "estimate", "95 % interval", "has the true value"):
         table.add_column(column)
-    for estimator, estimate in found.items():
+    for estimator, estimate in estimates.items():
         interval = estimate.interval()
         has_truth = interval.lower <= truth <= interval.upper
         bounds = f"{interval.lower:.2f} to {interval.upper:.2f}"
@@ -128,15 +128,15 @@ def draw(results: dict[str, tuple[float, dict[str, Estimate]]], path: Path) -> N
     """Draws the estimates with their intervals, and the truth."""
     pyplot.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "evaluation"}
     figure, axes = pyplot.subplots(1, len(results), figsize=(11, 3.8), layout="constrained")
-    for axis, (name, (truth, found)) in zip(axes, results.items(), strict=True):
+    for axis, (name, (truth, estimates)) in zip(axes, results.items(), strict=True):
         axis.axvline(truth, color="black", linestyle=":", label="true value")
-        for row, estimate in enumerate(found.values()):
+        for row, estimate in enumerate(estimates.values()):
             interval = estimate.interval()
             axis.plot([interval.lower, interval.upper], [row, row], color="#34608d", linewidth=2)
             axis.plot(estimate.value, row, "o", color="#34608d")
-        axis.set_yticks(range(len(found)), list(found))
+        axis.set_yticks(range(len(estimates)), list(estimates))
         axis.set(title=f"Target {name}", xlabel="value, with 95 % interval")
-        axis.set_ylim(len(found) + 0.4, -0.6)
+        axis.set_ylim(len(estimates) + 0.4, -0.6)
         axis.legend(loc="lower right", frameon=False)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
@@ -161,9 +161,9 @@ def main() -> None:
     warnings.simplefilter("ignore", EstimateWarning)
     results = {}
     for name, target in TARGETS.items():
-        truth, found = true_value(*target), estimates(data, controller(*target))
-        show(name, truth, found)
-        results[name] = (truth, found)
+        truth, by_estimator = true_value(*target), estimates(data, controller(*target))
+        show(name, truth, by_estimator)
+        results[name] = (truth, by_estimator)
     draw(results, arguments.output)
     console.print(f"Figure: {arguments.output}")
 

@@ -47,14 +47,14 @@ def record(episodes: int, steps: int, rng: np.random.Generator) -> Iterator[dict
             states.append(0.9 * states[-1] + 0.5 * actions[-1] + 0.3 * rng.standard_normal())
         actions.append(0.0)  # The last step has an observation only.
         rewards = -(np.square(states) + 0.1 * np.square(actions))
-        number = np.arange(steps + 1)
+        indices = np.arange(steps + 1)
         yield {
             "steps": {
                 "observation": np.array(states)[:, None],
                 "action": np.array(actions)[:, None],
-                "reward": np.where(number < steps, rewards, 0.0),
-                "is_first": number == 0,
-                "is_last": number == steps,
+                "reward": np.where(indices < steps, rewards, 0.0),
+                "is_first": indices == 0,
+                "is_last": indices == steps,
                 "is_terminal": np.zeros(steps + 1, bool),
             }
         }
@@ -63,8 +63,8 @@ def record(episodes: int, steps: int, rng: np.random.Generator) -> Iterator[dict
 def true_value(starts: np.ndarray) -> float:
     """Returns the true value of the better controller from these states on."""
     square = (1 + 0.1 * GAIN**2) / (1 - GAMMA * (0.9 + 0.5 * GAIN) ** 2)
-    rest = 0.1 * NOISE**2 + GAMMA * square * (0.25 * NOISE**2 + 0.09)
-    return -(square * np.mean(starts**2) + rest / (1 - GAMMA))
+    remainder = 0.1 * NOISE**2 + GAMMA * square * (0.25 * NOISE**2 + 0.09)
+    return -(square * np.mean(starts**2) + remainder / (1 - GAMMA))
 
 
 def fit(
@@ -112,9 +112,9 @@ def fit(
         for _ in range(EVERY):
             batch = rng.integers(len(used), size=batch_size)
             later = average(after[batch, rng.integers(num_actions, size=batch_size)])[:, 0]
-            wanted = rewards[batch] + discounts[batch] * later
+            targets = rewards[batch] + discounts[batch] * later
             values = learner.forward(inputs[batch])
-            error = values[-1] - wanted[:, None]
+            error = values[-1] - targets[:, None]
             gradient, _ = learner.backward(values, error * np.float32(2 / batch_size))
             optimizer.step(gradient)
             average.parameters += np.float32(follow) * (learner.parameters - average.parameters)
@@ -143,28 +143,28 @@ def doubts(estimates: list[float]) -> list[str]:
     Args:
       estimates: The estimates of `fit`, from the first one on.
     """
-    found = []
+    reasons = []
     # What the average has taken over so often, it sees as many rewards ahead.
     missing = GAMMA ** (FOLLOW * EVERY * len(estimates))
     if missing > 0.01:
-        found.append(f"{missing:.0%} of the value of later steps is missing")
+        reasons.append(f"{missing:.0%} of the value of later steps is missing")
     last = np.array(estimates[-max(len(estimates) // 4, 3) :])
-    number = np.arange(len(last))
+    indices = np.arange(len(last))
     if len(last) > 2:
-        slope, start = np.polyfit(number, last, 1)
-        drift, noise = slope * len(last), np.std(last - (start + slope * number))
+        slope, start = np.polyfit(indices, last, 1)
+        drift, noise = slope * len(last), np.std(last - (start + slope * indices))
         if abs(drift) > max(2 * noise, 0.01 * abs(last[-1])):
-            found.append(
+            reasons.append(
                 f"a drift of {drift:+.2f} in the last quarter, against noise of {noise:.2f}"
             )
-    return found
+    return reasons
 
 
 def draw(estimates: list[float], closed: tuple, true: float, path: Path) -> None:
     """Writes the estimates over the updates as a PNG file."""
     figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
     updates = EVERY * np.arange(1, len(estimates) + 1)
-    settled = [not doubts(estimates[:number]) for number in range(1, len(estimates) + 1)]
+    settled = [not doubts(estimates[:count]) for count in range(1, len(estimates) + 1)]
     first = len(settled) - settled[::-1].index(False) if False in settled else 0
     axis.axvspan(0, updates[min(first, len(updates) - 1)], color="0.93", label="not converged")
     axis.plot(updates, estimates, color="#34608d", label="network")
@@ -196,15 +196,15 @@ def main() -> None:
     console.print(f"true value from the recorded starts on: {true:.2f}")
     console.print(f"closed form, after {1000 * took:.0f} ms: {estimate.value:.2f}, {interval}")
 
-    began, found = time.perf_counter(), fit(data, target, seed=arguments.seed)
-    estimates = list(itertools.islice(found, max(arguments.updates // EVERY, 1)))
+    began, fits = time.perf_counter(), fit(data, target, seed=arguments.seed)
+    estimates = list(itertools.islice(fits, max(arguments.updates // EVERY, 1)))
     took = time.perf_counter() - began
     table = Table("updates", "estimate", "verdict", title=f"The network, after {took:.0f} s")
     for share in (0.1, 0.25, 0.5, 1.0):
-        part = estimates[: max(int(share * len(estimates)), 1)]
-        verdict = "; ".join(doubts(part))
+        first_estimates = estimates[: max(int(share * len(estimates)), 1)]
+        verdict = "; ".join(doubts(first_estimates))
         verdict = f"NOT CONVERGED: {verdict}" if verdict else "no sign of drift"
-        table.add_row(f"{len(part) * EVERY}", f"{part[-1]:.2f}", verdict)
+        table.add_row(f"{len(first_estimates) * EVERY}", f"{first_estimates[-1]:.2f}", verdict)
     console.print(table)
     picture = arguments.output / "estimates.png"
     draw(estimates, (estimate.value, interval), true, picture)

@@ -32,10 +32,10 @@ FIELDS = ["observation", "action"]
 EXPECTED = {1: -640, 2: -360, 5: -200, 10: -165, 25: -160}
 
 
-def choose(table: rlds.feeds.Table, number: int, seed: int) -> rlds.feeds.Table:
+def choose(table: rlds.feeds.Table, count: int, seed: int) -> rlds.feeds.Table:
     """Some of the episodes: the same ones for a seed, and more of them for a larger number."""
     order = np.random.default_rng(seed).permutation(table.num_episodes)
-    return table.filter_episodes(order[:number])
+    return table.filter_episodes(order[:count])
 
 
 def clone(demonstrations: rlds.feeds.Table, updates: int, seed: int) -> pendulum.Agent:
@@ -61,25 +61,25 @@ def clone(demonstrations: rlds.feeds.Table, updates: int, seed: int) -> pendulum
 
 
 def measure(
-    data: Path, numbers: Sequence[int], runs: int, updates: int, episodes: int, seed: int
+    data: Path, counts: Sequence[int], runs: int, updates: int, episodes: int, seed: int
 ) -> dict[int, np.ndarray]:
     """The mean return of each clone: `runs` of them for each number of demonstrations."""
     table = rlds.feeds.open(data, fields=FIELDS, progress=False)
-    returns = {number: np.zeros(runs) for number in numbers}
-    cases = [(number, run) for number in numbers for run in range(runs)]
+    returns = {count: np.zeros(runs) for count in counts}
+    cases = [(count, run) for count in counts for run in range(runs)]
     env = pendulum.make()
-    for number, run in track(cases, "Cloning", console=console):
+    for count, run in track(cases, "Cloning", console=console):
         of_run = 1000 * seed + run
-        agent = clone(choose(table, number, of_run), updates, of_run)
-        returns[number][run] = pendulum.play(env, agent, pendulum.TESTS[:episodes]).mean()
+        agent = clone(choose(table, count, of_run), updates, of_run)
+        returns[count][run] = pendulum.play(env, agent, pendulum.TESTS[:episodes]).mean()
     return returns
 
 
 def draw(returns: dict[int, np.ndarray], demonstrator: float, random: float, path: Path) -> None:
     """Writes the returns for each number of demonstrations as a PNG file."""
     figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for number, of_runs in returns.items():
-        axis.plot([number] * len(of_runs), of_runs, "o", color="#34608d", alpha=0.5)
+    for count, of_runs in returns.items():
+        axis.plot([count] * len(of_runs), of_runs, "o", color="#34608d", alpha=0.5)
     means = [of_runs.mean() for of_runs in returns.values()]
     axis.plot(list(returns), means, color="#34608d", label="clones, and their mean")
     axis.axhline(demonstrator, color="#2a7f3f", linestyle="--", label="demonstrator")
@@ -118,9 +118,9 @@ def main() -> None:
     grid = Table(title="Return of an episode", title_justify="left")
     for title in ("demonstrations", "mean", "worst clone", "best clone", "expected, about"):
         grid.add_column(title, justify="right")
-    for number, of_runs in returns.items():
+    for count, of_runs in returns.items():
         shown = [f"{value:.0f}" for value in (of_runs.mean(), of_runs.min(), of_runs.max())]
-        grid.add_row(str(number), *shown, str(EXPECTED[number]))
+        grid.add_row(str(count), *shown, str(EXPECTED[count]))
     console.print(grid)
     console.print(f"demonstrator {demonstrator:.0f}, random actions {random:.0f}")
     most, fewest = returns[max(returns)].mean(), returns[min(returns)].mean()

@@ -39,7 +39,7 @@ class Network:
             layer[:-1] = rng.normal(0.0, (len(layer) - 1) ** -0.5, layer[:-1].shape)
 
     def _split(self, vector: np.ndarray) -> list[np.ndarray]:
-        """The parts of a vector that belong to the layers: weights, and biases as the last row."""
+        """Splits a vector into the layers: weights, and biases as the last row."""
         ends = np.cumsum([n * m for n, m in self._shapes])
         return [
             vector[end - n * m : end].reshape(n, m)
@@ -60,9 +60,9 @@ class Network:
     def forward(self, inputs: np.ndarray) -> list[np.ndarray]:
         """The inputs, what each hidden layer makes of them, and what comes out: see `backward`."""
         values = [np.asarray(inputs, np.float32)]
-        for number, layer in enumerate(self._layers, 1):
+        for index, layer in enumerate(self._layers, 1):
             value = values[-1] @ layer[:-1] + layer[-1]
-            if self._bounded or number < len(self._layers):
+            if self._bounded or index < len(self._layers):
                 np.tanh(value, out=value)
             values.append(value)
         return values
@@ -80,12 +80,12 @@ class Network:
           A vector such as `parameters`, and an array such as the inputs.
         """
         gradient = np.empty_like(self.parameters)
-        for number, part in reversed(list(enumerate(self._split(gradient)))):
-            if self._bounded or number + 1 < len(self._layers):
-                slope = slope * (1.0 - values[number + 1] ** 2)  # The slope of `tanh`.
-            np.matmul(values[number].T, slope, out=part[:-1])
-            part[-1] = slope.sum(axis=0)
-            slope = slope @ self._layers[number][:-1].T
+        for index, block in reversed(list(enumerate(self._split(gradient)))):
+            if self._bounded or index + 1 < len(self._layers):
+                slope = slope * (1.0 - values[index + 1] ** 2)  # The slope of `tanh`.
+            np.matmul(values[index].T, slope, out=block[:-1])
+            block[-1] = slope.sum(axis=0)
+            slope = slope @ self._layers[index][:-1].T
         return gradient, slope
 
 

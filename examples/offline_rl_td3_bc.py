@@ -93,12 +93,12 @@ class Learner:
 
     def _update_actor(self, batch: Mapping[str, np.ndarray]) -> None:
         """Better actions in the eyes of the first critic, close to those of the data."""
-        observation, number = batch["observation"], len(batch["action"])
+        observation, size = batch["observation"], len(batch["action"])
         values = self.actor.forward(observation)
         critic_values = self.critics[0].forward(joined(observation, values[-1]))
         scale = self._alpha / np.abs(critic_values[-1]).mean()
         _, slope = self.critics[0].backward(
-            critic_values, np.full_like(critic_values[-1], -scale / number)
+            critic_values, np.full_like(critic_values[-1], -scale / size)
         )
         slope_of_action = slope[:, observation.shape[1] :]
         slope_of_action += 2.0 * (values[-1] - batch["action"]) / batch["action"].size
@@ -146,11 +146,11 @@ def learn(
     def act(observation: np.ndarray) -> np.ndarray:
         return pendulum.LIMIT * learner.actor(normalize(observation, statistics["observation"]))
 
-    numbers = track(range(1, updates + 1), "Learning", console=console)
-    for number, batch in zip(numbers, transitions(table, seed), strict=False):
+    counts = track(range(1, updates + 1), "Learning", console=console)
+    for count, batch in zip(counts, transitions(table, seed), strict=False):
         learner.update(batch)
-        if look is not None and number % max(1, updates // 10) == 0:
-            look(number, act)
+        if look is not None and count % max(1, updates // 10) == 0:
+            look(count, act)
     return act
 
 
@@ -235,8 +235,8 @@ def main() -> None:
     table = rlds.feeds.open(data, progress=False)
     curve: dict[int, float] = {}
 
-    def look(number: int, agent: pendulum.Agent) -> None:
-        curve[number] = pendulum.play(env, agent, pendulum.TESTS[:10]).mean()
+    def look(count: int, agent: pendulum.Agent) -> None:
+        curve[count] = pendulum.play(env, agent, pendulum.TESTS[:10]).mean()
 
     learned = learn(table, arguments.updates, arguments.seed, look=look)
     cloned = clone(table.select(["observation", "action"]), 1500, arguments.seed)

@@ -48,7 +48,7 @@ def at_random(rng: np.random.Generator) -> Agent:
 
 
 def unsteady(rng: np.random.Generator) -> Agent:
-    """The controller with an unsteady hand: 1 action out of 10 is random, the others are noisy."""
+    """The controller with an unsteady hand: 1 action out of 10 is random, the rest is noisy."""
     anything = at_random(rng)
 
     def act(observation: np.ndarray) -> np.ndarray:
@@ -70,23 +70,23 @@ def record(
     returns = np.zeros(len(agents))
     adapter = GymnasiumAdapter(env)
     with envlogger.EnvLogger(adapter, data_directory=directory) as recorder:
-        for number, (agent, seed) in enumerate(zip(agents, seeds, strict=True)):
+        for index, (agent, seed) in enumerate(zip(agents, seeds, strict=True)):
             adapter.prepare_reset(seed=seed)
             timestep = recorder.reset()
             while not timestep.last():
                 timestep = recorder.step(agent(timestep.observation))
-                returns[number] += timestep.reward
+                returns[index] += timestep.reward
     return returns
 
 
 def play(env: gymnasium.Env, agent: Agent, seeds: Sequence[int], gamma: float = 1.0) -> np.ndarray:
     """The discounted return of an episode for each seed, which decides where it begins."""
     returns = np.zeros(len(seeds))
-    for number, seed in enumerate(seeds):
+    for index, seed in enumerate(seeds):
         (observation, _), over, factor = env.reset(seed=seed), False, 1.0
         while not over:
             observation, reward, terminated, truncated, _ = env.step(agent(observation))
-            returns[number] += factor * reward
+            returns[index] += factor * reward
             factor *= gamma
             over = terminated or truncated
     return returns

@@ -1,8 +1,8 @@
-"""Plays the actions of an episode back in time, as they were recorded.
+"""Replays the actions of an episode at the recorded times.
 
     python examples/play_back.py out/streams --option rate=20
 
-The robot of this example only says what it is told: put yours in its place.
+The robot of this example prints its actions: replace it with yours.
 """
 
 import argparse
@@ -16,26 +16,28 @@ from rlds.sources.rates import rate_in
 
 
 def timed(times: np.ndarray, speed: float) -> Iterator[int]:
-    """Yields the numbers of steps, each when it is due; times are in nanoseconds."""
+    """Yields the index of each step at its time; times are in nanoseconds."""
     begin = time.monotonic_ns()
-    for number, at in enumerate(((times - times[0]) / speed).astype(np.int64).tolist()):
-        time.sleep(max(begin + at - time.monotonic_ns(), 0) / 1e9)
-        yield number
+    for index, offset in enumerate(((times - times[0]) / speed).astype(np.int64).tolist()):
+        time.sleep(max(begin + offset - time.monotonic_ns(), 0) / 1e9)
+        yield index
 
 
-def play(path: str, episode: int, send: Callable[[np.ndarray], None], **arguments: float) -> int:
-    """Sends the actions of an episode; returns how many there were."""
+def play(
+    path: str, episode_index: int, send: Callable[[np.ndarray], None], **arguments: float
+) -> int:
+    """Sends the actions of an episode; returns the number of actions."""
     speed = arguments.pop("speed", 1.0)
     episodes = rlds.sources.open(path, **arguments)
-    found = episodes[episode]
-    number = found.num_steps - found.final_observation_known
-    times = found.steps.get("timestamp")
+    episode = episodes[episode_index]
+    num_actions = episode.num_steps - episode.final_observation_known
+    times = episode.steps.get("timestamp")
     if times is None:
         rate = rate_in(episodes.metadata) or 10.0
-        times = np.arange(number) * 1e9 / rate
-    for step in timed(np.asarray(times[:number]), speed):
-        send(found.steps["action"][step])
-    return int(number)
+        times = np.arange(num_actions) * 1e9 / rate
+    for step in timed(np.asarray(times[:num_actions]), speed):
+        send(episode.steps["action"][step])
+    return int(num_actions)
 
 
 def main() -> None:
@@ -49,14 +51,14 @@ def main() -> None:
     options = {
         name: float(value) for name, _, value in (o.partition("=") for o in arguments.option)
     }
-    number = play(
+    num_actions = play(
         arguments.path,
         arguments.episode,
         lambda action: print(np.round(action, 2)),
         speed=arguments.speed,
         **options,
     )
-    print(f"{number} actions")
+    print(f"{num_actions} actions")
 
 
 if __name__ == "__main__":

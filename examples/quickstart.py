@@ -119,10 +119,10 @@ def record(environment: dm_env.Environment, logs: Path, num_episodes: int, seed:
         step_fn=step_metadata,
         episode_fn=episode_metadata,
     ) as env:
-        for number in track(range(num_episodes), "Recording", console=console):
-            is_given_up = number % 5 == 4
+        for index in track(range(num_episodes), "Recording", console=console):
+            is_given_up = index % 5 == 4
             episode = {"noise": 0.0 if is_given_up else random.uniform(0.0, 0.3), "return": 0.0}
-            agent = Balance(seed + number, episode["noise"])
+            agent = Balance(seed + index, episode["noise"])
             given_up_after = random.integers(300, 700) if is_given_up else np.inf
             timestep = env.reset()
             length = 1
@@ -272,7 +272,7 @@ def megabytes(directory: Path) -> str:
 
 
 def main() -> None:
-    """Runs all parts and prints what came out."""
+    """Runs all steps and prints the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

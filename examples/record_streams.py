@@ -20,38 +20,38 @@ import rlds.sources
 TABLE = np.random.default_rng(0).integers(30, 60, (480, 640, 3), np.uint8)
 
 
-def frame(at: float) -> np.ndarray:
-    """The picture of a bar that swings with the arm."""
+def draw_frame(seconds: float) -> np.ndarray:
+    """Returns the picture of a bar that swings with the arm."""
     image = TABLE.copy()
-    column = int(320 + 250 * np.sin(at))
+    column = int(320 + 250 * np.sin(seconds))
     image[100:400, column - 20 : column + 20] = (220, 180, 60)
     return image
 
 
 CAMERAS = ("top", "wrist")
 DEVICES: dict[str, tuple[float, Callable[[float], object]]] = {
-    "top": (30, frame),
-    "wrist": (30, lambda at: frame(2 * at)),
-    "state": (500, lambda at: np.sin(at + np.arange(7)).astype(np.float32)),
-    "force": (1000, lambda at: np.float32(9.81 + 0.1 * np.sin(40 * at))),
-    "action/target": (20, lambda at: np.sin(at + 0.05 + np.arange(7)).astype(np.float32)),
+    "top": (30, draw_frame),
+    "wrist": (30, lambda seconds: draw_frame(2 * seconds)),
+    "state": (500, lambda seconds: np.sin(seconds + np.arange(7)).astype(np.float32)),
+    "force": (1000, lambda seconds: np.float32(9.81 + 0.1 * np.sin(40 * seconds))),
+    "action/target": (20, lambda seconds: np.sin(seconds + 0.05 + np.arange(7)).astype(np.float32)),
 }
 
 
 def run(recorder: envlogger.StreamRecorder, name: str, done: threading.Event) -> None:
-    """Measures at the rate of a device until all is done."""
+    """Measures at the rate of a device until the end."""
     rate, measure = DEVICES[name]
     begin = time.time_ns()
-    number = 0
+    index = 0
     while not done.is_set():
-        at = begin + round(number * 1e9 / rate)
-        number += 1
-        time.sleep(max(at - time.time_ns(), 0) / 1e9)
-        recorder.push(name, at, measure((at - begin) / 1e9))
+        timestamp = begin + round(index * 1e9 / rate)
+        index += 1
+        time.sleep(max(timestamp - time.time_ns(), 0) / 1e9)
+        recorder.push(name, timestamp, measure((timestamp - begin) / 1e9))
 
 
 def main() -> None:
-    """Records, and says what there is."""
+    """Records, and prints the streams."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--output", type=Path, default=Path("out/streams"))

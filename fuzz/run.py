@@ -1,9 +1,9 @@
 """Fuzzes all targets of `tests/support/fuzz_targets.py`, one after the other: `make fuzz`.
 
-The compiled core is built with AddressSanitizer, and with traps on undefined behaviour, so that no
-byte is read or written outside of where it may be. What is found is kept in `build/fuzz/TARGET/`,
-as `crash-*`, `oom-*` or `timeout-*`; once it is fixed, it belongs in `tests/riegeli/fuzz_inputs`,
-where the suite tries it again. Inputs that reach new code are kept too: the next run goes on there.
+The compiled core is built with AddressSanitizer, and with traps on undefined behaviour, so that
+access outside of buffers is detected. Findings are stored in `build/fuzz/TARGET/`, as `crash-*`,
+`oom-*` or `timeout-*`. After the fix, move them to `tests/riegeli/fuzz_inputs`, so that the suite
+tries them again. Inputs that reach new code are stored, too, and the next run continues from them.
 """
 
 import argparse
@@ -31,7 +31,7 @@ MAX_SECONDS_FOR_AN_INPUT = 20
 
 
 def build_extension() -> Path:
-    """Compiles the core with sanitizers; their library is the one that atheris brings along."""
+    """Compiles the core with the sanitizers whose library atheris has."""
     BUILD.mkdir(parents=True, exist_ok=True)
     source, built = BUILD / "_compiled.c", BUILD / "_compiled.o"
     extension = BUILD / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -50,12 +50,12 @@ def fuzz(target: str, extension: Path, seconds: int) -> tuple[int, list[Path]]:
     """Fuzzes one target.
 
     Returns:
-      How often it was run, and what was found.
+      The number of executions, and the files of the findings.
     """
     directory = BUILD / target
     corpus = directory / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
-    for seed in range(200):  # Choices to begin with; about half of them the first one.
+    for seed in range(200):  # Initial inputs: about half of the bytes are 0.
         choose = random.Random(seed)
         size = choose.choice((20, 100, 500, MAX_INPUT_SIZE))
         content = bytes(choose.choice((0, choose.randrange(256))) for _ in range(size))
@@ -82,32 +82,32 @@ def fuzz(target: str, extension: Path, seconds: int) -> tuple[int, list[Path]]:
         log.seek(begin)
         text = log.read()
     executed = re.findall(r"number_of_executed_units: (\d+)", text)
-    found = [path for path in directory.glob("*-*") if path.stat().st_mtime >= started]
-    if not executed or (ended.returncode and not found):
+    findings = [path for path in directory.glob("*-*") if path.stat().st_mtime >= started]
+    if not executed or (ended.returncode and not findings):
         print(text[-2000:])
         raise RuntimeError(f"{target} did not run to its end, see {directory / 'log'}")
-    return int(executed[-1]), sorted(found)
+    return int(executed[-1]), sorted(findings)
 
 
 def main() -> None:
-    """Fuzzes the targets that the command line names, or all; exits with 1 if anything is found."""
+    """Fuzzes the targets of the command line, or all; exits with 1 after a finding."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=1800, help="for all targets together")
     parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)}; all by default")
     arguments = parser.parse_args()
     targets = arguments.targets or TARGETS
     extension = build_extension()
-    all_found = []
+    all_findings = []
     print(f"{'target':12} {'seconds':>8} {'executions':>12} {'findings':>9}", flush=True)
     for target in targets:
         begin = time.monotonic()
-        executions, found = fuzz(target, extension, arguments.seconds // len(targets))
+        executions, findings = fuzz(target, extension, arguments.seconds // len(targets))
         seconds = time.monotonic() - begin
-        print(f"{target:12} {seconds:8.0f} {executions:12} {len(found):9}", flush=True)
-        all_found += found
-    for path in all_found:
-        print(f"found: {path}")
-    sys.exit(bool(all_found))
+        print(f"{target:12} {seconds:8.0f} {executions:12} {len(findings):9}", flush=True)
+        all_findings += findings
+    for path in all_findings:
+        print(f"finding: {path}")
+    sys.exit(bool(all_findings))
 
 
 if __name__ == "__main__":

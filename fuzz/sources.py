@@ -1,7 +1,7 @@
-"""Feeds spoilt raw data of all formats to their sources, see `tests/support/hostile_sources.py`.
+"""Feeds damaged raw data of all formats to their sources, see `tests/support/hostile_sources.py`.
 
-What is found is kept as `build/fuzz/sources/FORMAT-NUMBER.zip`, with a log. Once it is fixed, it
-belongs in `tests/rlds/formats/hostile_inputs`, where the suite tries it again.
+Findings are stored as `build/fuzz/sources/FORMAT-NUMBER.zip`, with a log. After the fix, move them
+to `tests/rlds/formats/hostile_inputs`, so that the suite tries them again.
 """
 
 import argparse
@@ -15,24 +15,24 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import hostile_sources  # noqa: E402
 
-# How many inputs a process tries.
+# The number of inputs of a process.
 BATCH = 500
 
 
 def main() -> None:
-    """Tries inputs of the formats in turn; exits with 1 if anything is found."""
+    """Tries inputs of the formats in turn; exits with 1 after a finding."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=1800, help="for all formats together")
     parser.add_argument("--begin", type=int, default=int(time.time()), help="the first input")
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "fuzz" / "sources")
-    known = ", ".join(hostile_sources.FORMATS)
-    parser.add_argument("formats", nargs="*", help=f"of {known}; all by default")
+    formats = ", ".join(hostile_sources.FORMATS)
+    parser.add_argument("formats", nargs="*", help=f"of {formats}; all by default")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     log = arguments.directory / f"log-{arguments.begin}"
     log.touch()
     names = arguments.formats or list(hostile_sources.FORMATS)
-    for name in names:  # All modules are there before the memory of processes is limited.
+    for name in names:  # Loads all modules before the memory of processes is limited.
         hostile_sources.outcome(name, dict(hostile_sources.files_of(name)))
     started, begin, total = time.monotonic(), arguments.begin, 0
     while time.monotonic() - started < arguments.seconds:
@@ -41,15 +41,17 @@ def main() -> None:
                 hostile_sources.try_many(name, begin, begin + BATCH, log)
                 total += BATCH
         begin += BATCH
-    found = [line.rstrip() for line in log.read_text().splitlines() if not line.startswith(" ")]
-    print(f"{total} inputs in {time.monotonic() - started:.0f} s, {len(found)} findings, see {log}")
-    for line in found:
-        print(f"found: {line}")
-        name, number = line.split(":")[0].split(" ")
-        archive = arguments.directory / f"{name}-{number}.zip"
-        hostile_sources.pack(hostile_sources.mutated(name, int(number)), archive)
+    findings = [line.rstrip() for line in log.read_text().splitlines() if not line.startswith(" ")]
+    print(
+        f"{total} inputs in {time.monotonic() - started:.0f} s, {len(findings)} findings, see {log}"
+    )
+    for line in findings:
+        print(f"finding: {line}")
+        name, seed = line.split(":")[0].split(" ")
+        archive = arguments.directory / f"{name}-{seed}.zip"
+        hostile_sources.pack(hostile_sources.mutated(name, int(seed)), archive)
     shutil.rmtree(hostile_sources.scratch(), ignore_errors=True)
-    sys.exit(bool(found))
+    sys.exit(bool(findings))
 
 
 if __name__ == "__main__":

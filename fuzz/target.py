@@ -1,6 +1,6 @@
 """Fuzzes one target with atheris: `python fuzz/target.py NAME EXTENSION [options of libFuzzer]`.
 
-`EXTENSION` is the compiled core to test, in place of the installed one: `run.py` builds one with
+`EXTENSION` is the compiled core to test, instead of the installed core: `run.py` builds it with
 sanitizers.
 """
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class _Finder:
-    """Finds the compiled core that is to be tested."""
+    """Finds the compiled core to test."""
 
     def __init__(self, extension: str) -> None:
         self._extension = extension

@@ -21,20 +21,20 @@ CHECKOUT = HERE.parent
 FOLDER = CHECKOUT / "examples" / "notebooks"
 NOTEBOOKS = ("00_tour", "02_transformations")
 
-# Colab's Python, and the others that this project supports.
+# The Python of Colab, and other supported versions.
 PYTHONS = ("3.13", "3.12", "3.11")
 
 
 def find_python() -> str:
-    """The interpreter that is nearest to Colab's."""
+    """Returns the interpreter closest to that of Colab."""
     for version in PYTHONS:
         path = shutil.which(f"python{version}")
         works = path and not subprocess.run([path, "-c", "0"], capture_output=True).returncode
         if path and works:
             return path
         # Installed by pyenv, but not selected.
-        for found in Path.home().glob(f".pyenv/versions/{version}.*/bin/python"):
-            return str(found)
+        for python in Path.home().glob(f".pyenv/versions/{version}.*/bin/python"):
+            return str(python)
     return sys.executable
 
 

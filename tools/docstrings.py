@@ -22,7 +22,7 @@ def violations(root: Path) -> Iterator[str]:
     """Yields the docstrings below a folder, also of constants, that begin with a clause."""
     for path in sorted(root.rglob("*.py")):
         file = path.relative_to(root)
-        if file.parts[0] in EXCEPTIONS or any(part.startswith(".") for part in file.parts):
+        if file.parts[0] in EXCEPTIONS or any(name.startswith(".") for name in file.parts):
             continue
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

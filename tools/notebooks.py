@@ -33,12 +33,11 @@ quiet_libraries()  # TensorFlow logs nothing; errors are raised."""
 
 
 def notebook(source: Path) -> str:
-    """The text of the `.ipynb` file for a percent script: with badge and installation, no outputs.
+    """Returns the `.ipynb` text of a percent script, with badge and installation, without outputs.
 
-    It depends on nothing but the script, the version and the address of the project.
+    It depends on the script, the version and the address of the project only.
     """
-    written = jupytext.reads(source.read_text("utf-8"), "py:percent")
-    title, *others = written.cells
+    title, *further_cells = jupytext.reads(source.read_text("utf-8"), "py:percent").cells
     heading, _, text = title.source.partition("\n")
     path = source.with_suffix(".ipynb").relative_to(ROOT).as_posix()
     page = f"{REPOSITORY.removeprefix('https://')}/blob/{_TAG}/{path}".removeprefix("github.com/")
@@ -47,23 +46,23 @@ def notebook(source: Path) -> str:
         f"(https://colab.research.google.com/github/{page})"
     )
     title.source = f"{heading}\n\n{badge}\n{text}"
-    cells = [title, nbformat.v4.new_code_cell(_SETUP), *others]
+    cells = [title, nbformat.v4.new_code_cell(_SETUP), *further_cells]
     seen: dict[str, int] = {}
     for cell in cells:
-        # An id that stays when other cells come and go.
+        # The id does not depend on other cells.
         digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
         seen[digest] = seen.get(digest, 0) + 1
         cell.id = f"{digest}-{seen[digest]}"
         cell.metadata = {}
-    made = nbformat.v4.new_notebook(
+    result = nbformat.v4.new_notebook(
         cells=cells,
         metadata={
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         },
     )
-    nbformat.validate(made)
-    return nbformat.writes(made, indent=1) + "\n"
+    nbformat.validate(result)
+    return nbformat.writes(result, indent=1) + "\n"
 
 
 def main() -> None:

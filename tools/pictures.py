@@ -34,7 +34,7 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 RLDS = [sys.executable, "-m", "rlds_tools"]
 FPS = 50
 EPISODES = 16
-STUMBLES = 0.3  # Part of the episodes in which the motors of the walker fail for a moment.
+STUMBLES = 0.3  # The share of the episodes in which the motors of the walker fail for a moment.
 
 # The page is laid out for this size; pictures of it are scaled.
 SIZE = (1280, 960)
@@ -63,9 +63,9 @@ POINTER = """() => {
 
 
 class Walker(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Bipedal Walker with a picture beside its state, whose parts have names."""
+    """Bipedal Walker with camera images and named elements of the state."""
 
-    PARTS: ClassVar = {
+    ELEMENTS: ClassVar = {
         "velocity": [2, 3],
         "hull_angle": [0],
         "joint_angle": [4, 6, 9, 11],
@@ -81,14 +81,14 @@ class Walker(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         )
         spaces: dict[str, gymnasium.Space[Any]] = {"camera": Box(0, 255, (400, 600, 3), np.uint8)}
-        for name, part in self.PARTS.items():
-            spaces[name] = Box(-np.inf, np.inf, (len(part),), np.float32)
+        for name, indices in self.ELEMENTS.items():
+            spaces[name] = Box(-np.inf, np.inf, (len(indices),), np.float32)
         self.observation_space = Dict(spaces)
 
     def _observation(self, state: np.ndarray) -> dict[str, Any]:
         self.state = state
-        parts = {name: state[part].astype(np.float32) for name, part in self.PARTS.items()}
-        return {"camera": self.env.render(), **parts}
+        values = {name: state[it].astype(np.float32) for name, it in self.ELEMENTS.items()}
+        return {"camera": self.env.render(), **values}
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:  # noqa: D102
         state, info = self.env.reset(**options)
@@ -205,12 +205,12 @@ class Film:
         """Moves the mouse to an element in a few frames."""
         box = target.bounding_box()
         assert box
-        here = self.page.evaluate("window.mouse ?? [900, 700]")
-        there = [box["x"] + min(box["width"] / 2, 60), box["y"] + box["height"] / 2]
-        for part in (0.4, 0.8, 1.0):
-            self.page.mouse.move(*(a + (b - a) * part for a, b in zip(here, there, strict=True)))
+        start = self.page.evaluate("window.mouse ?? [900, 700]")
+        end = [box["x"] + min(box["width"] / 2, 60), box["y"] + box["height"] / 2]
+        for fraction in (0.4, 0.8, 1.0):
+            self.page.mouse.move(*(a + (b - a) * fraction for a, b in zip(start, end, strict=True)))
             self.shoot(90)
-        self.page.evaluate("(there) => { window.mouse = there }", there)
+        self.page.evaluate("(end) => { window.mouse = end }", end)
 
     def click(self, target: Locator) -> None:
         """Moves the mouse to an element, and clicks."""
@@ -228,19 +228,19 @@ class Film:
         sheet = Image.new("RGB", (width, height * len(samples)))
         for index, frame in enumerate(samples):
             sheet.paste(frame, (0, index * height))
-        # The flat colors of the page stay as they are; others become the nearest of the palette.
+        # The flat colors of the page are kept; the remaining colors get the nearest of the palette.
         counted: Any = sorted(sheet.getcolors(width * sheet.height) or (), reverse=True)
         flat = [channel for _, color in counted[: COLORS // 2] for channel in color]
-        others = sheet.quantize(COLORS - COLORS // 2, Image.Quantize.MAXCOVERAGE)
+        quantized = sheet.quantize(COLORS - COLORS // 2, Image.Quantize.MAXCOVERAGE)
         palette = Image.new("P", (1, 1))
-        palette.putpalette(flat + (others.getpalette() or []))
-        first, *rest = [
+        palette.putpalette(flat + (quantized.getpalette() or []))
+        first, *further_frames = [
             frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames
         ]
         first.save(
             path,
             save_all=True,
-            append_images=rest,
+            append_images=further_frames,
             duration=[milliseconds for _, milliseconds in frames],
             loop=0,
             optimize=True,  # What stays is transparent.

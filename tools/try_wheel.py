@@ -73,8 +73,8 @@ def try_pages(directory: str) -> None:
         has_pages(address, "view")
         dataset = call(address, "GET", "/api/datasets")[1]["datasets"][0]["id"]
         view = f"/api/datasets/{dataset}/train/0/view"
-        number = call(address, "GET", view)[1]["num_steps"]
-        values = call(address, "GET", f"{view}/steps/{number - 1}")[1]["values"]
+        num_steps = call(address, "GET", view)[1]["num_steps"]
+        values = call(address, "GET", f"{view}/steps/{num_steps - 1}")[1]["values"]
         assert values["is_last"] is True, values
 
 
@@ -99,8 +99,8 @@ def say_hello() -> None:
 def main() -> None:
     """Raises an exception if something does not work."""
     for package in (envlogger, riegeli, rlds):
-        place = Path(str(package.__file__))
-        assert place.is_relative_to(sys.prefix), f"{place} is not what was installed"
+        path = Path(str(package.__file__))
+        assert path.is_relative_to(sys.prefix), f"{path} is not the installed package"
     for core in (riegeli, feeds_core):
         assert core.IMPLEMENTATION == "cython", core
     version = metadata.version(metadata.packages_distributions()["rlds"][0])

@@ -56,14 +56,14 @@ def build_light(sdist: Path, out: Path) -> tuple[Path, Path]:
 
 
 def check(sdist: Path, wheel: Path) -> None:
-    """Raises an error if one of them lacks something, or is not what its name says."""
+    """Raises an error if a distribution is incomplete or mislabelled."""
     run(sys.executable, "-m", "abi3audit", "--strict", wheel)
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
-    # What git knows of the packages has to be in both, and nothing else but the cores in the wheel.
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    known = listed.stdout.splitlines()
-    packages = {file.removesuffix("__init__.py") for file in known if file.count("/") == 1}
-    files = {file for file in known if f"{file.partition('/')[0]}/" in packages}
+    # Both have the tracked files of the packages, and the wheel the compiled cores.
+    process = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    tracked = process.stdout.splitlines()
+    packages = {file.removesuffix("__init__.py") for file in tracked if file.count("/") == 1}
+    files = {file for file in tracked if f"{file.partition('/')[0]}/" in packages}
     assert files, f"{ROOT} is not a checkout"
     with tarfile.open(sdist) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
@@ -79,7 +79,7 @@ def check(sdist: Path, wheel: Path) -> None:
 
 def pythons() -> dict[str, Path]:
     """Finds a Python of each version that the project supports, on PATH or of pyenv."""
-    found = {}
+    pythons_by_version = {}
     for classifier in PROJECT["classifiers"]:
         match = re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", classifier)
         if match:
@@ -87,12 +87,12 @@ def pythons() -> dict[str, Path]:
             named = shutil.which(f"python{version}")
             installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
             for python in [*([named] if named else []), *installed]:
-                # What is on PATH may be a stand-in of pyenv for a Python that is not chosen.
+                # A Python on PATH may be a shim of pyenv for a version that is not selected.
                 works = subprocess.run([python, "-c", "import ensurepip"], capture_output=True)
                 if works.returncode == 0:
-                    found[version] = Path(python)
+                    pythons_by_version[version] = Path(python)
                     break
-    return found
+    return pythons_by_version
 
 
 def try_on(python: Path, wheel: Path) -> None:
@@ -116,10 +116,10 @@ def main() -> None:
     light = build_light(both[0], out)
     check(*both)
     check(*light)
-    found = pythons()
-    for python in found.values():
+    pythons_by_version = pythons()
+    for python in pythons_by_version.values():
         try_on(python, light[1])
-    print(*both, *light, f"tried on Python {', '.join(found)}", sep="\n")
+    print(*both, *light, f"tried on Python {', '.join(pythons_by_version)}", sep="\n")
 
 
 if __name__ == "__main__":

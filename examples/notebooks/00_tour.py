@@ -84,8 +84,8 @@ order = np.argsort(returns)
 chosen = {"shortest": order[0], "median": order[len(order) // 2], "longest": order[-1]}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=[3, 2])
-for (label, number), color in zip(chosen.items(), ["C2", "C0", "C1"], strict=True):
-    angle = np.degrees(episodes.columns(number, ["observation"])["observation"][:, 2])
+for (label, index), color in zip(chosen.items(), ["C2", "C0", "C1"], strict=True):
+    angle = np.degrees(episodes.columns(index, ["observation"])["observation"][:, 2])
     left.plot(angle, color=color, lw=1.2, label=f"{label}: {len(angle) - 1} steps")
     left.plot(len(angle) - 1, angle[-1], "o", color=color)
 for limit in (-12, 12):
@@ -179,15 +179,15 @@ axes[1].set(title="What it learned", xlabel="angle (degrees)", ylabel="angular v
 axes[1].legend(loc="upper right", frameon=True)
 figure.colorbar(shown, ax=axes[1], label="chance of a push to the right")
 
-for place, results in enumerate([of_chance, of_network]):
-    spread = place + rng.uniform(-0.15, 0.15, len(results))
-    axes[2].scatter(spread, results, s=28, alpha=0.8, color=["0.5", "C0"][place])
+for column, results in enumerate([of_chance, of_network]):
+    spread = column + rng.uniform(-0.15, 0.15, len(results))
+    axes[2].scatter(spread, results, s=28, alpha=0.8, color=["0.5", "C0"][column])
 axes[2].set(title="Playing", ylabel="return of the episode", xlim=(-0.5, 1.5), ylim=(0, 520))
 axes[2].set_xticks([0, 1], ["random actions", "the network"])
 plt.show()
 
 # %% [markdown]
-# *Left: the network predicts five of six actions; the others are random. Middle: for a cart at
+# *Left: the network predicts five of six actions; the rest is random. Middle: for a cart at
 # rest in the middle, the network switches from left (blue) to right (red) at the border of the
 # rule. Right: the network balances the pole, random actions do not.*
 #

@@ -64,7 +64,7 @@ def reach(env, damping):
 
 
 # %%
-about = {}  # What is known of the current episode.
+about = {}  # Metadata of the current episode.
 arm = GymnasiumAdapter(gymnasium.make("Reacher-v5", max_episode_steps=100), seed=5)
 with_reset = record_reset(EpisodeStatistics())  # Seed, options, return, length and seconds.
 
@@ -104,12 +104,12 @@ reader.episodes[0][1].custom_data
 
 # %%
 information = list(reader.episode_metadata())
-episodes = [reader.columns(number, rlds=True) for number in range(len(reader.episodes))]
+episodes = [reader.columns(index, rlds=True) for index in range(len(reader.episodes))]
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), width_ratios=[1, 1, 1, 1.2])
 for axis, damping in zip(axes, (0.0, 0.04, 0.2), strict=False):
-    for columns, known in zip(episodes, information, strict=True):
-        if known["damping"] == damping:
+    for columns, metadata in zip(episodes, information, strict=True):
+        if metadata["damping"] == damping:
             path, target = columns["fingertip"], columns["observation"][0, 4:6]
             axis.scatter(*path.T, c=columns["simulation_time"], cmap="viridis", s=5)
             axis.plot(*target, "r+", ms=11, mew=2)
@@ -175,10 +175,10 @@ rlds_tools.recover(folder / "killed", folder / "recovered")
 
 # %%
 with envlogger.Reader(folder / "recovered") as recovered:
-    found = len(recovered.episodes)
+    num_recovered = len(recovered.episodes)
 
 figure, axis = plt.subplots(figsize=(9, 2.4))
-counts = {"played": recorded, "readable after the kill": readable, "after recover": found}
+counts = {"played": recorded, "readable after the kill": readable, "after recover": num_recovered}
 bars = axis.barh(list(counts), list(counts.values()), color=["0.6", "C2", "C1"], height=0.6)
 axis.bar_label(bars, padding=4)
 axis.set(title="Episodes", xlabel="number of episodes", xlim=(0, 1.12 * recorded))
@@ -210,17 +210,17 @@ config = rlds.tfds.DatasetConfig(
     episode_metadata_info={"damping": np.float64},
 )
 
-for number in (1, 2):
+for machine in (1, 2):
     with envlogger.EnvLogger(
         arm,
         backend=TFDSBackendWriter,
-        data_directory=folder / f"machine {number}",
+        data_directory=folder / f"machine {machine}",
         ds_config=config,
         float64="bytes",  # Every bit: TFDS would round it to float32.
         step_fn=step_fn,
         episode_fn=lambda timestep, action, env: dict(about),
     ) as env:
-        for damping in np.geomspace(0.005, 0.5, 60)[number - 1 :: 2]:
+        for damping in np.geomspace(0.005, 0.5, 60)[machine - 1 :: 2]:
             about.update(damping=float(damping))
             reach(env, damping)
 

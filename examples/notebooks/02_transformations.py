@@ -29,7 +29,7 @@ folder = Path(tempfile.mkdtemp())
 # ## The data
 #
 # A two-legged walker moves its joints at random. Most episodes end because it falls (a terminal
-# state), others after 40 steps (truncated).
+# state), or after 40 steps (truncated).
 
 # %%
 rng = np.random.default_rng(0)
@@ -159,11 +159,11 @@ def until_it_leans(steps):
 cut = rt.apply_nested_steps(episodes, until_it_leans)
 
 figure, axis = plt.subplots(figsize=(9, 3.8))
-for number, (whole, kept) in enumerate(zip(episodes.take(6), cut.take(6), strict=True)):
-    angles, kept_angles = (np.degrees(e[rlds.STEPS][rlds.OBSERVATION][:, 1]) for e in (whole, kept))
-    axis.plot(angles, color=f"C{number}", lw=1.5, ls=":")
-    axis.plot(kept_angles, color=f"C{number}", lw=2.2)
-    axis.plot(len(kept_angles) - 1, kept_angles[-1], "o", color=f"C{number}")
+for index, (full, kept) in enumerate(zip(episodes.take(6), cut.take(6), strict=True)):
+    angles, kept_angles = (np.degrees(e[rlds.STEPS][rlds.OBSERVATION][:, 1]) for e in (full, kept))
+    axis.plot(angles, color=f"C{index}", lw=1.5, ls=":")
+    axis.plot(kept_angles, color=f"C{index}", lw=2.2)
+    axis.plot(len(kept_angles) - 1, kept_angles[-1], "o", color=f"C{index}")
 axis.axhspan(-25, 25, color="0.5", alpha=0.12, label="within 25 degrees")
 axis.set(title="Six episodes", xlabel="step", ylabel="angle of the torso (degrees)")
 axis.legend(loc="lower left", frameon=True)
@@ -336,8 +336,8 @@ for axis, values, title, color in zip(
     axes, (before, after), ("As recorded", "Normalized"), ("C0", "C1"), strict=True
 ):
     boxes = axis.boxplot(values, whis=(5, 95), **style)["boxes"]
-    for number, box in enumerate(boxes):
-        box.set(facecolor=color, alpha=0.5 if number < 8 else 0.9)
+    for index, box in enumerate(boxes):
+        box.set(facecolor=color, alpha=0.5 if index < 8 else 0.9)
     axis.set(title=title, ylabel="value")
 axes[1].set(xlabel="dimension of the observation (1-8: positions, 9-17: velocities)")
 plt.show()

@@ -28,14 +28,14 @@ folder = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## Recording
 #
-# The observation of a robot is often a dict of several parts. Here the parts are position and
+# The observation of a robot is often a dict of components. Here they are position and
 # velocity. `step_fn` tags an event: the car has passed the middle of the last slope. The dataset
 # contains custom data of steps, such as this tag.
 
 
 # %%
 class InParts(gymnasium.ObservationWrapper):
-    """Gives the observation as a dict of its parts."""
+    """Returns the observation as a dict of its components."""
 
     def __init__(self, env):
         super().__init__(env)
@@ -77,7 +77,7 @@ episodes = rlds.tfds.load(builder)
 # ## Episode samples and observation vectors
 #
 # `shuffle` with a seed and `take` select the same few episodes each time. `map_nested_steps`
-# changes every step: it joins the parts to one vector, the input of most networks.
+# changes every step: it joins the components to one vector, the input of most networks.
 
 # %%
 few = episodes.shuffle(len(episodes), seed=1).take(5)
@@ -85,8 +85,11 @@ print([episode["episode_id"].numpy().decode() for episode in few])
 
 
 def joined(step):
-    parts = step[rlds.OBSERVATION]
-    return {**step, rlds.OBSERVATION: tf.concat([parts["position"], parts["velocity"]], axis=-1)}
+    observation = step[rlds.OBSERVATION]
+    return {
+        **step,
+        rlds.OBSERVATION: tf.concat([observation["position"], observation["velocity"]], axis=-1),
+    }
 
 
 vectors = rt.map_nested_steps(episodes, joined)
@@ -218,7 +221,7 @@ def drive(act, seed):
     env = make_car(seed)
     timestep, total = env.reset(), 0.0
     while not timestep.last():
-        state = np.concatenate([timestep.observation[part] for part in ("position", "velocity")])
+        state = np.concatenate([timestep.observation[name] for name in ("position", "velocity")])
         timestep = env.step(act(state).astype(np.float32))
         total += timestep.reward
     return total
@@ -226,9 +229,9 @@ def drive(act, seed):
 
 # %%
 updates, returns = [], []
-for number in range(121):
-    if number % 10 == 0:
-        updates.append(number)
+for update in range(121):
+    if update % 10 == 0:
+        updates.append(update)
         returns.append([drive(policy(), seed) for seed in range(100, 110)])
     model.train_on_batch(*next(pairs))
 

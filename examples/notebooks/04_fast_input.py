@@ -32,25 +32,25 @@ folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 
 
-def make_episode(number, length=100):
-    place = np.arange(length)
+def make_episode(index, length=100):
+    step = np.arange(length)
     return {
         "steps": {
             "observation": rng.normal(size=(length, 17)).astype(np.float32),
             "action": rng.normal(size=(length, 6)).astype(np.float32),
-            "reward": np.where(place < length - 1, rng.normal(1.0, 0.5, length), 0.0).astype("f4"),
-            "is_first": place == 0,
-            "is_last": place == length - 1,
-            "is_terminal": place == length - 1,
+            "reward": np.where(step < length - 1, rng.normal(1.0, 0.5, length), 0.0).astype("f4"),
+            "is_first": step == 0,
+            "is_last": step == length - 1,
+            "is_terminal": step == length - 1,
         },
-        "episode_id": str(number),
+        "episode_id": str(index),
     }
 
 
 config = rlds.tfds.generate_config_from_spec(make_episode(0), name="numbers")
 with rlds.tfds.EpisodeWriter(folder, config, tensor_encoding="none") as writer:
-    for number in range(2000):
-        writer.add_episode(make_episode(number))
+    for index in range(2000):
+        writer.add_episode(make_episode(index))
 
 # %% [markdown]
 # ## Number of episodes and steps
@@ -70,7 +70,7 @@ print(num_episodes, "episodes,", num_steps, "steps")
 #
 # First the nested layout of TFDS: the steps of an episode are a dataset. Python loops over it, or
 # `reduce` stays inside TensorFlow, with and without batches. Each function takes a split, because
-# the slow ones read only a part of the data.
+# the slow ones read only some of the data.
 
 # %%
 zero = np.float32(0)
@@ -143,7 +143,7 @@ def numpy_columns(split):
 
 # %%
 def measure(function, percent):
-    """The result of a function for a part of the data; wall and processor time per step."""
+    """Returns the result of a function for some data, and wall and processor time per step."""
     steps = num_steps * percent // 100
     begin = time.perf_counter(), time.process_time()
     result = float(function(f"train[:{percent}%]"))
@@ -151,7 +151,7 @@ def measure(function, percent):
     return result / steps, wall / steps, processor / steps
 
 
-ways = {
+methods = {
     "Python loops": (python_loops, 2),
     "the same, with prefetch": (loops_with_prefetch, 2),
     "nested reduce": (nested_reduce, 2),
@@ -163,7 +163,7 @@ ways = {
     "arrays of one field, reduce": (arrays_of_one_field, 100),
     "NumPy": (numpy_columns, 100),
 }
-results = {name: measure(*way) for name, way in ways.items()}
+results = {name: measure(*method) for name, method in methods.items()}
 print(" " * 30, "mean reward   wall time   processor time of a step")
 for name, (reward, wall, processor) in results.items():
     print(f"{name:30} {reward:11.3f} {1e6 * wall:8.1f} µs {1e6 * processor:8.1f} µs")
@@ -209,15 +209,15 @@ def shuffled_arrays(split):
     return sum(len(batch["action"]) for batch in batches)
 
 
-ways = {
+methods = {
     "flat_map, shuffle, batch": (many_datasets, 20),
     "interleave, shuffle, batch": (interleaved, 20),
     "shuffle_steps": (shuffled_arrays, 100),
 }
-speeds = [1 / measure(*way)[1] for way in ways.values()]
+speeds = [1 / measure(*method)[1] for method in methods.values()]
 
 figure, axis = plt.subplots(figsize=(9, 2.2))
-bars = axis.barh(list(ways), speeds, color=["C0", "C0", "C1"])
+bars = axis.barh(list(methods), speeds, color=["C0", "C0", "C1"])
 axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
 axis.set(title="Shuffled batches of 256", xlabel="steps per second", xlim=(0, 1.2 * max(speeds)))
 axis.invert_yaxis()

@@ -52,11 +52,11 @@ episodes = rt.apply_nested_steps(rlds.tfds.load(builder), with_number)
 # %%
 boards = next(iter(episodes))[rlds.STEPS][rlds.OBSERVATION].numpy()
 figure, axes = plt.subplots(1, 10, figsize=(11, 2.5))
-for number, (axis, board) in enumerate(zip(axes, boards, strict=True)):
+for column, (axis, board) in enumerate(zip(axes, boards, strict=True)):
     shown = board.copy()
     shown[-1] *= 0.6
     axis.imshow(shown, cmap="Blues", vmin=0, vmax=1.1)
-    axis.set(title=number, xticks=[], yticks=[])
+    axis.set(title=column, xticks=[], yticks=[])
 figure.supxlabel("step", fontsize=10)
 plt.show()
 
@@ -120,17 +120,17 @@ examples = {
 figure, axes = plt.subplots(1, 6, figsize=(13, 3.4), sharey=True)
 for axis, (title, (pattern, conditions)) in zip(axes, examples.items(), strict=True):
     outputs = rt.pattern_map_from_transform(episodes.take(1), pattern, conditions)
-    for row, numbers in enumerate(outputs.as_numpy_iterator()):
-        axis.plot(numbers, [row] * len(numbers), "-", color="0.8", lw=1)
-        axis.scatter(numbers[:-1], [row] * (len(numbers) - 1), s=34, color="C0", marker="s")
-        axis.scatter(numbers[-1], row, s=34, color="C2", marker="s")
+    for row, steps in enumerate(outputs.as_numpy_iterator()):
+        axis.plot(steps, [row] * len(steps), "-", color="0.8", lw=1)
+        axis.scatter(steps[:-1], [row] * (len(steps) - 1), s=34, color="C0", marker="s")
+        axis.scatter(steps[-1], row, s=34, color="C2", marker="s")
     axis.set(title=title, xlabel="step", xticks=range(0, 10, 3), xlim=(-0.6, 9.6))
     axis.title.set_fontsize(10)
 axes[0].set(ylabel="output", yticks=range(8), ylim=(7.7, -0.7))
 plt.show()
 
 # %% [markdown]
-# *Each row is an output with its steps. The newest step is red: there the output was made. The
+# *Each row is an output with its steps. The newest step is red: there the output was created. The
 # first output comes when the episode has enough steps.*
 #
 # ## Several patterns
@@ -170,8 +170,8 @@ def update(values, batch):
     """Moves the values a bit to what the transitions say."""
     future = values[state(batch["next_observation"])].max(-1)
     target = batch["reward"] + 0.97 * batch["discount"] * future
-    place = state(batch["observation"]), batch["action"]
-    values[place] += 0.3 * (target - values[place])
+    entry = state(batch["observation"]), batch["action"]
+    values[entry] += 0.3 * (target - values[entry])
 
 
 def score(values, balls=50):
@@ -186,8 +186,8 @@ def score(values, balls=50):
 
 
 offline, offline_scores = np.zeros((225, 3)), []
-for number in range(301):
-    if number % 10 == 0:
+for count in range(301):
+    if count % 10 == 0:
         offline_scores.append(score(offline))
     chosen = rng.integers(len(recorded["reward"]), size=128)
     update(offline, {name: column[chosen] for name, column in recorded.items()})
@@ -244,17 +244,17 @@ items = rt.PatternDataset(
 # %%
 capacity = 1000
 replay, caught = None, []
-for number, item in enumerate(items.as_numpy_iterator()):
+for count, item in enumerate(items.as_numpy_iterator()):
     if replay is None:
         replay = {
             name: np.zeros((capacity, *np.shape(value)), np.asarray(value).dtype)
             for name, value in item.items()
         }
     for name, value in item.items():
-        replay[name][number % capacity] = value
+        replay[name][count % capacity] = value
     if item["discount"] == 0:
         caught.append(item["reward"] > 0)
-    chosen = rng.integers(min(number + 1, capacity), size=32)
+    chosen = rng.integers(min(count + 1, capacity), size=32)
     update(online, {name: column[chosen] for name, column in replay.items()})
 
 print("caught of the last 100 balls:", sum(caught[-100:]))

@@ -68,7 +68,7 @@ def player(skill):
     return 0 if abs(distance) < 4 else 2 if distance > 0 else 3
 
 
-skills = {f"player_{number}": 0.15 * number for number in range(1, 6)}
+skills = {f"player_{player}": 0.15 * player for player in range(1, 6)}
 for name, skill in skills.items():
     with envlogger.EnvLogger(
         breakout, data_directory=folder / "logs" / name, metadata={"skill": skill}
@@ -108,11 +108,11 @@ frames = good[rlds.OBSERVATION].numpy()
 figure = plt.figure(figsize=(12, 4))
 left, right = figure.subfigures(1, 2, width_ratios=[2, 5])
 axis = left.subplots()
-for number, values in enumerate(returns.values(), 1):
-    axis.scatter(number + rng.uniform(-0.1, 0.1, len(values)), values, alpha=0.7, s=25)
+for index, values in enumerate(returns.values(), 1):
+    axis.scatter(index + rng.uniform(-0.1, 0.1, len(values)), values, alpha=0.7, s=25)
 axis.set(title="Returns", xlabel="player", ylabel="return", xticks=range(1, 6))
-for number, axis in enumerate(right.subplots(2, 6).flat):
-    step = number * (len(frames) - 1) // 11
+for index, axis in enumerate(right.subplots(2, 6).flat):
+    step = index * (len(frames) - 1) // 11
     axis.imshow(frames[step, :, :, 0], cmap="gray")
     axis.set(xticks=[], yticks=[])
     axis.set_title(f"step {step}", fontsize=9)
@@ -181,9 +181,9 @@ print(example[rlds.OBSERVATION].shape, example["next_observation"].shape)
 step = int(np.argmax(example[rlds.REWARD]))
 stack = example[rlds.OBSERVATION][step].numpy()[..., 0]
 figure, axes = plt.subplots(1, 6, figsize=(12, 2.9))
-for number, axis in enumerate(axes[:4]):
-    axis.imshow(stack[number], cmap="gray")
-    axis.set_title(f"t - {3 - number}" if number < 3 else "t")
+for index, axis in enumerate(axes[:4]):
+    axis.imshow(stack[index], cmap="gray")
+    axis.set_title(f"t - {3 - index}" if index < 3 else "t")
 axes[4].imshow(np.moveaxis(stack[1:], 0, -1))
 axes[4].set_title("three as colors")
 axes[5].imshow(example["next_observation"][step, -1, :, :, 0], cmap="gray")
@@ -203,15 +203,15 @@ print("reward of three steps:", float(example[rlds.REWARD][step]))
 # cell adds the number of the episode to each step, and plots the episodes in each batch.
 
 # %%
-numbers = tf.data.Dataset.range(1000)
+indices = tf.data.Dataset.range(1000)
 
 
-def with_episode(number, episode):
+def with_episode(index, episode):
     steps = episode[rlds.STEPS]
-    return {"steps": {"episode": tf.repeat(number, tf.shape(steps[rlds.REWARD])[0])}}
+    return {"steps": {"episode": tf.repeat(index, tf.shape(steps[rlds.REWARD])[0])}}
 
 
-small = tf.data.Dataset.zip(numbers, flags).map(with_episode)
+small = tf.data.Dataset.zip(indices, flags).map(with_episode)
 pipelines = {
     "as stored": rt.to_nested(small).flat_map(lambda episode: episode["steps"]).batch(64),
     "16 episodes interleaved": rt.to_nested(small)
@@ -223,13 +223,13 @@ pipelines = {
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
 for axis, (title, batches) in zip(axes, pipelines.items(), strict=True):
-    found = np.array([batch["episode"] for batch in batches.take(48)])
-    image = axis.imshow(found.T, cmap="turbo", aspect="auto", interpolation="nearest")
-    per_batch = np.mean([len(np.unique(batch)) for batch in found])
+    episodes_by_batch = np.array([batch["episode"] for batch in batches.take(48)])
+    image = axis.imshow(episodes_by_batch.T, cmap="turbo", aspect="auto", interpolation="nearest")
+    per_batch = np.mean([len(np.unique(batch)) for batch in episodes_by_batch])
     axis.set_title(f"{title}\n{per_batch:.0f} episodes in a batch", fontsize=10)
     axis.set(xlabel="batch")
     axis.grid(False)
-axes[0].set(ylabel="place in the batch")
+axes[0].set(ylabel="index in the batch")
 figure.colorbar(image, ax=axes[-1], label="episode")
 plt.show()
 

@@ -54,8 +54,8 @@ class Arm(dm_env.Environment):
         self.gripper, self.time = 0.0, 0
         angles = np.array([0.0, 1.0, 2.0]) + self.rng.uniform(0.1, 0.9, 3)
         radius = self.rng.uniform(0.5, 0.9, 3)
-        places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * radius[:, None]
-        self.cubes = dict(zip(COLORS, self.rng.permutation(places), strict=True))
+        positions = np.stack([np.cos(angles), np.sin(angles)], axis=1) * radius[:, None]
+        self.cubes = dict(zip(COLORS, self.rng.permutation(positions), strict=True))
         self.color = str(self.rng.choice(list(COLORS)))
         self.instruction = f"touch the {self.color} cube"
         return dm_env.restart(self.observation())
@@ -144,14 +144,14 @@ print(sum(successes), "of", len(recorded), "demonstrations reach the cube")
 # %%
 columns = recorded.columns(1)
 cameras = columns["observation"]
-places = np.linspace(0, len(cameras["image"]) - 1, 8).astype(int)
+step_indices = np.linspace(0, len(cameras["image"]) - 1, 8).astype(int)
 figure, axes = plt.subplots(2, 8, figsize=(12, 3.4))
 for name, row in zip(("image", "wrist_image"), axes, strict=True):
-    for axis, place in zip(row, places, strict=True):
-        axis.imshow(cameras[name][place])
+    for axis, step in zip(row, step_indices, strict=True):
+        axis.imshow(cameras[name][step])
         axis.set(xticks=[], yticks=[])
-for axis, place in zip(axes[0], places, strict=True):
-    axis.set_title(f"step {place}", fontsize=9)
+for axis, step in zip(axes[0], step_indices, strict=True):
+    axis.set_title(f"step {step}", fontsize=9)
 axes[0, 0].set(ylabel="table")
 axes[1, 0].set(ylabel="wrist")
 figure.suptitle(f"“{columns['language_instruction'][0]}”")
@@ -168,11 +168,11 @@ plt.show()
 
 
 # %%
-def in_open_x_form(number):
-    steps = recorded.columns(number)
+def in_open_x_form(index):
+    steps = recorded.columns(index)
     for name in ("reward", "discount"):
         steps[name] = steps[name].astype(np.float32)
-    return {"steps": steps, "episode_metadata": {"file_path": f"logs/{number}"}}
+    return {"steps": steps, "episode_metadata": {"file_path": f"logs/{index}"}}
 
 
 config = rlds.tfds.generate_config_from_spec(in_open_x_form(0), name="small_arm")
@@ -180,9 +180,9 @@ data = folder / "data" / "small_arm" / "1.0.0"
 with rlds.tfds.EpisodeWriter(
     data, config, split_name=["train", "val"], version="1.0.0", tensor_encoding="none"
 ) as writer:
-    for number in np.flatnonzero(successes):
-        split = "val" if number % 8 == 0 else "train"
-        writer.add_episode_to_split(in_open_x_form(number), split)
+    for index in np.flatnonzero(successes):
+        split = "val" if index % 8 == 0 else "train"
+        writer.add_episode_to_split(in_open_x_form(index), split)
 
 # %% [markdown]
 # `validate(profile="octo")` checks the requirements of those loaders. An error names the episode
@@ -238,13 +238,13 @@ chosen = steps[rlds.ACTION][:, :, 0].numpy()
 left.plot(after[:-1, 0], "k", lw=2, label="actions of the shoulder")
 for begin in range(0, len(chosen) - 1, 4):
     mask = steps["action_pad_mask"][begin].numpy()
-    place = begin + np.arange(8)
-    left.plot(place[mask], chosen[begin][mask] + 0.02 * (1 + begin // 4), "o-", ms=4)
+    rows = begin + np.arange(8)
+    left.plot(rows[mask], chosen[begin][mask] + 0.02 * (1 + begin // 4), "o-", ms=4)
 left.set(title="Chunks of every fourth step, moved up", xlabel="step", ylabel="action (radians)")
 left.legend(frameon=True, loc="upper right")
 masks = steps["action_pad_mask"].numpy()
 right.imshow(masks.T, cmap="Blues", vmin=-0.3, vmax=1.3, aspect="auto")
-right.set(title="action_pad_mask", xlabel="step", ylabel="place in the chunk")
+right.set(title="action_pad_mask", xlabel="step", ylabel="index in the chunk")
 right.grid(False)
 plt.show()
 
@@ -266,9 +266,9 @@ normalized = rt.normalize(moving, statistics, kind="bounds_q99")
 figure, axes = plt.subplots(2, 3, figsize=(11, 4.6), sharey="row")
 for row, (dataset, label) in enumerate([(moving, "recorded"), (normalized, "normalized")]):
     actions = np.concatenate([episode[rlds.STEPS][rlds.ACTION][:-1] for episode in dataset])
-    for number, axis in enumerate(axes[row]):
-        axis.hist(actions[:, number], bins=np.linspace(-1.1, 1.1, 56), color=f"C{row}")
-        axis.set(title=f"{names[number]}, {label}", yscale="log")
+    for column, axis in enumerate(axes[row]):
+        axis.hist(actions[:, column], bins=np.linspace(-1.1, 1.1, 56), color=f"C{row}")
+        axis.set(title=f"{names[column]}, {label}", yscale="log")
 axes[0, 0].set(ylabel="steps")
 axes[1, 0].set(ylabel="steps")
 plt.show()

@@ -55,8 +55,8 @@ def make_env():
 # %%
 rng = np.random.default_rng(0)
 collector = minari.DataCollector(make_env(), record_infos=False)
-for number in range(30):
-    observation, _ = collector.reset(seed=number)
+for seed in range(30):
+    observation, _ = collector.reset(seed=seed)
     noise, done = rng.uniform(0.3, 2.2), False
     while not done:
         action = expert(observation, rng, noise).astype(np.float32)
@@ -83,8 +83,8 @@ collector.close()
 rows = {name: [] for name in ("observations", "actions", "rewards", "terminals", "timeouts")}
 rows["next_observations"] = []
 env = make_env()
-for number in range(80):
-    observation, _ = env.reset(seed=1000 + number)
+for index in range(80):
+    observation, _ = env.reset(seed=1000 + index)
     done = False
     while not done:
         action = beginner(observation, rng).astype(np.float32)
@@ -127,11 +127,11 @@ for end in ends:
     above.axvline(end + 0.5, color="C2", lw=1, ls="--")
 above.set(title="The table: rows of all episodes", xlabel="row", ylabel="angle (degrees)")
 begin = 0
-for number in range(6):
-    observations = from_d4rl.columns(number, ["observation"])["observation"]
-    place = begin + np.arange(len(observations))
-    below.plot(place, np.degrees(observations[:, 1]), color=f"C{number}", lw=1.5)
-    below.plot(place[-1], np.degrees(observations[-1, 1]), "o", color=f"C{number}")
+for index in range(6):
+    observations = from_d4rl.columns(index, ["observation"])["observation"]
+    times = begin + np.arange(len(observations))
+    below.plot(times, np.degrees(observations[:, 1]), color=f"C{index}", lw=1.5)
+    below.plot(times[-1], np.degrees(observations[-1, 1]), "o", color=f"C{index}")
     begin += len(observations)
 below.set(title="The episodes, with their final observations", xlabel="step")
 below.set(ylabel="angle (degrees)")
@@ -197,9 +197,9 @@ for axis, (name, dataset), cmap in zip(axes, datasets.items(), ("Blues", "Orange
     axis.set(title=name, xlabel="angle (degrees)", ylabel="angular velocity (rad/s)")
     figure.colorbar(shown, ax=axis, label="steps")
 returns = [[float(rt.episode_return(e)) for e in dataset] for dataset in datasets.values()]
-for number, values in enumerate(returns):
-    spread = number + rng.uniform(-0.15, 0.15, len(values))
-    axes[2].scatter(spread, values, s=22, alpha=0.7, color=("C0", "C2")[number])
+for column, values in enumerate(returns):
+    spread = column + rng.uniform(-0.15, 0.15, len(values))
+    axes[2].scatter(spread, values, s=22, alpha=0.7, color=("C0", "C2")[column])
 axes[2].set(title="Returns", ylabel="return", xlim=(-0.5, 1.5))
 axes[2].set_xticks([0, 1], list(datasets))
 plt.show()

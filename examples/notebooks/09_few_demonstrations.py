@@ -2,7 +2,7 @@
 # # Behaviour cloning from few demonstrations
 #
 # Section 7.1 of the [RLDS paper](https://arxiv.org/abs/2111.02767) prepares episodes for an
-# algorithm in three steps: choose K episodes, concatenate the parts of the observation, make
+# algorithm in three steps: choose K episodes, concatenate the fields of the observation, make
 # transitions. This notebook trains behaviour cloning on the result, and plots the return as a
 # function of K.
 
@@ -31,19 +31,19 @@ folder = Path(tempfile.mkdtemp())
 #
 # A pendulum hangs from a motor that is too weak to lift it at once. The demonstrator swings it up
 # and holds it there; 1 action out of 10 is random. As in the datasets of the paper, the
-# observation has several parts.
+# observation has several fields.
 
 
 # %%
 def make_pendulum():
     pendulum = gymnasium.make("Pendulum-v1", disable_env_checker=True)
     low, high = pendulum.observation_space.low, pendulum.observation_space.high
-    parts = {"direction": slice(0, 2), "velocity": slice(2, 3)}
+    slices = {"direction": slice(0, 2), "velocity": slice(2, 3)}
     return gymnasium.wrappers.TransformObservation(
         pendulum,
-        lambda observation: {name: observation[part] for name, part in parts.items()},
+        lambda observation: {name: observation[it] for name, it in slices.items()},
         gymnasium.spaces.Dict(
-            {name: gymnasium.spaces.Box(low[part], high[part]) for name, part in parts.items()}
+            {name: gymnasium.spaces.Box(low[it], high[it]) for name, it in slices.items()}
         ),
     )
 
@@ -83,25 +83,28 @@ print(len(episodes), "episodes, mean return", round(np.mean(returns)))
 
 
 # %%
-def choose(number, seed):
+def choose(count, seed):
     shuffled = episodes.shuffle(len(episodes), seed=seed, reshuffle_each_iteration=False)
-    return shuffled.take(number)
+    return shuffled.take(count)
 
 
-for number in (1, 2, 5):
-    print(number, [e["episode_id"].numpy().decode() for e in choose(number, seed=42)])
+for count in (1, 2, 5):
+    print(count, [e["episode_id"].numpy().decode() for e in choose(count, seed=42)])
 
 # %% [markdown]
 # ## Observation vectors
 #
-# This cell concatenates the parts of the observation. It also normalizes the vectors, because
+# This cell concatenates the fields of the observation. It also normalizes the vectors, because
 # networks learn better from inputs of similar scale.
 
 
 # %%
 def joined(step):
-    parts = step[rlds.OBSERVATION]
-    return {**step, rlds.OBSERVATION: tf.concat([parts["direction"], parts["velocity"]], axis=-1)}
+    observation = step[rlds.OBSERVATION]
+    return {
+        **step,
+        rlds.OBSERVATION: tf.concat([observation["direction"], observation["velocity"]], axis=-1),
+    }
 
 
 vectors = rt.map_nested_steps(episodes, joined)
@@ -144,7 +147,7 @@ for name in ("observation", "action", "reward", "discount", "next_observation"):
 
 
 # %%
-def clone(number, seed):
+def clone(count, seed):
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -155,8 +158,8 @@ def clone(number, seed):
         ]
     )
     model.compile("adam", "mse", steps_per_execution=50, jit_compile=False)
-    pairs = transitions_of(choose(number, seed)).map(lambda t: (t["observation"], t["action"] / 2))
-    batches = pairs.cache().shuffle(200 * number, seed=seed).repeat().batch(64)
+    pairs = transitions_of(choose(count, seed)).map(lambda t: (t["observation"], t["action"] / 2))
+    batches = pairs.cache().shuffle(200 * count, seed=seed).repeat().batch(64)
     model.fit(batches, steps_per_epoch=1500, shuffle=False, verbose=0)
     return model
 
@@ -182,11 +185,11 @@ def cloned(model):
     return act
 
 
-numbers = [1, 2, 5, 25]
-results = {number: [play(cloned(clone(number, seed))) for seed in range(3)] for number in numbers}
+counts = [1, 2, 5, 25]
+results = {count: [play(cloned(clone(count, seed))) for seed in range(3)] for count in counts}
 at_random = play(lambda observations: rng.uniform(-2, 2, (20, 1)))
-for number, values in results.items():
-    print(f"{number:2} demonstrations:", np.round(values))
+for count, values in results.items():
+    print(f"{count:2} demonstrations:", np.round(values))
 print("random actions:", round(at_random))
 
 # %% [markdown]
@@ -198,20 +201,20 @@ assert many > -400, many
 assert many > few + 300, (few, many)
 
 figure, axis = plt.subplots(figsize=(7, 3.8))
-for number, values in results.items():
-    axis.plot([number] * len(values), values, "o", color="C0", alpha=0.5)
-axis.plot(numbers, [np.mean(values) for values in results.values()], color="C0", label="clones")
+for count, values in results.items():
+    axis.plot([count] * len(values), values, "o", color="C0", alpha=0.5)
+axis.plot(counts, [np.mean(values) for values in results.values()], color="C0", label="clones")
 axis.axhline(np.mean(returns), color="C1", ls="--", label="demonstrator")
 axis.axhline(at_random, color="0.5", ls=":", label="random actions")
 axis.set(title="Behaviour cloning", xlabel="demonstrations", ylabel="return", xscale="log")
-axis.set_xticks(numbers, numbers)
+axis.set_xticks(counts, counts)
 axis.minorticks_off()
 axis.legend(frameon=True)
 plt.show()
 
 # %% [markdown]
 # *One episode shows only one way up. A clone that leaves this way has no data there. Some
-# episodes contain more states than others; one of these is almost enough.*
+# episodes contain more states than most; one of these is almost enough.*
 #
 # The script `examples/imitation_from_few_demonstrations.py` does the same with `rlds.feeds`,
 # without TensorFlow.

@@ -47,14 +47,14 @@ rng = np.random.default_rng(0)
 returns = np.zeros(50)
 environment = GymnasiumAdapter(gymnasium.make("Pendulum-v1", disable_env_checker=True), seed=0)
 with envlogger.EnvLogger(environment, data_directory=folder / "logs") as env:
-    for number in range(50):
+    for index in range(50):
         timestep = env.reset()
         while not timestep.last():
             action = swing_up(timestep.observation)
-            if number % 2 or rng.random() < 0.1:
+            if index % 2 or rng.random() < 0.1:
                 action = rng.uniform(-2, 2, 1).astype(np.float32)
             timestep = env.step(action)
-            returns[number] += timestep.reward
+            returns[index] += timestep.reward
 print("controller", round(returns[::2].mean()), "random", round(returns[1::2].mean()))
 
 # %% [markdown]
@@ -122,20 +122,20 @@ def actor_loss(networks, batch, alpha):
 @jax.jit
 def update(state, batch, noise, alpha):
     """One step of Adam for all networks; the slow copies follow."""
-    networks, slow, mean, square, number = state
+    networks, slow, mean, square, count = state
 
     def loss(networks):
         return critics_loss(networks, slow, batch, noise) + actor_loss(networks, batch, alpha)
 
-    gradient, number = jax.grad(loss)(networks), number + 1
+    gradient, count = jax.grad(loss)(networks), count + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradient)
     square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, square, gradient)
-    rate = 1e-3 * jnp.sqrt(1 - 0.999**number) / (1 - 0.9**number)
+    rate = 1e-3 * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
     networks = jax.tree.map(
         lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), networks, mean, square
     )
     slow = jax.tree.map(lambda old, new: old + 0.01 * (new - old), slow, networks)
-    return networks, slow, mean, square, number
+    return networks, slow, mean, square, count
 
 
 # %% [markdown]
@@ -173,12 +173,12 @@ def play(policy, gamma=1.0):
 
 def learn(alpha, updates):
     rng, state, curve = np.random.default_rng(0), first_state(0), {}
-    for number in range(updates):
-        batch = {name: feed[number][name] for name in FIELDS}
+    for index in range(updates):
+        batch = {name: feed[index][name] for name in FIELDS}
         noise = np.clip(rng.normal(0, 0.2, (256, 1)), -0.5, 0.5).astype(np.float32)
         state = update(state, batch, noise, alpha)
-        if (number + 1) % (updates // 8) == 0:
-            curve[number + 1] = play(policy_of(state))
+        if (index + 1) % (updates // 8) == 0:
+            curve[index + 1] = play(policy_of(state))
     return policy_of(state), curve
 
 

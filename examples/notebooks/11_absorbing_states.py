@@ -38,16 +38,16 @@ folder = Path(tempfile.mkdtemp())
 # The observation is the one-hot position of the walker.
 
 # %%
-PLACES, LONGEST, SLIP = 6, 50, 0.05
+POSITIONS, LONGEST, SLIP = 6, 50, 0.05
 STARTS = {"reach": [0], "survive": [1, 2, 3]}
 
 
-def after(task, place, move):
+def after(task, position, move):
     """The place that a move (-1 or 1) leads to, or None if it ends the episode."""
-    place += move
-    if place == (PLACES if task == "reach" else -1):
+    position += move
+    if position == (POSITIONS if task == "reach" else -1):
         return None
-    return min(max(place, 0), PLACES - 1)
+    return min(max(position, 0), POSITIONS - 1)
 
 
 class Walk(dm_env.Environment):
@@ -55,24 +55,24 @@ class Walk(dm_env.Environment):
         self.task, self.rng = task, np.random.default_rng(seed)
 
     def observation_spec(self):
-        return specs.BoundedArray((PLACES,), np.float32, 0, 1)
+        return specs.BoundedArray((POSITIONS,), np.float32, 0, 1)
 
     def action_spec(self):
         return specs.DiscreteArray(2)
 
     def observation(self):
-        return np.eye(PLACES, dtype=np.float32)[self.place]
+        return np.eye(POSITIONS, dtype=np.float32)[self.position]
 
     def reset(self):
-        self.place, self.time = self.rng.choice(STARTS[self.task]), 0
+        self.position, self.time = self.rng.choice(STARTS[self.task]), 0
         return dm_env.restart(self.observation())
 
     def step(self, action):
         move = (2 * action - 1) * (-1 if self.rng.random() < SLIP else 1)
-        place, self.time = after(self.task, self.place, move), self.time + 1
-        if place is None:
+        position, self.time = after(self.task, self.position, move), self.time + 1
+        if position is None:
             return dm_env.termination(0.0, self.observation())
-        self.place = place
+        self.position = position
         make = dm_env.truncation if self.time == LONGEST else dm_env.transition
         return make(0.0, self.observation())
 
@@ -111,11 +111,11 @@ for task, dataset in episodes.items():
 # %%
 def occupancy_of(dataset):
     """The share of each place and action in the transitions of the episodes."""
-    counts = np.zeros((PLACES + 1, 2))
+    counts = np.zeros((POSITIONS + 1, 2))
     for episode in dataset.as_numpy_iterator():
         steps = episode[rlds.STEPS]
-        places = steps[rlds.OBSERVATION].argmax(axis=-1)[:-1]  # The last step has no action.
-        np.add.at(counts, (places, steps[rlds.ACTION][:-1]), 1)
+        positions = steps[rlds.OBSERVATION].argmax(axis=-1)[:-1]  # The last step has no action.
+        np.add.at(counts, (positions, steps[rlds.ACTION][:-1]), 1)
     return counts / counts.sum()
 
 
@@ -141,38 +141,40 @@ REWARDS = {
 
 def probabilities(task):
     """Returns the transition probabilities of places and actions; the last place is the end."""
-    table = np.zeros((PLACES, 2, PLACES + 1))
-    for place, action, slips in np.ndindex(PLACES, 2, 2):
-        there = after(task, place, (2 * action - 1) * (-1 if slips else 1))
-        table[place, action, PLACES if there is None else there] += SLIP if slips else 1 - SLIP
+    table = np.zeros((POSITIONS, 2, POSITIONS + 1))
+    for position, action, slips in np.ndindex(POSITIONS, 2, 2):
+        next_position = after(task, position, (2 * action - 1) * (-1 if slips else 1))
+        table[position, action, POSITIONS if next_position is None else next_position] += (
+            SLIP if slips else 1 - SLIP
+        )
     return table
 
 
 def roll_out(policy, task, table, absorbing):
     """Returns the occupancy of a policy, the mean length, and the share of episodes that end."""
-    now = np.zeros(PLACES)
+    now = np.zeros(POSITIONS)
     now[STARTS[task]] = 1 / len(STARTS[task])
-    counts, ended = np.zeros((PLACES + 1, 2)), 0.0
+    counts, ended = np.zeros((POSITIONS + 1, 2)), 0.0
     for _ in range(LONGEST):
         taken = now[:, None] * policy
-        counts[:PLACES] += taken
+        counts[:POSITIONS] += taken
         *now, ending = np.einsum("sa,san->n", taken, table)
         now, ended = np.array(now), ended + ending
     length = counts.sum()
     if absorbing:  # As in the data: one step in the absorbing state for each that ended.
-        counts[PLACES, 0] = ended
+        counts[POSITIONS, 0] = ended
     return counts / counts.sum(), length, ended
 
 
 def best_policy(reward, table, absorbing, values):
     """Soft value iteration, from the values of the last round on, which it changes."""
-    values[PLACES] = reward[PLACES, 0] / (1 - GAMMA) if absorbing else 0.0
+    values[POSITIONS] = reward[POSITIONS, 0] / (1 - GAMMA) if absorbing else 0.0
     while True:
-        q = reward[:PLACES] + GAMMA * table @ values
+        q = reward[:POSITIONS] + GAMMA * table @ values
         highest = q.max(axis=1)
         powers = np.exp((q - highest[:, None]) / TEMPERATURE)
         new = highest + TEMPERATURE * np.log(powers.sum(axis=1))
-        change, values[:PLACES] = np.abs(new - values[:PLACES]).max(), new
+        change, values[:POSITIONS] = np.abs(new - values[:POSITIONS]).max(), new
         if change < 1e-6:
             return powers / powers.sum(axis=1, keepdims=True)
 
@@ -181,12 +183,12 @@ def imitate(task, make_reward, absorbing):
     """Returns the mean length of the imitator's episodes in each round, and the share that end."""
     dataset = rt.add_absorbing_states(episodes[task]) if absorbing else episodes[task]
     expert, table = occupancy_of(dataset), probabilities(task)
-    policy, values = np.full((PLACES, 2), 0.5), np.zeros(PLACES + 1)
-    mean, rounds = np.zeros((PLACES + 1, 2)), []
-    for number in range(ROUNDS + 1):
+    policy, values = np.full((POSITIONS, 2), 0.5), np.zeros(POSITIONS + 1)
+    mean, rounds = np.zeros((POSITIONS + 1, 2)), []
+    for index in range(ROUNDS + 1):
         occupancy, length, ended = roll_out(policy, task, table, absorbing)
         rounds.append((length, ended))
-        mean += (occupancy - mean) / (number + 1)
+        mean += (occupancy - mean) / (index + 1)
         d = (expert + 1e-4) / (expert + mean + 2e-4)
         policy = best_policy(make_reward(d), table, absorbing, values)
     return np.transpose(rounds)
@@ -205,12 +207,12 @@ EXPECTED = {  # (task, reward): the lengths without absorbing states, and with t
     ("survive", "log D (never positive)"): (4.1, 50.0),
     ("survive", "-log(1 - D) (never negative)"): (50.0, 50.0),
 }
-found = {}
+lengths_by_case = {}
 print(f"{'task':8} {'reward':29} {'absorbing':9} {'length':>6} {'expected':>8} {'ended':>6}")
 for (task, name), expected in EXPECTED.items():
     for absorbing in (False, True):
         lengths, shares = imitate(task, REWARDS[name], absorbing)
-        found[task, name, absorbing] = lengths
+        lengths_by_case[task, name, absorbing] = lengths
         length, ended = np.median(lengths[-20:]), np.median(shares[-20:])
         line = f"{task:8} {name:29} {'with' if absorbing else 'without':9} {length:6.1f}"
         print(f"{line} {expected[absorbing]:8.1f} {ended:6.0%}")
@@ -227,7 +229,7 @@ for axis, (task, name, story) in zip(
     strict=True,
 ):
     for absorbing, label in [(False, "without absorbing states"), (True, "with them")]:
-        axis.plot(found[task, name, absorbing], label=label)
+        axis.plot(lengths_by_case[task, name, absorbing], label=label)
     expert = {"reach": 6.6, "survive": 50.0}[task]
     axis.axhline(expert, color="black", linestyle=":", label="the expert")
     axis.set(title=f"{story}, reward {name.partition(' (')[0]}", xlabel="round", ylim=(0, 53))

@@ -116,16 +116,22 @@ def described(episode):
 
 def analyzed(episodes):
     """The returns and lengths, in the order in which they were recorded, and all rewards."""
-    found = sorted(episodes.map(described).as_numpy_iterator(), key=lambda e: int(e["number"]))
-    returns, lengths = ([e[name] for e in found] for name in ("return", "length"))
-    return np.array(returns), np.array(lengths), np.concatenate([e["rewards"] for e in found])
+    episode_values = sorted(
+        episodes.map(described).as_numpy_iterator(), key=lambda e: int(e["number"])
+    )
+    returns, lengths = ([e[name] for e in episode_values] for name in ("return", "length"))
+    return (
+        np.array(returns),
+        np.array(lengths),
+        np.concatenate([e["rewards"] for e in episode_values]),
+    )
 
 
 SCOPES = ("whole", "up to the tag")
-found = {}
+results = {}
 for name, (episodes, _) in recorded.items():
-    found[name, "whole"] = analyzed(episodes)
-    found[name, "up to the tag"] = analyzed(rt.apply_nested_steps(episodes, up_to_tag))
+    results[name, "whole"] = analyzed(episodes)
+    results[name, "up to the tag"] = analyzed(rt.apply_nested_steps(episodes, up_to_tag))
 
 # %% [markdown]
 # ## Check against the drivers
@@ -137,7 +143,7 @@ for name, (episodes, _) in recorded.items():
 for name, (_, noted) in recorded.items():
     for scope in SCOPES:
         ends = [tags.index(True) if scope == "up to the tag" else len(r) for r, tags in noted]
-        returns, lengths, rewards = found[name, scope]
+        returns, lengths, rewards = results[name, scope]
         assert lengths.tolist() == ends
         np.testing.assert_allclose(
             returns, [sum(r[:end]) for (r, _), end in zip(noted, ends, strict=True)], rtol=1e-12
@@ -156,7 +162,7 @@ EXPECTED = {  # The means of the returns and of the lengths.
 }
 print(f"{'driver':7} {'episodes':14} {'return':>8} {'expected':>9} {'length':>8} {'expected':>9}")
 for (name, scope), (expected_return, expected_length) in EXPECTED.items():
-    returns, lengths, _ = found[name, scope]
+    returns, lengths, _ = results[name, scope]
     line = f"{name:7} {scope:14} {returns.mean():8.1f} {expected_return:9.1f}"
     print(f"{line} {lengths.mean():8.1f} {expected_length:9.1f}")
     assert abs(returns.mean() - expected_return) < 1.0
@@ -165,7 +171,7 @@ for (name, scope), (expected_return, expected_length) in EXPECTED.items():
 # %%
 figure, axes = plt.subplots(2, 3, figsize=(12, 5.5), sharex="col")
 for row, scope in zip(axes, SCOPES, strict=True):
-    returns, lengths, rewards = zip(*(found[name, scope] for name in recorded), strict=True)
+    returns, lengths, rewards = zip(*(results[name, scope] for name in recorded), strict=True)
     for axis, values, bins in [
         (row[0], rewards, np.linspace(-16.5, 0, 12)),
         (row[1], returns, np.linspace(-800, 0, 17)),
@@ -197,4 +203,4 @@ plt.show()
 for name, (episodes, _) in recorded.items():
     rewards = np.concatenate([episode[rlds.STEPS][rlds.REWARD].numpy() for episode in episodes])
     print(f"{name}: {np.sum(rewards == 0)} rewards are 0, of which {EPISODES} are placeholders")
-    assert np.sum(rewards == 0) == EPISODES + np.sum(found[name, "whole"][2] == 0)
+    assert np.sum(rewards == 0) == EPISODES + np.sum(results[name, "whole"][2] == 0)

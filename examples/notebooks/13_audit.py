@@ -33,38 +33,38 @@ TASKS = ("open the drawer", "stack the cubes")
 POSES = np.sort(np.random.default_rng(7).uniform(-1.5, 1.5, (2, 6, 3)), axis=1)
 
 
-def demonstration(rng, number):
+def demonstration(rng, index):
     """Returns the states and the actions of an episode."""
-    poses = POSES[number % 2] + rng.normal(scale=0.4, size=3) + rng.normal(scale=0.15, size=(6, 3))
-    if number % 8 == 5:
+    poses = POSES[index % 2] + rng.normal(scale=0.4, size=3) + rng.normal(scale=0.15, size=(6, 3))
+    if index % 8 == 5:
         poses = poses[[0, 1, 2, 0, 1, 2, 3, 4, 5]]
     rows = int(rng.uniform(9, 12) * (len(poses) - 1))
-    place = np.linspace(0, len(poses) - 1, rows + 1)
-    place = np.floor(place) + (1 - np.cos(np.pi * (place % 1))) / 2  # Slow at each pose.
-    path = np.stack([np.interp(place, range(len(poses)), joint) for joint in poses.T], axis=1)
+    phase = np.linspace(0, len(poses) - 1, rows + 1)
+    phase = np.floor(phase) + (1 - np.cos(np.pi * (phase % 1))) / 2  # Slow at each pose.
+    path = np.stack([np.interp(phase, range(len(poses)), joint) for joint in poses.T], axis=1)
     targets = path[1:] + rng.normal(scale=0.01, size=(rows, 3))  # A hand trembles.
     return np.concatenate([path[:1], 0.2 * path[:-1] + 0.8 * targets]), targets
 
 
 rng = np.random.default_rng(0)
-demonstrations = [demonstration(rng, number) for number in range(30)]
+demonstrations = [demonstration(rng, index) for index in range(30)]
 
 # %% [markdown]
 # Four episodes get a fault each. Each episode becomes a `.npz` file.
 
 # %%
-for number, (state, action) in enumerate(demonstrations):
-    if number == 4:
+for index, (state, action) in enumerate(demonstrations):
+    if index == 4:
         state[30, 1] += 0.8  # A number was transmitted wrong.
-    if number == 11:
+    if index == 11:
         state, action = state[:-1], np.concatenate([action[:1], action[:-2]])  # One row late.
-    if number == 18:
+    if index == 18:
         action = np.rad2deg(action)
-    if number == 25:  # The recording began before the operator.
-        rest = np.repeat(state[:1], 40, axis=0)
-        state, action = np.concatenate([rest, state]), np.concatenate([rest, action])
-    columns = {"observation": state, "action": action, "instruction": TASKS[number % 2]}
-    np.savez(folder / f"{number:02}.npz", **columns, terminal=True)
+    if index == 25:  # The recording began before the operator.
+        idle = np.repeat(state[:1], 40, axis=0)
+        state, action = np.concatenate([idle, state]), np.concatenate([idle, action])
+    columns = {"observation": state, "action": action, "instruction": TASKS[index % 2]}
+    np.savez(folder / f"{index:02}.npz", **columns, terminal=True)
 
 # %% [markdown]
 # ## First audit
@@ -78,14 +78,14 @@ for number, (state, action) in enumerate(demonstrations):
 
 # %%
 opened = rlds.sources.open(folder)
-found = audit(opened)
-for vector in found.vectors:
+report = audit(opened)
+for vector in report.vectors:
     print(*vector.sentences(), sep="\n")
-for finding in found.findings:
+for finding in report.findings:
     print(f"episode {finding.episode:2}  {finding.check:6} {finding.text}")
 
 planted = {(4, "spike"), (11, "lag"), (18, "scale"), (25, "idle")}
-assert {(finding.episode, finding.check) for finding in found.findings} == planted
+assert {(finding.episode, finding.check) for finding in report.findings} == planted
 
 # %% [markdown]
 # ## Findings against usual episodes
@@ -101,18 +101,18 @@ CHANNELS = {
 }
 
 
-def draw(axis, number, check, **style):
-    episode = opened[number]
+def draw(axis, index, check, **style):
+    episode = opened[index]
     # The last step has an observation, and a placeholder for the action.
     axis.plot(CHANNELS[check][1](episode["observation"], episode["action"][:-1]), **style)
 
 
 figure, axes = plt.subplots(1, 4, figsize=(14, 3.2))
-for axis, (number, check) in zip(axes, sorted(planted), strict=True):
-    for usual in set(range(number % 2, 30, 4)) - set(found.episodes):
+for axis, (index, check) in zip(axes, sorted(planted), strict=True):
+    for usual in set(range(index % 2, 30, 4)) - set(report.episodes):
         draw(axis, usual, check, color="0.75", lw=1)
-    draw(axis, number, check, color="C2")
-    axis.set(title=f"Episode {number}: {check}", xlabel="row", ylabel=CHANNELS[check][0])
+    draw(axis, index, check, color="C2")
+    axis.set(title=f"Episode {index}: {check}", xlabel="row", ylabel=CHANNELS[check][0])
 plt.show()
 
 # %% [markdown]
@@ -129,8 +129,8 @@ plt.show()
 figure, axes = plt.subplots(2, 3, figsize=(12, 4.6), sharex="col", sharey=True)
 for task, row in enumerate(axes):
     for axis, score in zip(row, ("efficiency", "steadiness", "activity"), strict=True):
-        bins = np.linspace(found.scores[score].min(), found.scores[score].max(), 21)
-        axis.hist(found.scores[score][task::2], bins, color=f"C{task}")
+        bins = np.linspace(report.scores[score].min(), report.scores[score].max(), 21)
+        axis.hist(report.scores[score][task::2], bins, color=f"C{task}")
         axis.set(title=score if task == 0 else "", xlabel=score if task else "")
     row[0].set(ylabel=f"{TASKS[task]}\nepisodes", yticks=range(0, 16, 5))
 plt.show()
@@ -164,6 +164,6 @@ assert not again.findings
 assert not again.facts
 
 # %% [markdown]
-# The rate of the rows is now known, so `again.scores` has *smoothness*, too. The page
+# The rate of the rows is now declared, so `again.scores` has *smoothness*, too. The page
 # [Audit](https://rlds-ecosystem.github.io/rlds-ecosystem/audit.html) lists all findings and scores,
 # and leads from a symptom, such as a policy that jitters, to those that explain it.
