@@ -22,7 +22,7 @@ from rlds.sources.source import AnySource, SourceEpisode, SourceError
 from rlds.tfds.features import fields_of_features
 from rlds.transformations import _layouts
 from rlds_ecosystem.model.fields import Opaque, match_columns
-from rlds_ecosystem.model.nests import at, leaves_at, put
+from rlds_ecosystem.model.nests import leaves_at, lookup, put
 from tfds_builders.features import features_of
 from tfds_builders.logs import EnvLoggerSource
 
@@ -272,7 +272,7 @@ class _ConvertedEpisodes:
                 episode.steps, self._fields, rows=episode.num_steps, where=episode.key
             )
             for path in self._images:
-                put(steps, path, self._decode_images(path, at(steps, path)))
+                put(steps, path, self._decode_images(path, lookup(steps, path)))
         except ValueError as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
         fields = fields_of(episode)
@@ -281,7 +281,7 @@ class _ConvertedEpisodes:
     def _decode_images(self, path: str, column: np.ndarray) -> np.ndarray:
         if column.dtype != object:
             return column
-        feature = at(self._features, path)
+        feature = lookup(self._features, path)
         images = [feature.decode_example(image).numpy() for image in column]
         if len({image.shape for image in images}) > 1:
             raise ValueError(

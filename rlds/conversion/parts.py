@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 # The arguments of a `SourceError` in the record of a part.
-_ERROR_FIELDS = ("what", "file", "episode", "row", "field")
+_ERROR_FIELDS = ("problem", "file", "episode", "row", "field")
 # Limits of a part: episodes (fewer if sizes are unknown) and bytes. A killed worker loses its part.
 _MAX_EPISODES, _MAX_UNKNOWN_EPISODES, _MAX_BYTES = 256, 32, 256 << 20
 # The assumed compression ratio of images and compressed files.

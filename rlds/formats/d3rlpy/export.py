@@ -25,7 +25,7 @@ from rlds.sources.writing import (
     sidecar_placements,
     unchanged_placements,
 )
-from rlds_ecosystem.model.nests import at, is_in, leaves_at, root_of
+from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, root_of
 
 __all__ = ["D3rlpyExport"]
 
@@ -64,7 +64,7 @@ class D3rlpyExport(Export):
         # empty if zeros are written.
         self._paths: dict[str, str] = {}
         columns = self.recorded().get("columns", {})
-        if columns and any(is_in(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
+        if columns and any(is_below(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
             self.unchecked = {"key"}  # The index in the file.
             for column, count in columns.items():
                 field, suffixes = FIELDS.get(column, column), [f"/{i}" for i in range(count)]
@@ -72,7 +72,7 @@ class D3rlpyExport(Export):
             del self._paths[TERMINATED]
             return
         arrays = [p for p, field in steps.items() if is_array(field) and p not in rlds.STEP_FLAGS]
-        observations = [path for path in arrays if is_in(path, observation)]
+        observations = [path for path in arrays if is_below(path, observation)]
         chosen = (observations[0] if observations else observation, action)
         check_arrays(steps, chosen, "d3rlpy needs observations and one action")
         for index, path in enumerate(observations):
@@ -136,10 +136,10 @@ class D3rlpyExport(Export):
         end = episode.num_steps - (terminated and episode.final_observation_known)
         for name, path in self._paths.items():
             zeros = np.zeros(episode.num_steps, np.float32)
-            values = np.asarray(at(episode.steps, path) if path else zeros)[:end]
+            values = np.asarray(lookup(episode.steps, path) if path else zeros)[:end]
             has_last = self._sidecar is None and not terminated
-            if has_last and not is_in(path, rlds.OBSERVATION):
-                last = np.asarray(at(episode.metadata[LAST], path), values.dtype)
+            if has_last and not is_below(path, rlds.OBSERVATION):
+                last = np.asarray(lookup(episode.metadata[LAST], path), values.dtype)
                 values = np.concatenate([values[:-1], last[np.newaxis]])
             # Actions and rewards are vectors in each step.
             is_number = values.ndim == 1 and name in (ACTIONS, REWARDS)

@@ -13,7 +13,7 @@ import rlds
 from rlds.raw_files.npz_files import NpzFile, open_npz
 from rlds.sources.source import TRANSITION_FIELDS, SourceError
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import Paths, conflicts, is_in, root_of
+from rlds_ecosystem.model.nests import Paths, conflicts, is_below, root_of
 
 __all__ = ["EpisodeFile", "Layout", "open_episode"]
 
@@ -53,7 +53,7 @@ class Layout(NamedTuple):
                 f"an array with the name {name!r}, expected no empty names between slashes"
             )
         for array_name, path in self.names.items():
-            if is_in(name, array_name):
+            if is_below(name, array_name):
                 return path + name.removeprefix(array_name)
         return f"{_PLURALS.get(root, root)}{slash}{suffix}"
 
@@ -163,7 +163,7 @@ class EpisodeFile:
 
     def starts_with_placeholder(self) -> bool:
         """Whether only the first action is zero: actions may precede their observations."""
-        actions = [self._file.read(self._arrays[p]) for p in self.paths if is_in(p, rlds.ACTION)]
+        actions = [self._file.read(self._arrays[p]) for p in self.paths if is_below(p, rlds.ACTION)]
         if self.num_steps != self.num_rows or any(it.dtype.kind != "f" for it in actions):
             return False
         zero = np.all([~it.reshape(self.num_rows, -1).any(axis=1) for it in actions], axis=0)
@@ -175,7 +175,7 @@ class EpisodeFile:
 
     def _find_following(self) -> dict[str, str]:
         """Finds next observations that give the final observation of the episode."""
-        observed = [path for path in self.paths if is_in(path, rlds.OBSERVATION)]
+        observed = [path for path in self.paths if is_below(path, rlds.OBSERVATION)]
         pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
         exist = self.num_steps == self.num_rows and all(
             following in self._arrays

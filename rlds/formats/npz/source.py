@@ -41,7 +41,7 @@ from rlds.sources.conventions import check_option, check_time_limit, warn_of_con
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import TRANSITION_FIELDS, About, Origin
 from rlds_ecosystem.model.fields import Field
-from rlds_ecosystem.model.nests import is_in, nest, root_of
+from rlds_ecosystem.model.nests import is_below, nest, root_of
 
 __all__ = ["NpzSource"]
 
@@ -120,7 +120,7 @@ class NpzSource(RowsSource):
             named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
             for option, paths in named.items():
                 for name, path_in_episode in paths.items():
-                    if not any(is_in(array_path, path_in_episode) for array_path in existing):
+                    if not any(is_below(array_path, path_in_episode) for array_path in existing):
                         raise ValueError(f"{option}: got {name!r}, expected one of {existing}")
             for array_path in first.paths:
                 of_steps = self._has_step_rows(array_path, first)
@@ -156,7 +156,7 @@ class NpzSource(RowsSource):
     def _has_step_rows(self, path: str, first: EpisodeFile) -> bool:
         if _is_main(path):
             return True
-        if any(is_in(path, name) for name in self._per_episode):
+        if any(is_below(path, name) for name in self._per_episode):
             return False
         return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_led))
 

@@ -23,7 +23,7 @@ from rlds.formats.lerobot.dataset_files import DatasetFiles
 from rlds.sources import SourceError, export
 from rlds.video.container import Clip, packets_of
 from rlds.video.decoding import ClipReader
-from rlds_ecosystem.model.nests import at, leaves_at
+from rlds_ecosystem.model.nests import leaves_at, lookup
 
 LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
@@ -49,8 +49,8 @@ def assert_same(one, other):
     read = [list(rlds.sources.open(path, "all")) for path in (one, other)]
     for episode, again in zip(*read, strict=True):
         for name, column in leaves_at(episode.steps, None):
-            assert np.array_equal(column, at(again.steps, name)), name
-            assert column.dtype == at(again.steps, name).dtype
+            assert np.array_equal(column, lookup(again.steps, name)), name
+            assert column.dtype == lookup(again.steps, name).dtype
         about, about_again = (dict(leaves_at(each.metadata, None)) for each in (episode, again))
         assert about.keys() == about_again.keys()
         for name, value in about.items():
@@ -140,7 +140,7 @@ def assert_same_rows(one, other, *, ignored=()):
     for (steps, frames), (again, frames_again) in zip(one, other, strict=True):
         for name, column in leaves_at(steps, None):
             if name not in ignored:
-                assert np.array_equal(column, at(again, name)), name
+                assert np.array_equal(column, lookup(again, name)), name
         assert frames.keys() == frames_again.keys()
         for name in frames:
             assert np.array_equal(frames[name], frames_again[name])
