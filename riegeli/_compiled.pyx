@@ -407,7 +407,7 @@ cdef void copy_between_block_headers(
         end += BLOCK_SIZE
 
 
-def take_out_block_headers(stored, pos, begin, end, /):
+def strip_block_headers(stored, pos, begin, end, /):
     """Removes the block headers from file bytes of a chunk."""
     cdef _View view = _View(stored)
     cdef uint64_t first = pos, chunk_begin = begin, chunk_end = min(end, MAX_POS)
@@ -1286,7 +1286,7 @@ cdef class _Splitter:
         return Elements(nodes, kinds, sequence, whole_sizes)
 
 
-def take_apart(records):
+def split_fields(records):
     """Splits records that are proto messages into fields; stores other records whole."""
     cdef tuple owners = tuple(records)
     cdef Py_ssize_t index, count = len(owners)

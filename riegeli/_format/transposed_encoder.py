@@ -20,7 +20,7 @@ from riegeli._core import (
     encode_varints,
     join,
     read_varint,
-    take_apart,
+    split_fields,
 )
 from riegeli._format.chunk import Chunk, ChunkType
 from riegeli._format.compression import Compressor
@@ -219,7 +219,7 @@ def encode_transposed_chunk(
       ResourceExhaustedError: the chunk exceeds the limits of readers: a record that is stored whole
         is longer than `MAX_WHOLE_RECORD_SIZE`, or there are too many kinds of elements.
     """
-    elements = take_apart(records)
+    elements = split_fields(records)
     largest = max(elements.whole_sizes, default=0)
     if largest > MAX_WHOLE_RECORD_SIZE:
         raise ResourceExhaustedError(

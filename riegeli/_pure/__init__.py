@@ -4,8 +4,8 @@
 and runs if no extension was built.
 """
 
-from riegeli._pure.blocks import interleave_block_headers, take_out_block_headers
-from riegeli._pure.elements import take_apart
+from riegeli._pure.blocks import interleave_block_headers, strip_block_headers
+from riegeli._pure.elements import split_fields
 from riegeli._pure.highway_hash import RIEGELI_KEY as RIEGELI_KEY
 from riegeli._pure.highway_hash import highway_hash64
 from riegeli._pure.machine import run_machine
@@ -23,7 +23,7 @@ __all__ = [
     "read_varint",
     "read_varints",
     "run_machine",
+    "split_fields",
     "split_records",
-    "take_apart",
-    "take_out_block_headers",
+    "strip_block_headers",
 ]

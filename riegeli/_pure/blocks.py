@@ -45,7 +45,7 @@ def interleave_block_headers(
     return bytes(out)
 
 
-def take_out_block_headers(
+def strip_block_headers(
     stored: bytes | bytearray | memoryview, pos: int, begin: int, end: int, /
 ) -> bytes | memoryview | None:
     """Removes the block headers from file bytes of a chunk.

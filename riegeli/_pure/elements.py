@@ -63,7 +63,7 @@ class Elements:
     whole_sizes: list[int]
 
 
-def take_apart(records: Sequence[bytes]) -> Elements:
+def split_fields(records: Sequence[bytes]) -> Elements:
     """Splits records that are proto messages into fields; stores other records whole."""
     elements = _ElementList()
     for record in records:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from riegeli._core import highway_hash64, join, take_out_block_headers
+from riegeli._core import highway_hash64, join, strip_block_headers
 from riegeli._files import Buffer, ByteSource
 from riegeli._format import blocks
 from riegeli._format.blocks import BLOCK_HEADER_SIZE, BLOCK_SIZE
@@ -261,7 +261,7 @@ class ChunkReader:
         while pos < data_end:
             step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
             stored = self._source.read_at(pos, step_end - pos)
-            content = take_out_block_headers(stored, pos, begin, end)
+            content = strip_block_headers(stored, pos, begin, end)
             if content is None:  # The next call raises the error of the damage.
                 pieces += self._remove_block_headers(stored, pos, end)
             else:

@@ -21,8 +21,8 @@ HOT_FUNCTIONS = [
     "read_varints",
     "run_machine",
     "split_records",
-    "take_apart",
-    "take_out_block_headers",
+    "split_fields",
+    "strip_block_headers",
 ]
 
 PRINT = "import riegeli; print(riegeli.IMPLEMENTATION)"

@@ -71,7 +71,7 @@ def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is
     if has_block_header and is_damaged:
         stored[block - begin + 7] ^= 1
         wrong = (0, 0)
-    for function in (compiled.take_out_block_headers, pure.take_out_block_headers):
+    for function in (compiled.strip_block_headers, pure.strip_block_headers):
         content = function(stored, begin, begin + wrong[0], end + wrong[1])
         assert content == (None if has_block_header else bytes(size))
 
@@ -98,19 +98,19 @@ def test_joined_records_are_split_where_they_were_joined(expected):
         assert twin.split_records(sizes, len(expected), b"".join(expected)) == expected
 
 
-def test_compiled_and_pure_take_apart_deep_groups_and_messages_alike():
+def test_compiled_and_pure_split_fields_deep_groups_and_messages_alike():
     deep = b""
     for _ in range(150):
         deep = b"\x0b" + deep + b"\x0c"
     for _ in range(3):
         deep = b"\x12" + pure.encode_varints((len(deep),)) + deep
     expected = [deep, b"\x0b" * 1000 + b"\x0c" * 1000, b"\x0b" * 1000]
-    assert compiled.take_apart(expected) == pure.take_apart(expected)
+    assert compiled.split_fields(expected) == pure.split_fields(expected)
 
 
 def test_only_bytes_are_taken_apart():
     with pytest.raises(TypeError):
-        compiled.take_apart([bytearray(b"\x08\x01")])
+        compiled.split_fields([bytearray(b"\x08\x01")])
 
 
 @given(st.lists(kinds))

@@ -464,7 +464,7 @@ def compare_twins(data: bytes) -> None:
             "split_records",
             (remaining[: len(remaining) // 4], count, remaining[len(remaining) // 4 :]),
         ),
-        ("take_apart", ([remaining, *_records(Choices(remaining))],)),
+        ("split_fields", ([remaining, *_records(Choices(remaining))],)),
     ):
         exact = [_exactly(arg) if isinstance(arg, bytes | memoryview) else arg for arg in args]
         actual = _outcome(getattr(_compiled, name), *exact)
@@ -489,8 +489,8 @@ def _compare_block_headers(choices: Choices) -> None:
     at = choices.below(len(damaged) + 1)
     stored = memoryview(damaged)[at : at + choices.pick((1 << 20, choices.below(1 << 17)))]
     args = (stored, begin + at, begin + choices.pick((0, 0, 0, 1)), end)
-    actual = _outcome(_compiled.take_out_block_headers, *args)
-    assert actual == _outcome(pure.take_out_block_headers, *args)
+    actual = _outcome(_compiled.strip_block_headers, *args)
+    assert actual == _outcome(pure.strip_block_headers, *args)
 
 
 def _options(choices: Choices) -> str:
@@ -537,7 +537,7 @@ def round_trips(data: bytes) -> None:
         assert len(list(reader.read_records())) == len(records)
     chunk = transposed_encoder.encode_transposed_chunk(records, _COMPRESSORS[0])
     with (
-        mock.patch.object(transposed_encoder, "take_apart", pure.take_apart),
+        mock.patch.object(transposed_encoder, "split_fields", pure.split_fields),
         mock.patch.object(transposed_encoder, "count_followers", pure.count_followers),
         mock.patch.object(transposed_encoder, "encode_transitions", pure.encode_transitions),
     ):
