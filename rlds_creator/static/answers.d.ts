@@ -1,4 +1,4 @@
-/** What the server answers at each of its addresses, in the records of `api_types.d.ts`. */
+/** The answers of the server at each address, in the records of `api_types.d.ts`. */
 import type {
   Consent,
   ConsentPage,
@@ -17,12 +17,12 @@ import type {
 
 export interface Me {
   person: Person | null;
-  /** Of "play", "see", "tag", "delete", "export", "manage" and "people". */
+  /** The permissions: "play", "see", "tag", "delete", "export", "manage" and "people". */
   may: string[];
   mode: "create" | "view";
   single_user: boolean;
   version: string;
-  /** Who labels in the pages of `rlds view`, unless they say something else. */
+  /** The default annotator in the pages of `rlds view`. */
   by?: string;
 }
 
@@ -35,7 +35,7 @@ export interface Option {
   help: string;
 }
 
-/** A kind of environments; `identifiers` is null where `error` says why there are none. */
+/** A family of environments; `identifiers` is null if there is an `error`. */
 export interface Family {
   title: string;
   requires: string;
@@ -46,13 +46,13 @@ export interface Family {
 
 export type Families = Record<string, Family>;
 
-/** Inputs, each of which does the same. */
+/** Inputs with the same effect. */
 export interface Binding {
   inputs: string[];
   does: string;
 }
 
-/** The first picture of an environment, or what is wrong with it. */
+/** The first picture of an environment, or the error of its test. */
 export interface Trial {
   ok: boolean;
   error: string;
@@ -64,7 +64,7 @@ export interface Trial {
 /** A study in the list of all. */
 export type ListedStudy = Study & Counts;
 
-/** An episode with the names of what it is of, and what who asks may do with it. */
+/** An episode with the names of its study, environment and person, and the permissions of the reader. */
 export interface ListedEpisode extends EpisodeRecord {
   study_name: string;
   environment_name: string;
@@ -88,15 +88,15 @@ export interface Dataset {
   error?: string;
 }
 
-/** A row of a dataset's list; null is what is not known yet. */
+/** A row of a dataset's list; null for a value that is unknown so far. */
 export interface DatasetEpisode {
   index: number;
-  /** The stored number: another one than the index if only some episodes were opened. */
+  /** The stored index, which differs from the index if only some episodes were opened. */
   number: number;
   num_steps: number | null;
   /** Cells by the names of columns. */
   values: Record<string, any> | null;
-  /** Which part of the others of its task have a lower score, by the names of columns of scores. */
+  /** The share of the other episodes of its task with a lower score, by the names of columns of scores. */
   ranks?: Record<string, number | null>;
   labels: { layer: string; value: any; disagree: boolean }[];
   error?: string;
@@ -104,7 +104,7 @@ export interface DatasetEpisode {
 
 /** A column of the table of episodes. */
 export interface EpisodeColumn {
-  /** Its name in conditions. */
+  /** The name of the column in conditions. */
   name: string;
   title: string;
   kind: "number" | "flag" | "text";
@@ -112,13 +112,13 @@ export interface EpisodeColumn {
   examples: any[];
 }
 
-/** Episodes of a dataset, or how far the table is that a condition needs. */
+/** Episodes of a dataset, or the progress of the table that a condition needs. */
 export interface Listing {
-  /** The dataset as it is now; another one after an edit. */
+  /** The current version of the dataset, which changes with each edit. */
   id: string;
   /** Columns of the values of episodes. */
   columns: string[];
-  /** Whether no more values come without another condition or order. */
+  /** Whether all values are complete, unless the condition or the order changes. */
   is_complete: boolean;
   episodes: DatasetEpisode[];
   total: number | null;
@@ -138,7 +138,7 @@ export interface Field {
 
 export interface Outline {
   title: string;
-  /** The address of the data; null for that of the outline. */
+  /** The address of the data; null for the address of the outline. */
   base: string | null;
   num_steps: number;
   fps: number | null;
@@ -148,7 +148,7 @@ export interface Outline {
   times: number[] | null;
   metadata: Record<string, any>;
   shown: string | null;
-  /** The text of the task, and the field of the steps that has it. */
+  /** The text of the task, and the field of steps with the text. */
   instruction: string | null;
   instruction_path: string | null;
   previous: string | null;
@@ -171,7 +171,7 @@ export interface EpisodeLabels {
   why_not: string;
 }
 
-/** What is played: the answer that begins it, and what the socket says first. */
+/** A started play: its study and environment. */
 export interface Play {
   play: string;
   study: Pick<Study, "id" | "name" | "instructions">;
@@ -184,7 +184,7 @@ export interface Welcome extends Play {
   person: Person;
 }
 
-/** What the environment offers. */
+/** The controls and settings of the environment. */
 export interface Offer {
   op: "ready";
   controls: Binding[];
@@ -196,7 +196,7 @@ export interface Offer {
   has_pointer: boolean;
 }
 
-/** The episode that is played. */
+/** The current episode. */
 export interface Played
   extends Pick<EpisodeRecord,
     "id" | "number" | "reason" | "success" | "num_steps" | "total_reward" | "started" | "seconds"> {
@@ -213,7 +213,7 @@ export interface PlayState {
   camera: number;
 }
 
-/** What the server says while somebody plays. */
+/** A message of the server during a play. */
 export type Message =
   | Welcome
   | Offer
@@ -258,10 +258,10 @@ type Find<Path, Table> = Table extends [[infer Address, infer Answer], ...infer 
     : Find<Path, Rest>
   : any;
 
-export type Got<Path extends string> = Find<Path, Gets>;
-export type Changed<Path extends string> = Find<Path, Changes>;
+export type GetAnswer<Path extends string> = Find<Path, Gets>;
+export type ChangeAnswer<Path extends string> = Find<Path, Changes>;
 
-/** An address from its parts. */
+/** An address that consists of segments. */
 export type Address<Parts extends readonly string[]> = Parts extends readonly [
   infer First extends string,
   ...infer Rest extends string[],

@@ -1,15 +1,15 @@
-/** Calls of the server: JSON both ways, and errors that people can read. */
+/** Requests to the server, in JSON, with errors for people. */
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
-/** @import { Changed, Got } from "./answers.js" */
+/** @import { ChangeAnswer, GetAnswer } from "./answers.js" */
 
-/** What the server refused, or why it could not be asked. */
+/** An error of the server or of the connection. */
 export class ApiError extends Error {
   /**
    * @param {number} status 0 if there was no answer.
    * @param {string} code
-   * @param {string} message For people.
-   * @param {any} [body] What the server said, for codes that come with more.
+   * @param {string} message The text for people.
+   * @param {any} [body] The answer of the server, which has details for some codes.
    */
   constructor(status, code, message, body) {
     super(message);
@@ -34,13 +34,13 @@ const MESSAGES = {
  * @param {string} method
  * @param {string} path
  * @param {{body?: unknown, query?: Record<string, any>, signal?: AbortSignal}} [options]
- * @returns {Promise<any>} What it answers, null if that is empty.
+ * @returns {Promise<any>} The answer; null if it is empty.
  */
 export async function call(method, path, { body, query, signal } = {}) {
   /** @type {Response} */
   let response;
   try {
-    response = await fetch(path + queryOf(query), {
+    response = await fetch(path + formatQuery(query), {
       method,
       signal,
       credentials: "same-origin",
@@ -74,12 +74,12 @@ export async function call(method, path, { body, query, signal } = {}) {
  * @param {P} path
  * @param {Record<string, any>} [query]
  * @param {AbortSignal} [signal]
- * @returns {Promise<Got<P>>}
+ * @returns {Promise<GetAnswer<P>>}
  */
 export const get = (path, query, signal) => call("GET", path, { query, signal });
-/** @template {string} P @param {P} path @param {unknown} [body] @returns {Promise<Changed<P>>} */
+/** @template {string} P @param {P} path @param {unknown} [body] @returns {Promise<ChangeAnswer<P>>} */
 export const post = (path, body = {}) => call("POST", path, { body });
-/** @template {string} P @param {P} path @param {unknown} body @returns {Promise<Changed<P>>} */
+/** @template {string} P @param {P} path @param {unknown} body @returns {Promise<ChangeAnswer<P>>} */
 export const put = (path, body) => call("PUT", path, { body });
 /** @param {string} path @param {unknown} body */
 export const patch = (path, body) => call("PATCH", path, { body });
@@ -87,14 +87,14 @@ export const patch = (path, body) => call("PATCH", path, { body });
 export const remove = (path) => call("DELETE", path);
 
 /**
- * Writes a query, without the names that have no value; lists repeat their name.
+ * Formats a query without empty values; lists repeat their name.
  * @param {Record<string, any>} [query]
  */
-export function queryOf(query) {
+export function formatQuery(query) {
   const pairs = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== null && one !== undefined && one !== "") pairs.append(name, String(one));
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== null && item !== undefined && item !== "") pairs.append(name, String(item));
     }
   }
   const text = pairs.toString();
@@ -102,8 +102,7 @@ export function queryOf(query) {
 }
 
 /**
- * Calls back when somebody comes back to the page from other tabs, such as to read anew what others
- * may have changed.
+ * Calls a function when somebody returns to the page from another tab, such as to reload data.
  * @param {() => void} callback
  */
 export function useReturn(callback) {
@@ -119,7 +118,7 @@ export function useReturn(callback) {
 /**
  * @template T
  * @typedef {object} Resource
- * @property {T | null} data What the server said last; null before.
+ * @property {T | null} data The last answer of the server; null before the first one.
  * @property {Error | null} error
  * @property {boolean} isLoading
  * @property {() => Promise<void>} reload
@@ -127,15 +126,14 @@ export function useReturn(callback) {
  */
 
 /**
- * Reads something from the server, again when its address changes. While it is read again, the old
- * data stay.
+ * Reads data from the server, again when the address changes. During a reload, the old data stay.
  * @template {string} P
- * @param {P | null} path null reads nothing.
+ * @param {P | null} path If null, nothing is read.
  * @param {Record<string, any>} [query]
- * @returns {Resource<Got<P>>}
+ * @returns {Resource<GetAnswer<P>>}
  */
 export function useResource(path, query) {
-  const address = path === null ? null : path + queryOf(query);
+  const address = path === null ? null : path + formatQuery(query);
   const [state, setState] = useState({
     path,
     data: /** @type {any} */ (null),

@@ -1,9 +1,9 @@
-/** The shell of all pages: who is there, navigation, and the page of the address. */
+/** The shell of all pages: the current person, navigation, and the page of the address. */
 import { call, get } from "./api.js";
-import { Above, Button, Empty, Failed, Icon, Loading, Menu, toastError } from "./components.js";
+import { MessageLayer, Button, Empty, LoadError, Icon, Loading, Menu, toastError } from "./components.js";
 import { Component, classes, html, render, useCallback, useEffect, useMemo, useRef, useState } from "./html.js";
 import { match, navigate, useAddress } from "./router.js";
-import { MeContext, productOf, useMe } from "./session.js";
+import { MeContext, productName, useMe } from "./session.js";
 
 /** @import { Me } from "./answers.js" */
 
@@ -30,7 +30,7 @@ const ROUTES = [
 const pages = new Map();
 
 /**
- * Loads a page and its styles, once.
+ * Loads a page and its styles once.
  * @param {import("./router.js").Route} route
  */
 function load(route) {
@@ -82,12 +82,12 @@ function App() {
     return () => removeEventListener("signed-out", reload);
   }, []);
   const value = useMemo(
-    () => me && { ...me, can: (/** @type {string} */ what) => me.may.includes(what), reload },
+    () => me && { ...me, can: (/** @type {string} */ action) => me.may.includes(action), reload },
     [me],
   );
   if (!value)
     return error
-      ? html`<main class="page"><${Failed} isPage error=${error} onRetry=${reload} /></main>`
+      ? html`<main class="page"><${LoadError} isPage error=${error} onRetry=${reload} /></main>`
       : html`<${Loading} />`;
   return html`<${MeContext.Provider} value=${value}><${Shell} /><//>`;
 }
@@ -95,9 +95,9 @@ function App() {
 function Shell() {
   const me = useMe();
   const { path, search } = useAddress();
-  const found = useMemo(() => match(ROUTES, path, search), [path, search]);
+  const matched = useMemo(() => match(ROUTES, path, search), [path, search]);
   const route =
-    found && me.mode === "view" && path === "/" ? ROUTES.find((one) => one.page === "datasets") : found?.route;
+    matched && me.mode === "view" && path === "/" ? ROUTES.find(({ page }) => page === "datasets") : matched?.route;
   const isIn = me.person !== null || me.mode === "view" || route?.page === "enter";
   useEffect(() => {
     document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn));
@@ -109,9 +109,9 @@ function Shell() {
       ? html`<main id="main" tabindex="-1" class="page"><${Welcome} /></main>`
       : route
         ? html`<${Page} key=${route.page === "replay" ? route.pattern : path} route=${route}
-          params=${found?.params ?? {}} query=${found?.query ?? {}} />`
+          params=${matched?.params ?? {}} query=${matched?.query ?? {}} />`
         : html`<main id="main" tabindex="-1" class="page"><${NotFound} /></main>`}
-    <${Above} />
+    <${MessageLayer} />
   `;
 }
 
@@ -121,8 +121,8 @@ function skip(event) {
   document.getElementById("main")?.focus();
 }
 
-// Whether a page has been shown before.
-let hasShown = false;
+// False until the first page is shown.
+let hasShownPage = false;
 
 /**
  * @param {{route: import("./router.js").Route, params: Record<string, string>,
@@ -133,26 +133,26 @@ function Page({ route, params, query }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const main = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    // After the server was brought up to date, its pages have other addresses.
+    // After an update of the server, its pages have other addresses.
     const explain = () => setError(new Error("The page did not load. The server was updated, or does not answer."));
     load(route).then((loaded) => setPage(() => loaded), explain);
-    // What had the focus may be gone with the page before. The first page leaves the first Tab to the link that
-    // skips the navigation.
+    // The focused element may have disappeared with the previous page. On the first page, the first Tab goes to the
+    // link that skips the navigation.
     const isLost = document.activeElement === document.body || !document.activeElement?.isConnected;
-    if (hasShown && isLost) main.current?.focus({ preventScroll: true });
-    hasShown = true;
+    if (hasShownPage && isLost) main.current?.focus({ preventScroll: true });
+    hasShownPage = true;
   }, []);
   return html`<main id="main" ref=${main} tabindex="-1"
     class=${classes("page", route.immersive && "wide", route.isBroad && "broad")}>
     ${error
-      ? html`<${Failed} isPage error=${error} onRetry=${() => location.reload()} />`
+      ? html`<${LoadError} isPage error=${error} onRetry=${() => location.reload()} />`
       : page
         ? html`<${Boundary}><${page} params=${params} query=${query} /><//>`
         : html`<${Loading} />`}
   </main>`;
 }
 
-/** Keeps the shell when a page breaks. */
+/** Shows an error instead of a page that throws, and keeps the shell. */
 class Boundary extends Component {
   /** @param {any} error */
   static getDerivedStateFromError(error) {
@@ -172,12 +172,12 @@ class Boundary extends Component {
   }
 }
 
-/** @param {{href: string, icon: string, below?: string[], children: any}} props `below`: what belongs to it, too. */
+/** @param {{href: string, icon: string, below?: string[], children: any}} props `below`: prefixes of its subpages. */
 function NavLink({ href, icon, below = [], children }) {
   const { path } = useAddress();
-  const isAt = path === href || below.some((place) => path.startsWith(place));
+  const isCurrent = path === href || below.some((prefix) => path.startsWith(prefix));
   return html`<li>
-    <a href=${href} aria-current=${isAt ? "page" : undefined}><${Icon} name=${icon} />${children}</a>
+    <a href=${href} aria-current=${isCurrent ? "page" : undefined}><${Icon} name=${icon} />${children}</a>
   </li>`;
 }
 
@@ -194,13 +194,13 @@ function Bar() {
     }
   };
   return html`<header class="bar">
-    <a class="brand" href="/" aria-label="${productOf(me)}, start">
+    <a class="brand" href="/" aria-label="${productName(me)}, start">
       <svg viewBox="0 0 32 32" aria-hidden="true">
         <rect class="tile" width="32" height="32" rx="8" />
         <path class="sign"
           d="M12.5 10.2v11.6c0 .8.9 1.3 1.6.8l8.6-5.8c.6-.4.6-1.2 0-1.6l-8.6-5.8c-.7-.5-1.6 0-1.6.8z" />
       </svg>
-      <span>${productOf(me)}</span>
+      <span>${productName(me)}</span>
     </a>
     ${isIn &&
     me.mode === "create" &&
@@ -237,7 +237,7 @@ function ThemeMenu() {
     try {
       localStorage.setItem("theme", name);
     } catch {
-      // Storage is blocked: it holds until the page is closed.
+      // Storage is blocked: the theme lasts until the page is closed.
     }
   };
   const icon = THEMES.find((one) => one.name === theme)?.icon ?? "system";

@@ -7,43 +7,43 @@ import uPlot from "./vendor/uplot.js";
 /**
  * @typedef {object} Curve
  * @property {string} name
- * @property {(number | null)[]} values One for each of the steps.
- * @property {string} [color] A token, such as "--second".
+ * @property {(number | null)[]} values The values, one for each step.
+ * @property {string} [color] The name of a CSS variable, such as "--second".
  * @property {"line" | "steps" | "bars"} [shape]
- * @property {number} [dash] Of `DASHES`.
- * @property {boolean} [isRight] Whether its scale is on the right.
+ * @property {number} [dash] The index of the pattern in `DASHES`.
+ * @property {boolean} [isRight] Whether the scale is on the right.
  *
  * @typedef {{first: number, last: number, color: string, isFaint?: boolean}} Band A range of steps.
  */
 
-/** The colours of curves and tags, in their order. */
+/** The colours of curves and tags, in order. */
 export const COLORS = ["--fill", "--second", "--third", "--fourth", "--fifth", "--sixth"];
-/** Dashes of curves: of one color, there is one of each. */
+/** The dash patterns that distinguish curves of the same colour. */
 const DASHES = [undefined, [5, 4], [1.5, 3]];
-/** Bars would be thinner than a pixel. */
-const MOST_BARS = 600;
+/** More bars would be thinner than a pixel. */
+const MAX_BARS = 600;
 const CLICK_SIZE = 4;
 /** @type {ReadonlySet<number>} */
-const NONE = new Set();
+const EMPTY_SET = new Set();
 
 /**
- * The colour that a token stands for now.
- * @param {string} token
+ * Resolves a CSS variable to a colour of the current theme.
+ * @param {string} variable
  * @param {number} [opacity]
  */
-function colorOf(token, opacity = 1) {
+function resolveColor(variable, opacity = 1) {
   probe ??= document.createElement("span");
   if (!probe.isConnected) {
     probe.hidden = true;
     document.body.append(probe);
   }
-  probe.style.color = `color-mix(in srgb, var(${token}) ${100 * opacity}%, transparent)`;
+  probe.style.color = `color-mix(in srgb, var(${variable}) ${100 * opacity}%, transparent)`;
   return getComputedStyle(probe).color;
 }
 /** @type {HTMLElement | undefined} */
 let probe;
 
-/** Calls back when the theme changes. @param {() => void} callback */
+/** Calls a function when the theme changes. @param {() => void} callback */
 function onThemeChange(callback) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const observer = new MutationObserver(callback);
@@ -56,23 +56,23 @@ function onThemeChange(callback) {
 }
 
 /** @param {number | null} value */
-const short = (value) =>
+const tickText = (value) =>
   value === null
     ? ""
     : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
       ? value.toExponential(1)
       : String(+value.toPrecision(4));
 
-/** @typedef {[number, number] | null} Zoom The steps that are shown; null for all. */
+/** @typedef {[number, number] | null} Zoom The range of visible steps; null for all. */
 
 /**
- * A part of the steps, moved to where there are any.
+ * Moves a range of steps into the episode.
  * @param {number} from
  * @param {number} to
  * @param {number} last The last step.
  * @returns {Zoom}
  */
-function partOf(from, to, last) {
+function clampRange(from, to, last) {
   const size = Math.max(to - from, 4);
   if (size >= last) return null;
   const begin = Math.min(Math.max(from, 0), last - size);
@@ -80,7 +80,7 @@ function partOf(from, to, last) {
 }
 
 /**
- * Which steps the charts of a page show, all of them the same; the current one stays among them.
+ * The range of steps that all charts of a page show; the current step stays in it.
  * @param {number} step
  * @param {number} numSteps
  */
@@ -91,31 +91,31 @@ export function useZoom(step, numSteps) {
     setZoom((old) => {
       if (!old || (step >= old[0] - 0.5 && step <= old[1] + 0.5)) return old;
       const half = (old[1] - old[0]) / 2;
-      return partOf(step - half, step + half, last);
+      return clampRange(step - half, step + half, last);
     });
   }, [step]);
-  /** @param {string} code Of a key. @returns {boolean} Whether it was one that zooms. */
+  /** Zooms with a key. @param {string} code @returns {boolean} Whether the key zooms. */
   const zoomKey = (code) => {
     const factor = { Equal: 0.5, NumpadAdd: 0.5, Minus: 2, NumpadSubtract: 2, Digit0: Infinity, Numpad0: Infinity }[
       code
     ];
     if (factor === undefined) return false;
     const half = (((zoom?.[1] ?? last) - (zoom?.[0] ?? 0)) / 2) * factor;
-    setZoom(partOf(step - half, step + half, last));
+    setZoom(clampRange(step - half, step + half, last));
     return true;
   };
   return { zoom, onZoom: setZoom, zoomKey };
 }
 
 /**
- * A chart. A click goes to a step; dragging chooses a range, or zooms if there is nothing to choose it
- * for. The wheel zooms; with Shift, it and the mouse move what is shown. A double click shows all.
+ * A chart. A click goes to a step; dragging selects a range, or zooms without `onSelect`. The wheel zooms; with
+ * Shift, the wheel and the mouse pan. A double click shows all steps.
  * @param {{label: string, steps: number[], curves: Curve[], step: number, numSteps: number, zoom: Zoom,
  *   onZoom: (zoom: Zoom) => void, bands?: Band[], onSeek: (step: number) => void,
  *   onSelect?: (first: number, last: number) => void, hidden?: ReadonlySet<number>, hasOwnScales?: boolean,
  *   onHover?: (index: number | null) => void}} props
- *   `hidden` are the numbers of curves. With `hasOwnScales`, each curve has the whole height. `onHover` gets the
- *   place in the steps that the mouse is at, in this chart or in another one of the page.
+ *   `hidden` has the indices of curves. With `hasOwnScales`, each curve fills the height. `onHover` gets the index of
+ *   the step under the mouse, in this chart or in another chart of the page.
  */
 export function Chart({
   label,
@@ -128,21 +128,21 @@ export function Chart({
   bands = [],
   onSeek,
   onSelect,
-  hidden = NONE,
+  hidden = EMPTY_SET,
   hasOwnScales = false,
   onHover,
 }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const plot = useRef(/** @type {uPlot | null} */ (null));
   const marker = useRef(/** @type {HTMLElement | null} */ (null));
-  // What the chart calls has the newest properties, without being made anew.
-  const now = useRef({ step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover });
-  now.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover };
+  // Callbacks of the chart read the newest properties from here, so that the chart is not created again.
+  const latest = useRef({ step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover });
+  latest.current = { step, bands, onSeek, onSelect, numSteps, zoom, onZoom, onHover };
 
   const placeMarker = () => {
     if (!plot.current || !marker.current) return;
     const { width } = plot.current.over.getBoundingClientRect();
-    const x = plot.current.valToPos(now.current.step, "x");
+    const x = plot.current.valToPos(latest.current.step, "x");
     marker.current.style.transform = `translateX(${x}px)`;
     marker.current.hidden = !(x >= -1 && x <= width + 1);
   };
@@ -150,21 +150,21 @@ export function Chart({
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    // A bar says how much by its length: it begins at 0.
+    // The length of a bar shows the value, so bars begin at 0.
     const hasBars = curves.some(({ shape }) => shape === "bars");
     const hasRight = curves.some(({ isRight }) => isRight);
     const axis = (/** @type {Axis} */ more) => ({
-      stroke: () => colorOf("--quiet"),
-      grid: { stroke: () => colorOf("--line"), width: 1 },
+      stroke: () => resolveColor("--quiet"),
+      grid: { stroke: () => resolveColor("--line"), width: 1 },
       ticks: { show: false },
       font: "12px system-ui, sans-serif",
       gap: 4,
       ...more,
     });
     const values = (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) =>
-      ticks.map((tick) => (hasOwnScales ? "" : short(tick)));
+      ticks.map((tick) => (hasOwnScales ? "" : tickText(tick)));
     const right = curves.find(({ isRight }) => isRight)?.color;
-    const made = new uPlot(
+    const chart = new uPlot(
       {
         width: element.clientWidth || 300,
         height: element.clientHeight || 120,
@@ -184,13 +184,13 @@ export function Chart({
         scales: {
           x: {
             time: false,
-            range: (_, min, max) => now.current.zoom ?? [Math.min(min ?? 0, 0) || 0, Math.max(max ?? 0, 1)],
+            range: (_, min, max) => latest.current.zoom ?? [Math.min(min ?? 0, 0) || 0, Math.max(max ?? 0, 1)],
           },
           y: {
-            range: hasBars ? (u, min, max) => padded(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : padded,
+            range: hasBars ? (u, min, max) => withMargin(u, Math.min(min ?? 0, 0), Math.max(max ?? 0, 0)) : withMargin,
           },
-          right: { range: padded },
-          ...Object.fromEntries(curves.map((_, index) => [`own${index}`, { range: padded }])),
+          right: { range: withMargin },
+          ...Object.fromEntries(curves.map((_, index) => [`own${index}`, { range: withMargin }])),
         },
         axes: [
           axis({
@@ -208,7 +208,7 @@ export function Chart({
                   space: 30,
                   values,
                   grid: { show: false },
-                  stroke: () => colorOf(right ?? "--quiet"),
+                  stroke: () => resolveColor(right ?? "--quiet"),
                 }),
               ]
             : []),
@@ -219,11 +219,11 @@ export function Chart({
             label: name,
             show: !hidden.has(index),
             scale: hasOwnScales ? `own${index}` : isRight ? "right" : "y",
-            stroke: () => colorOf(color),
-            fill: shape === "bars" && steps.length <= MOST_BARS ? () => colorOf(color, 0.55) : undefined,
-            width: shape === "bars" && steps.length <= MOST_BARS ? 0 : 1.5,
+            stroke: () => resolveColor(color),
+            fill: shape === "bars" && steps.length <= MAX_BARS ? () => resolveColor(color, 0.55) : undefined,
+            width: shape === "bars" && steps.length <= MAX_BARS ? 0 : 1.5,
             paths:
-              shape === "bars" && steps.length <= MOST_BARS
+              shape === "bars" && steps.length <= MAX_BARS
                 ? uPlot.paths.bars({ size: [0.8, 24], align: 0 })
                 : shape === "steps"
                   ? uPlot.paths.stepped({ align: 1 })
@@ -235,31 +235,31 @@ export function Chart({
         hooks: {
           drawAxes: [
             (u) => {
-              for (const { first, last, color, isFaint } of now.current.bands) {
+              for (const { first, last, color, isFaint } of latest.current.bands) {
                 const from = u.valToPos(first - 0.5, "x", true);
                 const to = u.valToPos(last + 0.5, "x", true);
-                const least = 2 * devicePixelRatio;
-                const left = Math.max(u.bbox.left, Math.min(from, (from + to - least) / 2));
-                const right = Math.min(u.bbox.left + u.bbox.width, Math.max(to, (from + to + least) / 2));
+                const minWidth = 2 * devicePixelRatio;
+                const left = Math.max(u.bbox.left, Math.min(from, (from + to - minWidth) / 2));
+                const right = Math.min(u.bbox.left + u.bbox.width, Math.max(to, (from + to + minWidth) / 2));
                 if (right <= left) continue;
-                u.ctx.fillStyle = colorOf(color, isFaint ? 0.16 : 0.24);
+                u.ctx.fillStyle = resolveColor(color, isFaint ? 0.16 : 0.24);
                 u.ctx.fillRect(left, u.bbox.top, right - left, u.bbox.height);
-                u.ctx.fillStyle = colorOf(color);
+                u.ctx.fillStyle = resolveColor(color);
                 if (!isFaint) u.ctx.fillRect(left, u.bbox.top, right - left, 3 * devicePixelRatio);
               }
             },
           ],
           draw: [placeMarker],
-          setCursor: [({ cursor }) => now.current.onHover?.(cursor.idx ?? null)],
+          setCursor: [({ cursor }) => latest.current.onHover?.(cursor.idx ?? null)],
           setSelect: [
             (u) => {
               const { left, width } = u.select;
               if (width <= CLICK_SIZE) return;
-              const { numSteps, onSelect, onZoom } = now.current;
-              const place = (/** @type {number} */ x) =>
+              const { numSteps, onSelect, onZoom } = latest.current;
+              const stepAt = (/** @type {number} */ x) =>
                 Math.min(Math.max(Math.round(u.posToVal(x, "x")), 0), numSteps - 1);
-              if (onSelect) onSelect(place(left), place(left + width));
-              else onZoom(partOf(place(left), place(left + width), numSteps - 1));
+              if (onSelect) onSelect(stepAt(left), stepAt(left + width));
+              else onZoom(clampRange(stepAt(left), stepAt(left + width), numSteps - 1));
               u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
             },
           ],
@@ -268,45 +268,45 @@ export function Chart({
       [steps, ...curves.map(({ values }) => values)],
       element,
     );
-    plot.current = made;
+    plot.current = chart;
     marker.current = document.createElement("div");
     marker.current.className = "chart-marker";
-    made.over.append(marker.current);
+    chart.over.append(marker.current);
     placeMarker();
 
     let pressedAt = 0;
     const press = (/** @type {MouseEvent} */ event) => {
       pressedAt = event.clientX;
     };
-    // A hand that moves a little means a click all the same, which there is none of then.
+    // A press that moves a little counts as a click, too; the browser reports no click then.
     const release = (/** @type {MouseEvent} */ event) => {
       if (event.button !== 0 || event.shiftKey || Math.abs(event.clientX - pressedAt) > CLICK_SIZE) return;
-      const x = event.clientX - made.over.getBoundingClientRect().left;
-      now.current.onSeek(Math.min(Math.max(Math.round(made.posToVal(x, "x")), 0), now.current.numSteps - 1));
+      const x = event.clientX - chart.over.getBoundingClientRect().left;
+      latest.current.onSeek(Math.min(Math.max(Math.round(chart.posToVal(x, "x")), 0), latest.current.numSteps - 1));
     };
-    /** Shows other steps. @param {number} from @param {number} to */
-    const show = (from, to) => now.current.onZoom(partOf(from, to, now.current.numSteps - 1));
-    const turn = (/** @type {WheelEvent} */ event) => {
-      // Where the page scrolls, it zooms as on maps: with Ctrl, or two fingers on a pad.
+    /** Shows a range of steps. @param {number} from @param {number} to */
+    const show = (from, to) => latest.current.onZoom(clampRange(from, to, latest.current.numSteps - 1));
+    const wheel = (/** @type {WheelEvent} */ event) => {
+      // On a page that scrolls, zooming needs Ctrl, or two fingers on a touchpad.
       if (!event.ctrlKey && document.documentElement.scrollHeight > innerHeight) return;
       event.preventDefault();
-      const { min, max } = made.scales.x;
-      const { left, width } = made.over.getBoundingClientRect();
+      const { min, max } = chart.scales.x;
+      const { left, width } = chart.over.getBoundingClientRect();
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         const by = ((event.deltaX || event.deltaY) / width) * (max - min);
         show(min + by, max + by);
         return;
       }
-      const at = made.posToVal(event.clientX - left, "x");
+      const center = chart.posToVal(event.clientX - left, "x");
       const factor = Math.exp(event.deltaY * (event.ctrlKey ? 0.004 : 0.002));
-      show(at - (at - min) * factor, at + (max - at) * factor);
+      show(center - (center - min) * factor, center + (max - center) * factor);
     };
     const pan = (/** @type {MouseEvent} */ event) => {
       if (!event.shiftKey && event.button !== 1) return;
       event.preventDefault();
       event.stopPropagation();
-      const { min, max } = made.scales.x;
-      const { width } = made.over.getBoundingClientRect();
+      const { min, max } = chart.scales.x;
+      const { width } = chart.over.getBoundingClientRect();
       const move = (/** @type {MouseEvent} */ { clientX }) => {
         const by = ((event.clientX - clientX) / width) * (max - min);
         show(min + by, max + by);
@@ -314,23 +314,23 @@ export function Chart({
       addEventListener("mousemove", move);
       addEventListener("mouseup", () => removeEventListener("mousemove", move), { once: true });
     };
-    const reset = () => now.current.onZoom(null);
+    const reset = () => latest.current.onZoom(null);
     element.addEventListener("mousedown", pan, true);
-    made.over.addEventListener("mousedown", press);
-    made.over.addEventListener("mouseup", release);
-    made.over.addEventListener("dblclick", reset);
-    made.over.addEventListener("wheel", turn, { passive: false });
+    chart.over.addEventListener("mousedown", press);
+    chart.over.addEventListener("mouseup", release);
+    chart.over.addEventListener("dblclick", reset);
+    chart.over.addEventListener("wheel", wheel, { passive: false });
     const observer = new ResizeObserver(() => {
       const { clientWidth: width, clientHeight: height } = element;
-      if (width > 0 && (width !== made.width || height !== made.height)) made.setSize({ width, height });
+      if (width > 0 && (width !== chart.width || height !== chart.height)) chart.setSize({ width, height });
     });
     observer.observe(element);
-    const unwatch = onThemeChange(() => made.redraw(false, true));
+    const unwatch = onThemeChange(() => chart.redraw(false, true));
     return () => {
       observer.disconnect();
       unwatch();
       element.removeEventListener("mousedown", pan, true);
-      made.destroy();
+      chart.destroy();
       plot.current = marker.current = null;
     };
   }, [steps, curves, hasOwnScales]);
@@ -351,15 +351,15 @@ export function Chart({
 }
 
 /**
- * A scale with some room, also where all values are the same.
+ * Adds a margin to the range of a scale, also if all values are equal.
  * @param {uPlot} _
  * @param {number | null} min
  * @param {number | null} max
  * @returns {[number, number]}
  */
-function padded(_, min, max) {
+function withMargin(_, min, max) {
   if (min === null || max === null || (min === 0 && max === 0)) return [0, 1];
-  const room = (max - min) * 0.06 || Math.abs(max) * 0.1 || 1;
-  // It does not go past 0 for the sake of room alone.
-  return [min >= 0 ? Math.max(min - room, 0) : min - room, max <= 0 ? Math.min(max + room, 0) : max + room];
+  const margin = (max - min) * 0.06 || Math.abs(max) * 0.1 || 1;
+  // The margin does not extend the range across 0.
+  return [min >= 0 ? Math.max(min - margin, 0) : min - margin, max <= 0 ? Math.min(max + margin, 0) : max + margin];
 }

@@ -1,4 +1,4 @@
-/** Asks for a download: which format, and what to leave out. */
+/** The dialog for a download: format, name and options. */
 import { post, useResource } from "./api.js";
 import { Button, CheckField, Dialog, Loading, Notice, SelectField, TextField } from "./components.js";
 import { plural } from "./format.js";
@@ -11,14 +11,14 @@ import { navigate } from "./router.js";
  * @param {{episodes: ListedEpisode[], studies: ListedStudy[], onClose: () => void}} props
  */
 export function DownloadDialog({ episodes: selected, studies, onClose }) {
-  const over = selected.filter((episode) => episode.state !== "playing");
-  const numPlaying = selected.length - over.length;
-  const numPractice = over.filter((episode) => episode.is_practice).length;
+  const finished = selected.filter((episode) => episode.state !== "playing");
+  const numPlaying = selected.length - finished.length;
+  const numPractice = finished.filter((episode) => episode.is_practice).length;
   const [practice, setPractice] = useState(false);
-  const episodes = over.filter((episode) => practice || !episode.is_practice);
+  const episodes = finished.filter((episode) => practice || !episode.is_practice);
   const formats = useResource("/api/formats");
   const [format, setFormat] = useState("");
-  const [name, setName] = useState(nameFor(over));
+  const [name, setName] = useState(defaultName(finished));
   const [keepInternal, setKeepInternal] = useState(false);
   const [options, setOptions] = useState("");
   const [endAt, setEndAt] = useState(/** @type {string[]} */ ([]));
@@ -26,21 +26,21 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   const [error, setError] = useState("");
   const [nameError, setNameError] = useState("");
   const all = formats.data?.formats ?? [];
-  const chosen = format || all.find((one) => one.installed)?.name;
-  const missing = all.find((one) => one.name === chosen && !one.installed);
-  const isOther = chosen !== undefined && !["log", "tfds"].includes(chosen);
-  const touched = new Set(episodes.map((episode) => episode.study));
+  const formatName = format || all.find((one) => one.installed)?.name;
+  const missing = all.find((one) => one.name === formatName && !one.installed);
+  const hasOptions = formatName !== undefined && !["log", "tfds"].includes(formatName);
+  const studyIds = new Set(episodes.map((episode) => episode.study));
   const labels = [
     ...new Set([
       ...studies
-        .filter((study) => touched.has(study.id))
+        .filter((study) => studyIds.has(study.id))
         .flatMap((study) => study.labels.map((label) => label.name)),
       ...episodes.flatMap((episode) => episode.labels),
     ]),
   ].sort();
-  const parts = [...Map.groupBy(episodes, (episode) => `${episode.study} ${episode.environment}`).values()];
-  const [isSplit, setIsSplit] = useState(parts.length > 1);
-  const bad = episodes.filter((episode) => episode.state !== "completed").length;
+  const groups = [...Map.groupBy(episodes, (episode) => `${episode.study} ${episode.environment}`).values()];
+  const [isSplit, setIsSplit] = useState(groups.length > 1);
+  const numIncomplete = episodes.filter((episode) => episode.state !== "completed").length;
 
   const ask = async () => {
     if (!/^[A-Za-z][A-Za-z0-9_]{0,99}$/.test(name)) {
@@ -51,16 +51,16 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     setError("");
     setIsBusy(true);
     try {
-      for (const part of isSplit ? parts : [episodes]) {
+      for (const group of isSplit ? groups : [episodes]) {
         await post("/api/exports", {
-          episodes: part.map((episode) => episode.id),
+          episodes: group.map((episode) => episode.id),
           filter: null,
-          format: chosen,
-          name: isSplit ? `${name.slice(0, 60)}_${plainName(part[0].environment_name)}` : name,
+          format: formatName,
+          name: isSplit ? `${name.slice(0, 60)}_${plainName(group[0].environment_name)}` : name,
           keep_internal: keepInternal,
           end_at: endAt,
           practice,
-          options: isOther ? options.split(/\s+/).filter(Boolean) : [],
+          options: hasOptions ? options.split(/\s+/).filter(Boolean) : [],
         });
       }
       onClose();
@@ -75,7 +75,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     actions=${html`<${Fragment}>
       <${Button} onClick=${onClose}>Cancel<//>
       <${Button} type="submit" kind="primary" icon="download" busy=${isBusy}
-        disabled=${!chosen || Boolean(missing) || !episodes.length}>
+        disabled=${!formatName || Boolean(missing) || !episodes.length}>
         Prepare download
       <//>
     <//>`}>
@@ -87,14 +87,14 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
     ${numPractice > 0 &&
     html`<${CheckField} label="Include ${plural(numPractice, "practice episode")}" checked=${practice}
       onChange=${setPractice} />`}
-    ${bad > 0 &&
+    ${numIncomplete > 0 &&
     html`<${Notice} tone="odd">
-      ${bad === episodes.length
+      ${numIncomplete === episodes.length
         ? "None of them was completed."
-        : `${plural(bad, "of them was", "of them were")} not completed.`}
+        : `${plural(numIncomplete, "of them was", "of them were")} not completed.`}
     <//>`}
-    ${parts.length > 1 &&
-    html`<${CheckField} label="One download for each of the ${parts.length} environments" checked=${isSplit}
+    ${groups.length > 1 &&
+    html`<${CheckField} label="One download for each of the ${groups.length} environments" checked=${isSplit}
       onChange=${setIsSplit}
       hint="In one download, all environments must have the same observations and actions." />`}
     ${formats.error
@@ -102,13 +102,13 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         ${formats.error.message}
       <//>`
       : formats.data
-        ? html`<${SelectField} label="Format" value=${chosen} onChange=${setFormat}
+        ? html`<${SelectField} label="Format" value=${formatName} onChange=${setFormat}
           hint=${missing && `Not installed on the server. There, run ${missing.requires}.`}
           choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
-        ${isOther &&
+        ${hasOptions &&
         html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
           onChange=${setOptions} placeholder="NAME=VALUE"
-          hint=${chosen === "lerobot"
+          hint=${formatName === "lerobot"
             ? "LeRobot needs the frame rate, such as fps=15."
             : "As of rlds convert -T, separated by spaces."} />`}`
         : html`<${Loading} />`}
@@ -120,8 +120,8 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
       <div class="row">
         ${labels.map(
           (label) => html`<${CheckField} key=${label} label=${label} checked=${endAt.includes(label)}
-            onChange=${(/** @type {boolean} */ isOn) =>
-              setEndAt(isOn ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
+            onChange=${(/** @type {boolean} */ isTicked) =>
+              setEndAt(isTicked ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
         )}
       </div>
     </fieldset>`}
@@ -133,7 +133,7 @@ would have recorded, and its tags.`} />
 }
 
 /** @param {ListedEpisode[]} episodes */
-function nameFor(episodes) {
+function defaultName(episodes) {
   const names = new Set(episodes.map((episode) => episode.study_name));
   const [first] = names;
   return (names.size === 1 && plainName(first).replace(/^[_0-9]+/, "")) || "episodes";

@@ -1,4 +1,4 @@
-/** Edits an environment of a study, and tries it. */
+/** The editor of an environment of a study, with a test of the environment. */
 import { post, useResource } from "./api.js";
 import {
   Button,
@@ -18,11 +18,11 @@ import {
 } from "./components.js";
 import { classes, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 
-/** @import { Families, Got, Option, Trial } from "./answers.js" */
+/** @import { Families, GetAnswer, Option, Trial } from "./answers.js" */
 /** @import { Environment } from "./api_types.js" */
 
 /**
- * An environment with which one can begin.
+ * A new environment with default values.
  * @param {Families | null} families
  * @returns {Environment}
  */
@@ -46,7 +46,7 @@ export function newEnvironment(families) {
 }
 
 /**
- * What is wrong with an environment, by the names of its fields.
+ * Checks an environment; returns errors by the names of fields.
  * @param {Environment} environment
  * @param {Families | null} families
  * @returns {Record<string, string>}
@@ -58,17 +58,17 @@ export function checkEnvironment(environment, families) {
   if (!environment.name.trim()) errors.name = "An environment needs a name.";
   if (!environment.family) errors.family = "Choose a family.";
   const { id } = environment.options;
-  // Another interpreter may know others.
+  // Another interpreter may have other environments.
   if (!id) errors.id = "Choose an environment.";
   else if (family?.identifiers && !environment.interpreter && !family.identifiers.includes(id))
     errors.id = `${family.title} has no ${id} on this server.`;
   if (environment.mode === "async" && !(environment.fps > 0 && environment.fps <= 120)) errors.fps = "From 0.1 to 120.";
-  const isCount = (/** @type {number | null} */ value, /** @type {number} */ least) =>
-    value === null || (Number.isInteger(value) && value >= least && value < 2 ** 31);
+  const isCount = (/** @type {number | null} */ value, /** @type {number} */ min) =>
+    value === null || (Number.isInteger(value) && value >= min && value < 2 ** 31);
   if (!isCount(environment.max_episode_steps, 1)) errors.max_episode_steps = "A whole number, at least 1.";
   if (!isCount(environment.seed, 0)) errors.seed = "A whole number, from 0 to 2147483647.";
   if (!isCount(environment.quota, 1)) errors.quota = "A whole number, at least 1.";
-  const isVideo = (/** @type {any} */ how) => ["h264", "av1", "lossless"].includes(how);
+  const isVideo = (/** @type {any} */ encoding) => ["h264", "av1", "lossless"].includes(encoding);
   if (!(environment.video instanceof Object && Object.values(environment.video).every(isVideo)))
     errors.video = "Expected h264, av1 or lossless for each field.";
   for (const option of family?.options ?? []) {
@@ -83,7 +83,7 @@ export function checkEnvironment(environment, families) {
 }
 
 /**
- * @param {{environment: Environment, families: Got<"/api/families"> | null, errors?: Record<string, string>,
+ * @param {{environment: Environment, families: GetAnswer<"/api/families"> | null, errors?: Record<string, string>,
  *   isFirst: boolean, isLast: boolean,
  *   onChange: (environment: Environment) => void, onMove: (step: number) => void, onDuplicate: () => void,
  *   onRemove: () => void}} props
@@ -100,10 +100,10 @@ export function EnvironmentEditor({
   onRemove,
 }) {
   // Another interpreter has environments of its own.
-  const others = useResource(environment.interpreter ? "/api/families" : null, {
+  const ownFamilies = useResource(environment.interpreter ? "/api/families" : null, {
     interpreter: environment.interpreter,
   });
-  const all = (environment.interpreter ? others.data : families)?.families ?? {};
+  const all = (environment.interpreter ? ownFamilies.data : families)?.families ?? {};
   const family = all[environment.family];
   const identifiers = family?.identifiers ?? [];
   const isWrong = Object.keys(errors).length > 0;
@@ -127,11 +127,11 @@ export function EnvironmentEditor({
   useEffect(() => {
     if (isWrong) setIsOpen(true);
   }, [isWrong]);
-  // Before anybody can choose another one.
+  // A layout effect, so that people cannot choose another family before.
   useLayoutEffect(() => {
     if (!environment.family && families) onChange({ ...environment, family: newEnvironment(all).family });
   }, [families]);
-  const isLooking = environment.interpreter ? others.isLoading : !families;
+  const isLoading = environment.interpreter ? ownFamilies.isLoading : !families;
   const interpreters = families?.interpreters ?? [""];
   /** @type {[string, string][]} */
   const choices = Object.entries(all).map(([name, one]) => [
@@ -159,8 +159,8 @@ export function EnvironmentEditor({
     </div>
     <div class="environment-body">
       <div class="fields">
-        <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLooking}
-          hint=${isLooking && html`<span class="spinner" aria-hidden="true"></span> Loading installed environments…`}
+        <${SelectField} label="Family" value=${environment.family} error=${errors.family} disabled=${isLoading}
+          hint=${isLoading && html`<span class="spinner" aria-hidden="true"></span> Loading installed environments…`}
           onChange=${(/** @type {string} */ name) => onChange({ ...environment, family: name, options: {} })}
           choices=${environment.family ? choices : [["", "Choose…"], ...choices]} />
         <${Field} label="Environment" error=${errors.id}>
@@ -180,7 +180,7 @@ export function EnvironmentEditor({
           hint="The interpreter that runs the environment."
           choices=${interpreters.map((/** @type {string} */ name) => [name, name || "The server's own"])} />`}
       </div>
-      ${others.error && html`<${Notice} tone="bad">${others.error.message}<//>`}
+      ${ownFamilies.error && html`<${Notice} tone="bad">${ownFamilies.error.message}<//>`}
       ${family?.error &&
       html`<${Notice} tone="odd">
         ${family.error}${family.requires && html` It needs <code>${family.requires}</code>.`}
@@ -222,14 +222,14 @@ export function EnvironmentEditor({
       <${TextArea} label="Instructions" optional hint="Shown after the study's instructions." rows="2"
         value=${environment.instructions} onChange=${set("instructions")} maxlength="20000" />
       <${KeyTable} keys=${environment.keys} onChange=${set("keys")} />
-      <${Tried} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
+      <${EnvironmentTest} environment=${environment} isReady=${Boolean(environment.family && environment.options.id)} />
     </div>
   </details>`;
 }
 
 /** @param {string | undefined} id */
 function plainName(id) {
-  // What is before a slash is a namespace if there is a version, as of Gymnasium; else it is part of the name.
+  // With a version, as in Gymnasium, the text before a slash is a namespace; otherwise it belongs to the name.
   return (id ?? "")
     .replace(/^.*\/(?=.*-v\d+$)/, "")
     .replace(/-v\d+$/, "")
@@ -239,29 +239,29 @@ function plainName(id) {
 }
 
 /** @param {string} name */
-function inWords(name) {
+function optionTitle(name) {
   const words = name.replace(/^(has|is)_/, "").replaceAll("_", " ");
   return words[0].toUpperCase() + words.slice(1);
 }
 
 /**
- * An option in the type that it has; what is as by default is left out.
+ * The field of an option, by its type; default values are not stored.
  * @param {{option: Option, value: any, error?: string, onChange: (value: any) => void}} props
  */
 function OptionField({ option, value, error, onChange }) {
-  const field = { label: inWords(option.name), hint: option.help || undefined, error };
+  const field = { label: optionTitle(option.name), hint: option.help || undefined, error };
   const isJson = option.default !== null && typeof option.default === "object";
   const change = (/** @type {any} */ next) =>
     onChange(JSON.stringify(next) === JSON.stringify(option.default) ? undefined : next);
-  const now = value === undefined ? option.default : value;
+  const current = value === undefined ? option.default : value;
   if (isJson)
     return html`<${JsonField} ...${field} value=${value} placeholder=${JSON.stringify(option.default)}
       onChange=${onChange} />`;
-  if (option.kind === "flag") return html`<${CheckField} ...${field} checked=${Boolean(now)} onChange=${change} />`;
+  if (option.kind === "flag") return html`<${CheckField} ...${field} checked=${Boolean(current)} onChange=${change} />`;
   if (option.kind === "choice") {
     const values = option.choices ?? [];
     const names = values.map(String);
-    return html`<${SelectField} ...${field} value=${String(now)}
+    return html`<${SelectField} ...${field} value=${String(current)}
       onChange=${(/** @type {string} */ name) => change(values[names.indexOf(name)])} choices=${names} />`;
   }
   if (option.kind === "integer" || option.kind === "number") {
@@ -274,7 +274,7 @@ function OptionField({ option, value, error, onChange }) {
 }
 
 /**
- * A field of values in JSON; empty is nothing.
+ * A field for a value in JSON; undefined if the field is empty.
  * @param {{label: string, value: any, hint?: string, placeholder?: string, error?: string,
  *   onChange: (value: any) => void}} props
  */
@@ -312,7 +312,7 @@ function KeyTable({ keys, onChange }) {
     setRows(next);
     onChange(
       Object.fromEntries(
-        next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, actionOf(one.text)]),
+        next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, parseAction(one.text)]),
       ),
     );
   };
@@ -350,7 +350,7 @@ function KeyTable({ keys, onChange }) {
 }
 
 /** @param {string} text */
-function actionOf(text) {
+function parseAction(text) {
   try {
     return JSON.parse(text);
   } catch {
@@ -359,10 +359,10 @@ function actionOf(text) {
 }
 
 /** @type {Trial} */
-const NOTHING_TRIED = { ok: false, error: "", controls: [], cameras: [], picture: null };
+const FAILED_TRIAL = { ok: false, error: "", controls: [], cameras: [], picture: null };
 
 /** @param {{environment: Environment, isReady: boolean}} props */
-function Tried({ environment, isReady }) {
+function EnvironmentTest({ environment, isReady }) {
   const [state, setState] = useState(
     /** @type {{isBusy: boolean, result: Trial | null, of: Environment | null}} */ ({
       isBusy: false,
@@ -373,16 +373,16 @@ function Tried({ environment, isReady }) {
   const test = async () => {
     setState({ isBusy: true, result: null, of: environment });
     try {
-      const named = { ...environment, name: environment.name.trim() || "Test" };
+      const tested = { ...environment, name: environment.name.trim() || "Test" };
       setState({
         isBusy: false,
-        result: await post("/api/environments/test", { environment: named }),
+        result: await post("/api/environments/test", { environment: tested }),
         of: environment,
       });
     } catch (error) {
       setState({
         isBusy: false,
-        result: { ...NOTHING_TRIED, error: error instanceof Error ? error.message : String(error) },
+        result: { ...FAILED_TRIAL, error: error instanceof Error ? error.message : String(error) },
         of: environment,
       });
     }

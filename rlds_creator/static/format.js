@@ -1,4 +1,4 @@
-/** How numbers, times and keys are written. */
+/** Formatting of numbers, times and keys. */
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
@@ -21,7 +21,7 @@ export function plural(value, one, many = `${one}s`) {
 }
 
 /**
- * A measured number, with as many digits as help.
+ * Formats a measured number with three significant digits or so.
  * @param {number | string | null | undefined} value
  */
 export function formatNumber(value) {
@@ -35,7 +35,7 @@ export function formatNumber(value) {
 }
 
 /**
- * How long something took.
+ * Formats a duration.
  * @param {number} seconds
  */
 export function formatDuration(seconds) {
@@ -48,7 +48,7 @@ export function formatDuration(seconds) {
 }
 
 /**
- * A moment: the clock for today, the date for other days.
+ * Formats a point in time: the clock for today, and the date for other days.
  * @param {number} seconds Since 1970.
  */
 export function formatTime(seconds) {
@@ -75,9 +75,9 @@ export function formatBytes(value) {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-/** @param {number | null | undefined} part From 0 to 1. */
-export function formatPercent(part) {
-  return part === null || part === undefined ? "–" : `${Math.round(part * 100)} %`;
+/** @param {number | null | undefined} fraction From 0 to 1. */
+export function formatPercent(fraction) {
+  return fraction === null || fraction === undefined ? "–" : `${Math.round(fraction * 100)} %`;
 }
 
 /** @type {Record<string, string>} */
@@ -133,35 +133,35 @@ const KEYS = {
 };
 
 /**
- * The inputs of a combination, `ArrowUp+Space`; the name of an axis may end with a sign.
+ * Splits a combination such as `ArrowUp+Space` into inputs; the name of an axis may end with a sign.
  * @param {string} combination
  */
-export function inputsOf(combination) {
+export function splitInputs(combination) {
   return combination.match(/(?:Axis\d+|Space\d)[+-]?|[^+]+/g) ?? [];
 }
 
 /**
- * What is printed on a key, or the name of another input.
- * @param {string} code Its physical code, `Button0`, `Axis1`...
+ * The label of a key, or the name of another input.
+ * @param {string} code The physical code of the key, or `Button0`, `Axis1`, …
  */
 export function keyName(code) {
   if (KEYS[code]) return KEYS[code];
-  const found = /^(Key|Digit|Numpad|Button|Axis|Space|Pointer)(.+)$/.exec(code);
-  if (!found) return code;
-  const [, kind, rest] = found;
-  if (kind === "Key" || kind === "Digit") return rest;
+  const match = /^(Key|Digit|Numpad|Button|Axis|Space|Pointer)(.+)$/.exec(code);
+  if (!match) return code;
+  const [, kind, suffix] = match;
+  if (kind === "Key" || kind === "Digit") return suffix;
   /** @type {Record<string, string>} */
   const names = { Numpad: "Num ", Button: "Button ", Axis: "Axis ", Space: "SpaceMouse ", Pointer: "Pointer " };
-  return names[kind] + rest;
+  return names[kind] + suffix;
 }
 
 /**
- * What a layer of labels is called in files and conditions: letters of any script, digits and `_`.
+ * The name of a layer of labels in files and conditions: letters of any script, digits and `_`.
  * @param {string} title
  */
 export function layerName(title) {
-  const small = title.normalize("NFKC").toLowerCase().normalize("NFKC");
-  const name = small.replaceAll(/[^\p{ID_Continue}]+|_+/gu, "_").replaceAll(/^_|_$/g, "");
-  const begun = /^\p{ID_Start}/u.test(name) ? name : `layer_${name}`.replace(/_$/, "");
-  return [...begun].slice(0, 48).join("").replace(/_$/, "");
+  const lower = title.normalize("NFKC").toLowerCase().normalize("NFKC");
+  const name = lower.replaceAll(/[^\p{ID_Continue}]+|_+/gu, "_").replaceAll(/^_|_$/g, "");
+  const identifier = /^\p{ID_Start}/u.test(name) ? name : `layer_${name}`.replace(/_$/, "");
+  return [...identifier].slice(0, 48).join("").replace(/_$/, "");
 }

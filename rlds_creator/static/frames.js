@@ -1,4 +1,4 @@
-/** The message with which a picture travels to the page; `rlds_creator/frames.py` has the table. */
+/** Decodes the messages with pictures of a play; the format is in `rlds_creator/frames.py`. */
 
 const VERSION = 1;
 const HEADER_BYTES = 36;
@@ -6,24 +6,24 @@ const MEDIA_TYPES = /** @type {Record<number, string>} */ ({ 1: "image/jpeg", 2:
 
 /**
  * @typedef {object} Frame A picture of a step.
- * @property {number} number Which frame, counted from the start of the worker.
- * @property {number} step Which step of the episode it shows.
+ * @property {number} number The index of the frame since the start of the worker.
+ * @property {number} step The step of the episode.
  * @property {Blob} picture An image file.
  * @property {any} action The action that led to the step; null for the first one.
  * @property {number} reward
  * @property {number} totalReward
- * @property {number} appliedInput The number of the last input that had come when it was made.
- * @property {number} time In seconds since 1970.
+ * @property {number} appliedInput The number of the last input before the frame.
+ * @property {number} time The time in seconds since 1970.
  * @property {boolean} isFirst
  * @property {boolean} isLast
- * @property {boolean} isRedrawn Whether it shows a step again.
+ * @property {boolean} isRedrawn Whether an earlier frame has shown the step.
  */
 
 /**
- * Reads a message.
+ * Decodes a message.
  * @param {ArrayBuffer} message
  * @returns {Frame}
- * @throws {RangeError} It is none.
+ * @throws {RangeError} The message is invalid.
  */
 export function decodeFrame(message) {
   const view = new DataView(message);
@@ -36,7 +36,7 @@ export function decodeFrame(message) {
     number: view.getUint32(4, true),
     step: view.getUint32(8, true),
     picture: new Blob([new Uint8Array(message, end)], { type }),
-    action: actionOf(new TextDecoder().decode(new Uint8Array(message, HEADER_BYTES, end - HEADER_BYTES))),
+    action: parseAction(new TextDecoder().decode(new Uint8Array(message, HEADER_BYTES, end - HEADER_BYTES))),
     reward: view.getFloat32(16, true),
     totalReward: view.getFloat32(20, true),
     appliedInput: view.getUint32(12, true),
@@ -48,10 +48,10 @@ export function decodeFrame(message) {
 }
 
 /**
- * The action of a text, which may have been cut at 65,535 bytes.
+ * Parses an action, whose text may be cut at 65,535 bytes.
  * @param {string} text
  */
-function actionOf(text) {
+function parseAction(text) {
   if (text === "") return null;
   try {
     return JSON.parse(text);

@@ -1,5 +1,5 @@
 /**
- * What pages are written with: Preact, its hooks, and templates that need no build.
+ * Preact, its hooks, and templates that need no build step.
  *
  * Text only ever reaches the page as text nodes and attributes: nothing here parses HTML.
  */
@@ -21,7 +21,7 @@ export { Component, Fragment, createContext, h, render } from "./vendor/preact.j
 export const html = htm.bind(h);
 
 /**
- * Joins the names of classes, without those that are off.
+ * Joins the names of classes, without empty ones.
  * @param {...(string | false | null | undefined)} names
  */
 export function classes(...names) {

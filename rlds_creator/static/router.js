@@ -1,4 +1,4 @@
-/** Addresses: which page is shown, and how one goes to another without loading anew. */
+/** Client-side routing: matching of addresses, navigation, and guards of unsaved changes. */
 import { useEffect, useState } from "./html.js";
 
 /** @import { Address } from "./answers.js" */
@@ -6,7 +6,7 @@ import { useEffect, useState } from "./html.js";
 /**
  * @typedef {{pattern: string, page: string, styles?: string[], immersive?: boolean, isBroad?: boolean}} Route
  *   `page` names a module of the folder `pages`; `styles` are loaded before it is shown.
- *   `immersive` pages have the whole width, and no navigation on a phone.
+ *   `immersive` pages have the full width, and no navigation on a phone.
  * @typedef {{route: Route, params: Record<string, string>, query: Record<string, string>}} Match
  */
 
@@ -27,23 +27,23 @@ if (history.state?.position === undefined) history.replaceState({ position }, ""
  * @returns {Match | null}
  */
 export function match(routes, path, search) {
-  const parts = path.split("/").filter(Boolean);
+  const segments = path.split("/").filter(Boolean);
   const query = Object.fromEntries(new URLSearchParams(search));
   for (const route of routes) {
     const names = route.pattern.split("/").filter(Boolean);
-    if (names.length !== parts.length) continue;
+    if (names.length !== segments.length) continue;
     /** @type {Record<string, string>} */
     const params = {};
-    const fits = names.every((name, index) => {
-      if (!name.startsWith(":")) return name === parts[index];
+    const isMatch = names.every((name, index) => {
+      if (!name.startsWith(":")) return name === segments[index];
       try {
-        params[name.slice(1)] = decodeURIComponent(parts[index]);
+        params[name.slice(1)] = decodeURIComponent(segments[index]);
       } catch {
         return false;
       }
       return true;
     });
-    if (fits) return { route, params, query };
+    if (isMatch) return { route, params, query };
   }
   return null;
 }
@@ -51,7 +51,7 @@ export function match(routes, path, search) {
 /**
  * Goes to an address of this server.
  * @param {string} address
- * @param {{replace?: boolean}} [options] `replace` leaves no way back to the address before.
+ * @param {{replace?: boolean}} [options] `replace` replaces the current entry of the history.
  */
 export async function navigate(address, { replace = false } = {}) {
   if (guard && !(await guard())) return;
@@ -63,11 +63,11 @@ export async function navigate(address, { replace = false } = {}) {
     history.pushState({ position }, "", address);
   }
   scrollTo(0, 0);
-  announce();
+  notify();
 }
 
 /**
- * Changes the query of the address, without leaving the page and without a way back.
+ * Changes the query of the address on the same page, without a new entry of the history.
  * @param {Record<string, string | number | null | undefined>} changes null removes a name.
  */
 export function setQuery(changes) {
@@ -77,36 +77,36 @@ export function setQuery(changes) {
     else url.searchParams.set(name, String(value));
   }
   history.replaceState({ position }, "", url);
-  announce();
+  notify();
 }
 
 /**
- * Writes an address from its parts, each of which may hold any character.
+ * Joins segments to an address; each of them may hold any character.
  * @template {string[]} const P
- * @param {P} parts
+ * @param {P} segments
  * @returns {Address<P>}
  */
-export function address(...parts) {
-  return /** @type {Address<P>} */ ("/" + parts.map(encodeURIComponent).join("/"));
+export function address(...segments) {
+  return /** @type {Address<P>} */ ("/" + segments.map(encodeURIComponent).join("/"));
 }
 
-/** The address that is shown; a component that calls it follows it. */
+/** Returns the current address, and renders the component again when it changes. */
 export function useAddress() {
   const read = () => ({ path: location.pathname, search: location.search });
-  const [now, setNow] = useState(read);
+  const [current, setCurrent] = useState(read);
   useEffect(() => {
-    const listen = () => setNow(read());
+    const listen = () => setCurrent(read());
     listeners.add(listen);
     listen();
     return () => void listeners.delete(listen);
   }, []);
-  return now;
+  return current;
 }
 
 /**
- * Asks before the page is left while there is something to lose.
+ * Asks before people leave a page with unsaved changes.
  * @param {boolean} isDirty
- * @param {() => Promise<boolean>} ask Whether to leave.
+ * @param {() => Promise<boolean>} ask Returns whether to leave.
  */
 export function useGuard(isDirty, ask) {
   useEffect(() => {
@@ -121,12 +121,12 @@ export function useGuard(isDirty, ask) {
   });
 }
 
-/** Lifts what `useGuard` set up, for a page that leaves after it has saved. */
-export function liftGuard() {
+/** Removes the guard of `useGuard`, for a page that leaves after it has saved. */
+export function removeGuard() {
   guard = null;
 }
 
-function announce() {
+function notify() {
   for (const listen of [...listeners]) listen();
 }
 
@@ -146,7 +146,7 @@ addEventListener("popstate", async (event) => {
     return;
   }
   position = to;
-  announce();
+  notify();
 });
 
 document.addEventListener("click", (event) => {

@@ -1,24 +1,24 @@
-/** Who is there, and what they may do. */
+/** The current person and their permissions. */
 import { createContext, useContext } from "./html.js";
 
 /** @import { Me } from "./answers.js" */
 
-/** @typedef {Me & {can: (what: string) => boolean, reload: () => Promise<void>}} Known */
+/** @typedef {Me & {can: (action: string) => boolean, reload: () => Promise<void>}} CurrentUser */
 
-export const MeContext = createContext(/** @type {Known | null} */ (null));
+export const MeContext = createContext(/** @type {CurrentUser | null} */ (null));
 
 /**
- * What these pages are called.
+ * The name of the product.
  * @param {{mode: string} | null} me
  */
-export function productOf(me) {
+export function productName(me) {
   return me?.mode === "view" ? "RLDS View" : "RLDS Creator";
 }
 
 /**
- * Who is there.
- * @returns {Known}
+ * Returns the current person and their permissions.
+ * @returns {CurrentUser}
  */
 export function useMe() {
-  return /** @type {Known} */ (useContext(MeContext));
+  return /** @type {CurrentUser} */ (useContext(MeContext));
 }

@@ -1,4 +1,4 @@
-/** Buttons, and links that look like them. */
+/** Buttons, and links that look like buttons. */
 import { Fragment, classes, html } from "../html.js";
 import { Icon } from "../icons.js";
 
@@ -8,12 +8,12 @@ import { Icon } from "../icons.js";
  *   busy?: boolean, class?: string, children?: any, [attribute: string]: any}} props
  */
 export function Button({ kind = "plain", size, icon, busy = false, class: extra, children, ...rest }) {
-  const inside = html`<${Fragment}>
+  const content = html`<${Fragment}>
     ${busy ? html`<span class="spinner" aria-hidden="true"></span>` : icon && html`<${Icon} name=${icon} />`}
     ${children && html`<span>${children}</span>`}
   <//>`;
   const name = classes("button", kind, size, !children && "square", extra);
-  if (rest.href !== undefined && !rest.disabled) return html`<a class=${name} ...${rest}>${inside}</a>`;
+  if (rest.href !== undefined && !rest.disabled) return html`<a class=${name} ...${rest}>${content}</a>`;
   const { href: _, ...attributes } = rest;
   return html`<button
     type="button"
@@ -23,7 +23,7 @@ export function Button({ kind = "plain", size, icon, busy = false, class: extra,
     aria-busy=${busy ? "true" : undefined}
     onClick=${busy ? undefined : attributes.onClick}
   >
-    ${inside}
+    ${content}
   </button>`;
 }
 

@@ -1,21 +1,21 @@
-/** Keys and other inputs, with what they do. */
-import { inputsOf, keyName } from "../format.js";
+/** Keys and other inputs, with their effects. */
+import { splitInputs, keyName } from "../format.js";
 import { html } from "../html.js";
 
 /**
- * A key, as it looks on the keyboard.
- * @param {{code: string}} props Several that are held together are joined by "+".
+ * A key as a keycap.
+ * @param {{code: string}} props Keys that are held together are joined by "+".
  */
 export function KeyCap({ code }) {
   return html`<span class="keys">
-    ${inputsOf(code).map(
-      (one, index) => html`${index > 0 && html`<span class="plus">+</span>`}<kbd>${keyName(one)}</kbd>`,
+    ${splitInputs(code).map(
+      (input, index) => html`${index > 0 && html`<span class="plus">+</span>`}<kbd>${keyName(input)}</kbd>`,
     )}
   </span>`;
 }
 
 /**
- * What keys and other inputs do.
+ * A list of inputs and their effects.
  * @param {{controls: {inputs: string[], does: string}[]}} props
  */
 export function Controls({ controls }) {
@@ -24,7 +24,7 @@ export function Controls({ controls }) {
       (control, index) => html`<div key=${index}>
         <dt>
           ${control.inputs.map(
-            (one, place) => html`${place > 0 && html`<span class="or"> or </span>`}<${KeyCap} code=${one} />`,
+            (code, order) => html`${order > 0 && html`<span class="or"> or </span>`}<${KeyCap} code=${code} />`,
           )}
         </dt>
         <dd>${control.does}</dd>

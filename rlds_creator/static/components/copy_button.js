@@ -1,10 +1,10 @@
-/** A button that copies. */
+/** A button that copies text. */
 import { html, useEffect, useState } from "../html.js";
 import { Button } from "./button.js";
 import { announce, toast } from "./messages.js";
 
 /**
- * Copies a text.
+ * A button that copies a text to the clipboard.
  * @param {{text: string, kind?: string}} props
  */
 export function CopyButton({ text, kind = "plain" }) {

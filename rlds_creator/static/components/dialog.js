@@ -3,9 +3,9 @@ import { Fragment, classes, html, useId, useLayoutEffect, useRef } from "../html
 import { IconButton } from "./button.js";
 
 /**
- * A dialog that keeps the rest of the page out of reach. Escape, a click beside it and its cross close it.
+ * A modal dialog. Escape, a click outside and the close button close it.
  * @param {{title: any, onClose: () => void, actions?: any, size?: "small" | "wide", class?: string,
- *   isFixed?: boolean, onSubmit?: () => void, children?: any}} props `isFixed`: only its buttons
+ *   isFixed?: boolean, onSubmit?: () => void, children?: any}} props `isFixed`: only its own buttons
  *   close it. With `onSubmit` it is a form.
  */
 export function Dialog({ title, onClose, actions, size, class: extra, isFixed = false, onSubmit, children }) {
@@ -29,12 +29,12 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
     if (event.target === box.current && !isFixed) onClose();
   };
   const closed = () => {
-    // Browsers close it themselves at a second Escape.
+    // A second Escape closes the dialog in browsers without a `cancel` event.
     if (!box.current?.isConnected || box.current.open) return;
     if (isFixed) box.current.showModal();
     else onClose();
   };
-  const inside = html`<${Fragment}>
+  const content = html`<${Fragment}>
     <div class="dialog-header">
       <h2 id=${id}>${title}</h2>
       ${!isFixed && html`<${IconButton} icon="close" label="Close" onClick=${onClose} />`}
@@ -53,8 +53,8 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
           onSubmit();
         }}
       >
-        ${inside}
+        ${content}
       </form>`
-      : html`<div class="dialog-inside">${inside}</div>`}
+      : html`<div class="dialog-inside">${content}</div>`}
   </dialog>`;
 }

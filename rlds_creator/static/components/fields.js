@@ -3,7 +3,7 @@ import { classes, html, useEffect, useId, useLayoutEffect, useRef, useState } fr
 import { Icon } from "../icons.js";
 
 /**
- * A labelled control. `children` is called with the attributes that tie the control to its label.
+ * A labelled control. `children` renders the control with the attributes that link it to the label.
  * @param {{label: any, hint?: any, error?: string, optional?: boolean, class?: string,
  *   children: (attributes: any) => any}} props
  */
@@ -19,8 +19,8 @@ export function Field({ label, hint, error, optional = false, class: extra, chil
 }
 
 /**
- * A control in its field.
- * @param {any} props Those of `Field`, and of the control.
+ * Renders a control in a field.
+ * @param {any} props The properties of `Field` and of the control.
  * @param {(attributes: any) => any} control
  */
 function inField({ label, hint, error, optional, class: extra, ...rest }, control) {
@@ -29,8 +29,8 @@ function inField({ label, hint, error, optional, class: extra, ...rest }, contro
   <//>`;
 }
 
-/** What gives the text of a control. @param {(value: string) => void} onChange */
-const giving = (onChange) => (/** @type {any} */ event) => onChange(event.target.value);
+/** Returns an event handler that passes on the text of a control. @param {(value: string) => void} onChange */
+const valueHandler = (onChange) => (/** @type {any} */ event) => onChange(event.target.value);
 
 /**
  * A field of one line.
@@ -39,13 +39,13 @@ const giving = (onChange) => (/** @type {any} */ event) => onChange(event.target
 export function TextField({ value, onChange, autofocus = false, ...rest }) {
   const input = useRef(/** @type {HTMLInputElement | null} */ (null));
   useLayoutEffect(() => {
-    // Browsers heed the attribute only if nothing has the focus yet. What is typed next is meant for it.
+    // Browsers ignore the attribute if another element has the focus.
     if (autofocus) input.current?.focus();
   }, []);
   return inField(
     rest,
     (attributes) => html`<input type="text" ref=${input} autocomplete="off" ...${attributes}
-      value=${value} onInput=${giving(onChange)} />`,
+      value=${value} onInput=${valueHandler(onChange)} />`,
   );
 }
 
@@ -76,14 +76,14 @@ export function NumberField({ value, onChange, unit, ...rest }) {
 }
 
 /**
- * A field of several lines, as high as its text.
+ * A field of several lines that grows with its text.
  * @param {{value: string, onChange: (value: string) => void, rows?: number, [attribute: string]: any}} props
  */
 export function TextArea({ value, onChange, rows = 3, ...rest }) {
   return inField(
     rest,
     (attributes) => html`<textarea rows=${rows} ...${attributes} value=${value}
-      onInput=${giving(onChange)}></textarea>`,
+      onInput=${valueHandler(onChange)}></textarea>`,
   );
 }
 
@@ -96,7 +96,7 @@ export function SelectField({ value, onChange, choices, ...rest }) {
   return inField(
     rest,
     (attributes) => html`<span class="select">
-      <select ...${attributes} value=${value} onChange=${giving(onChange)}>
+      <select ...${attributes} value=${value} onChange=${valueHandler(onChange)}>
         ${choices.map((choice) => {
           const [name, title] = Array.isArray(choice) ? choice : [choice, choice];
           return html`<option key=${name} value=${name} selected=${name === value}>${title}</option>`;
@@ -108,7 +108,7 @@ export function SelectField({ value, onChange, choices, ...rest }) {
 }
 
 /**
- * A box to tick.
+ * A checkbox.
  * @param {{label: any, hint?: any, checked: boolean, onChange: (checked: boolean) => void,
  *   [attribute: string]: any}} props
  */
@@ -125,7 +125,7 @@ export function CheckField({ label, hint, checked, onChange, ...rest }) {
 }
 
 /**
- * A few choices side by side, one of which holds.
+ * Radio buttons side by side.
  * @param {{label: string, value: string, onChange: (value: string) => void,
  *   choices: {value: string, label?: any, icon?: string, title?: string}[], hideLabel?: boolean}} props
  */

@@ -1,4 +1,4 @@
-/** Times, progress, and numbers with their names. */
+/** Times, progress bars, and figures. */
 import { formatTime } from "../format.js";
 import { html } from "../html.js";
 
@@ -9,7 +9,7 @@ export function Time({ seconds }) {
 }
 
 /**
- * How far something is.
+ * A progress bar.
  * @param {{value: number | null, label: string}} props From 0 to 1; null if unknown.
  */
 export function Progress({ value, label }) {

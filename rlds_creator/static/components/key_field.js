@@ -1,4 +1,4 @@
-/** A field that takes a key by its place on the keyboard. */
+/** A field for a key, by its physical code. */
 import { Field } from "./fields.js";
 import { keyName } from "../format.js";
 import { html } from "../html.js";

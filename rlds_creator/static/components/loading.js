@@ -1,4 +1,4 @@
-/** Data that are on their way, and errors in their place. */
+/** Placeholders for data: loading indicators and errors. */
 import { ApiError } from "../api.js";
 import { Fragment, html } from "../html.js";
 import { Button } from "./button.js";
@@ -6,16 +6,16 @@ import { Empty, Notice } from "./notice.js";
 
 /** @import { Resource } from "../api.js" */
 
-/** Something is on its way. It shows after a moment, so that what is fast does not flicker. */
+/** A loading indicator. It appears after a moment, so that fast answers do not flicker. */
 export function Loading({ label = "Loading…" }) {
   return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span> ${label}</div>`;
 }
 
 /**
- * Something could not be read.
+ * The error of a failed request.
  * @param {{error: Error, onRetry?: () => void, isPage?: boolean}} props
  */
-export function Failed({ error, onRetry, isPage }) {
+export function LoadError({ error, onRetry, isPage }) {
   const status = error instanceof ApiError ? error.status : -1;
   if (status === 401) {
     return html`<${Empty} isPage=${isPage} icon="lock" title="Please enter first">
@@ -37,15 +37,16 @@ export function Failed({ error, onRetry, isPage }) {
 }
 
 /**
- * What was read with `useResource`: its data, or why they are not there.
+ * The content of a resource of `useResource`, or its loading indicator or error.
  * @template T
  * @param {{resource: Resource<T>, label?: string, isPage?: boolean,
  *   children: (data: T) => any}} props
- *   `isPage`: the page has no head until the data are there.
+ *   `isPage`: the page has no heading before the data arrive.
  */
-export function Loaded({ resource, label, isPage, children }) {
+export function LoadedContent({ resource, label, isPage, children }) {
   if (resource.data === null) {
-    if (resource.error) return html`<${Failed} error=${resource.error} onRetry=${resource.reload} isPage=${isPage} />`;
+    const { error, reload } = resource;
+    if (error) return html`<${LoadError} error=${error} onRetry=${reload} isPage=${isPage} />`;
     return html`<${Loading} label=${label} />`;
   }
   const retry = html`<${Button} size="small" onClick=${resource.reload}>Try again<//>`;

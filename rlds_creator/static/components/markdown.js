@@ -1,7 +1,7 @@
-/** Text that people format with a little Markdown; never HTML: what it does not know stays text. */
+/** A subset of Markdown, without HTML: all other markup stays text. */
 import { html } from "../html.js";
 
-/** Bold, italics, and a link; a star beside a space, as in 2 * 3, is one. */
+/** Bold, italics and links. A star next to a space, as in 2 * 3, is no markup. */
 const INLINE = /\*\*(\S(?:.*?\S)?)\*\*|\*(\S(?:.*?[^\s*])?)\*|\[([^\][]+)\]\((https?:\/\/[^\s()]+)\)/;
 const ITEM = /^\s*(?:[-*]|(\d+)[.)])\s+/;
 
@@ -10,31 +10,31 @@ export function Markdown({ text }) {
   return html`<div class="markdown">
     ${text
       .split(/\n\s*\n/)
-      .flatMap(blocksOf)
+      .flatMap(parseBlocks)
       .map(({ ordered, lines }, index) =>
         ordered === null
           ? html`<p key=${index} class="pre">${inline(lines.join("\n"))}</p>`
           : html`<${ordered ? "ol" : "ul"} key=${index}>
-            ${lines.map((line, place) => html`<li key=${place}>${inline(line)}</li>`)}
+            ${lines.map((line, item) => html`<li key=${item}>${inline(line)}</li>`)}
           <//>`,
       )}
   </div>`;
 }
 
 /**
- * The paragraphs and lists of lines without an empty one between them.
+ * Splits lines without empty lines between them into paragraphs and lists.
  * @param {string} text
  * @returns {{ordered: boolean | null, lines: string[]}[]}
  */
-function blocksOf(text) {
+function parseBlocks(text) {
   /** @type {{ordered: boolean | null, lines: string[]}[]} */
   const blocks = [];
-  for (const line of text.split("\n").filter((one) => one.trim())) {
+  for (const line of text.split("\n").filter((it) => it.trim())) {
     const item = ITEM.exec(line);
     const ordered = item && item[1] !== undefined;
     const last = blocks.at(-1);
-    const goesOn = last && !item && last.ordered !== null && /^\s/.test(line);
-    if (goesOn) last.lines.push(`${last.lines.pop()} ${line.trim()}`);
+    const isContinued = last && !item && last.ordered !== null && /^\s/.test(line);
+    if (isContinued) last.lines.push(`${last.lines.pop()} ${line.trim()}`);
     else if (last?.ordered === ordered) last.lines.push(line.replace(ITEM, ""));
     else blocks.push({ ordered, lines: [line.replace(ITEM, "")] });
   }
@@ -46,13 +46,13 @@ function blocksOf(text) {
  * @returns {any[]}
  */
 function inline(text) {
-  const found = INLINE.exec(text);
-  if (!found) return text ? [text] : [];
-  const [whole, bold, italics, title, href] = found;
-  const part = bold
+  const match = INLINE.exec(text);
+  if (!match) return text ? [text] : [];
+  const [markup, bold, italics, title, href] = match;
+  const element = bold
     ? html`<strong>${inline(bold)}</strong>`
     : italics
       ? html`<em>${inline(italics)}</em>`
       : html`<a href=${href} target="_blank" rel="noopener noreferrer">${title}</a>`;
-  return [text.slice(0, found.index), part, ...inline(text.slice(found.index + whole.length))];
+  return [text.slice(0, match.index), element, ...inline(text.slice(match.index + markup.length))];
 }

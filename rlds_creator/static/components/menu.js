@@ -4,7 +4,7 @@ import { Icon } from "../icons.js";
 import { Button } from "./button.js";
 
 /**
- * A button that opens a list of things to do.
+ * A button that opens a list of actions.
  * @param {{label: string, icon?: string, kind?: string, isIconOnly?: boolean,
  *   items: ({label: string, icon?: string, do?: () => void, href?: string, danger?: boolean, disabled?: boolean} |
  *     null | false)[]}} props
@@ -16,7 +16,7 @@ export function Menu({ label, icon = "more", kind = "quiet", isIconOnly = true, 
   useEffect(() => {
     if (!isOpen) return undefined;
     const list = box.current?.querySelector(".menu-list");
-    // It hangs from the right end of its button, unless that takes it out of the window.
+    // The list is aligned with the right edge of the button if it fits into the window.
     if (list) list.classList.toggle("to-the-right", list.getBoundingClientRect().left < 4);
     const first = list?.querySelector("a, button:not([disabled])");
     if (first instanceof HTMLElement) first.focus();
@@ -46,8 +46,8 @@ export function Menu({ label, icon = "more", kind = "quiet", isIconOnly = true, 
     const all = /** @type {HTMLElement[]} */ ([
       ...(box.current?.querySelectorAll(".menu-list :is(a, button:not([disabled]))") ?? []),
     ]);
-    const now = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    all[(now + step + all.length) % all.length]?.focus();
+    const current = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    all[(current + step + all.length) % all.length]?.focus();
   };
   return html`<div class="menu" ref=${box} onKeyDown=${press}>
     <${Button} kind=${kind} icon=${icon} aria-haspopup="menu" aria-expanded=${String(isOpen)}
@@ -59,7 +59,7 @@ export function Menu({ label, icon = "more", kind = "quiet", isIconOnly = true, 
     ${isOpen &&
     html`<div class="menu-list" id=${id} role="menu" aria-label=${label}>
       ${items.filter(Boolean).map((/** @type {any} */ item) => {
-        const inside = html`<${Fragment}>
+        const content = html`<${Fragment}>
           ${item.icon && html`<${Icon} name=${item.icon} size=${16} />`}<span>${item.label}</span>
         <//>`;
         const choose = () => {
@@ -67,10 +67,10 @@ export function Menu({ label, icon = "more", kind = "quiet", isIconOnly = true, 
           focusButton();
           item.do?.();
         };
-        const attributes = { role: "menuitem", class: item.danger ? "danger" : undefined, onClick: choose };
+        const extra = { role: "menuitem", class: item.danger ? "danger" : undefined, onClick: choose };
         return item.href
-          ? html`<a key=${item.label} href=${item.href} ...${attributes}>${inside}</a>`
-          : html`<button key=${item.label} type="button" disabled=${item.disabled} ...${attributes}>${inside}</button>`;
+          ? html`<a key=${item.label} href=${item.href} ...${extra}>${content}</a>`
+          : html`<button key=${item.label} type="button" disabled=${item.disabled} ...${extra}>${content}</button>`;
       })}
     </div>`}
   </div>`;

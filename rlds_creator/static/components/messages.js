@@ -1,4 +1,4 @@
-/** Questions and messages above all pages. */
+/** Confirmations, notifications, and announcements to screen readers. */
 import { Fragment, classes, html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { Icon } from "../icons.js";
 import { Button, IconButton } from "./button.js";
@@ -10,49 +10,49 @@ import { TextField } from "./fields.js";
  * @typedef {{id: number, message: any, kind: string, action?: {label: string, do: () => void}, seconds: number}} Toast
  */
 
-/** @type {{question: (Question & {answer: (yes: boolean) => void}) | null, toasts: Toast[], words: string}} */
-let above = { question: null, toasts: [], words: "" };
+/** @type {{question: (Question & {answer: (yes: boolean) => void}) | null, toasts: Toast[], announced: string}} */
+let messages = { question: null, toasts: [], announced: "" };
 
-/** @type {((now: typeof above) => void) | null} */
-let showAbove = null;
+/** @type {((state: typeof messages) => void) | null} */
+let showMessages = null;
 
 let lastToast = 0;
 
-/** @param {Partial<typeof above>} changes */
-function changeAbove(changes) {
-  above = { ...above, ...changes };
-  showAbove?.(above);
+/** @param {Partial<typeof messages>} changes */
+function changeMessages(changes) {
+  messages = { ...messages, ...changes };
+  showMessages?.(messages);
 }
 
 /**
- * Asks before something is done.
- * @param {Question} question `phrase` has to be typed first, for what destroys much.
+ * Asks for a confirmation.
+ * @param {Question} question People have to type the `phrase`, before much is deleted.
  * @returns {Promise<boolean>}
  */
 export function confirm(question) {
-  above.question?.answer(false);
+  messages.question?.answer(false);
   return new Promise((resolve) => {
     const answer = (/** @type {boolean} */ yes) => {
-      changeAbove({ question: null });
+      changeMessages({ question: null });
       resolve(yes);
     };
-    changeAbove({ question: { ...question, answer } });
+    changeMessages({ question: { ...question, answer } });
   });
 }
 
 /**
- * Says something that need not be answered.
+ * Shows a notification.
  * @param {any} message
  * @param {{kind?: "plain" | "good" | "bad", action?: {label: string, do: () => void}, seconds?: number}} [options]
- *   `action` is a button beside it, such as "Undo".
+ *   `action` is a button of the notification, such as "Undo".
  */
 export function toast(message, { kind = "plain", action, seconds = kind === "bad" || action ? 9 : 4 } = {}) {
   lastToast += 1;
-  changeAbove({ toasts: [...above.toasts.slice(-1), { id: lastToast, message, kind, action, seconds }] });
+  changeMessages({ toasts: [...messages.toasts.slice(-1), { id: lastToast, message, kind, action, seconds }] });
 }
 
 /**
- * Says an error that came up while something was done.
+ * Shows an error of an action.
  * @param {unknown} error
  */
 export function toastError(error) {
@@ -60,37 +60,37 @@ export function toastError(error) {
 }
 
 /**
- * Says something to screen readers only.
- * @param {string} words
+ * Announces a text to screen readers.
+ * @param {string} text
  */
-export function announce(words) {
-  changeAbove({ words: above.words === words ? `${words}\u00a0` : words });
+export function announce(text) {
+  changeMessages({ announced: messages.announced === text ? `${text}\u00a0` : text });
 }
 
-/** Where `confirm`, `toast` and `announce` appear. The shell has one. */
-export function Above() {
-  const [now, setNow] = useState(above);
+/** The component that shows the messages of `confirm`, `toast` and `announce`, in the shell. */
+export function MessageLayer() {
+  const [state, setState] = useState(messages);
   useLayoutEffect(() => {
-    showAbove = setNow;
-    setNow(above);
+    showMessages = setState;
+    setState(messages);
     return () => {
-      showAbove = null;
+      showMessages = null;
     };
   }, []);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
-    // In the top layer, above dialogs that are open.
+    // In the top layer, in front of open dialogs.
     if (!box.current?.showPopover) return;
     if (box.current.matches(":popover-open")) box.current.hidePopover();
-    if (now.toasts.length) box.current.showPopover();
-  }, [now.toasts.length, now.question]);
-  const drop = (/** @type {number} */ id) => changeAbove({ toasts: above.toasts.filter((one) => one.id !== id) });
+    if (state.toasts.length) box.current.showPopover();
+  }, [state.toasts.length, state.question]);
+  const drop = (/** @type {number} */ id) => changeMessages({ toasts: messages.toasts.filter((one) => one.id !== id) });
   return html`<${Fragment}>
-    ${now.question && html`<${Confirmation} key=${now.question.title} question=${now.question} />`}
+    ${state.question && html`<${Confirmation} key=${state.question.title} question=${state.question} />`}
     <div class="toasts" ref=${box} popover="manual" role="status" aria-live="polite">
-      ${now.toasts.map((one) => html`<${ToastBox} key=${one.id} toast=${one} onDone=${() => drop(one.id)} />`)}
+      ${state.toasts.map((one) => html`<${ToastBox} key=${one.id} toast=${one} onDone=${() => drop(one.id)} />`)}
     </div>
-    <div class="visually-hidden" role="status" aria-live="polite">${now.words}</div>
+    <div class="visually-hidden" role="status" aria-live="polite">${state.announced}</div>
   <//>`;
 }
 

@@ -1,9 +1,9 @@
-/** Remarks, and what stands where there is nothing. */
+/** Notices above the content, and messages instead of missing content. */
 import { classes, html } from "../html.js";
 import { Icon } from "../icons.js";
 
 /**
- * A remark above the content.
+ * A notice above the content.
  * @param {{tone?: "plain" | "odd" | "bad" | "good", action?: any, children?: any}} props
  */
 export function Notice({ tone = "plain", action, children }) {
@@ -15,9 +15,9 @@ export function Notice({ tone = "plain", action, children }) {
 }
 
 /**
- * There is nothing.
+ * A message instead of missing content.
  * @param {{icon?: string, title: string, children?: any, action?: any, tone?: string, isPage?: boolean}} props
- *   `isPage`: it takes the place of a whole page, with its head.
+ *   `isPage`: the message replaces a page with its heading.
  */
 export function Empty({ icon = "info", title, children, action, tone, isPage = false }) {
   return html`<div class=${classes("empty", tone)}>

@@ -1,11 +1,11 @@
-/** Heads and panels of pages. */
+/** Headings and panels of pages. */
 import { classes, html, useEffect, useId } from "../html.js";
 import { Icon } from "../icons.js";
-import { productOf, useMe } from "../session.js";
+import { productName, useMe } from "../session.js";
 import { announce } from "./messages.js";
 
 /**
- * The head of a page; also names the window.
+ * The heading of a page, which also sets the title of the window.
  * @param {{title: string, subtitle?: any, back?: {href: string, label: string}, chips?: any, actions?: any}} props
  */
 export function PageHeader({ title, subtitle, back, chips, actions }) {
@@ -23,9 +23,9 @@ export function PageHeader({ title, subtitle, back, chips, actions }) {
 
 let isFirstPage = true;
 
-/** @param {string} title Of the window; screen readers hear it when one goes to another page. */
+/** @param {string} title The title of the window, which is announced to screen readers for each new page. */
 export function useTitle(title) {
-  const product = productOf(useMe());
+  const product = productName(useMe());
   useEffect(() => {
     document.title = title ? `${title} · ${product}` : product;
     if (!isFirstPage) announce(title);
@@ -34,7 +34,7 @@ export function useTitle(title) {
 }
 
 /**
- * A part of a page.
+ * A section of a page.
  * @param {{title?: any, hint?: any, actions?: any, class?: string, children?: any}} props
  */
 export function Panel({ title, hint, actions, class: extra, children }) {

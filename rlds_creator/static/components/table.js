@@ -1,4 +1,4 @@
-/** Tables, and the way through their pages. */
+/** Tables and their pagination. */
 import { formatCount } from "../format.js";
 import { classes, html, useRef } from "../html.js";
 import { Icon } from "../icons.js";
@@ -7,12 +7,12 @@ import { IconButton } from "./button.js";
 /**
  * @template [T=any]
  * @typedef {object} Column
- * @property {string} name Also what the server sorts by, if `sortable`.
+ * @property {string} name The name, by which the server sorts if `sortable`.
  * @property {string} title
  * @property {(row: T) => any} cell
  * @property {boolean} [sortable]
  * @property {boolean} [isNumber]
- * @property {"title" | "hidden"} [narrow] On a phone: above the others without its name, or not at all.
+ * @property {"title" | "hidden"} [narrow] On a phone: above the other columns without its name, or hidden.
  */
 
 /**
@@ -110,7 +110,7 @@ export function Table({
 }
 
 /**
- * Goes through the pages of a table.
+ * The pagination of a table.
  * @param {{offset: number, limit: number, total: number, onChange: (offset: number) => void, noun?: string}} props
  */
 export function Pager({ offset, limit, total, onChange, noun = "rows" }) {

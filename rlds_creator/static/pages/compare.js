@@ -1,15 +1,15 @@
 /** Two episodes side by side, with one slider. */
 import { COLORS, useZoom } from "../chart.js";
-import { Button, Failed, IconButton, Loading, PageHeader, Segments } from "../components.js";
+import { Button, LoadError, IconButton, Loading, PageHeader, Segments } from "../components.js";
 import { formatCount, formatNumber } from "../format.js";
 import { classes, html, useEffect, useMemo, useState } from "../html.js";
 import { setQuery } from "../router.js";
-import { baseOf } from "../view/episode.js";
+import { viewAddress } from "../view/episode.js";
 import { Plot, runningTotal } from "../view/curves.js";
 import { useEpisode } from "../view/opening.js";
 import { Pictures } from "../view/picture.js";
 import { PictureChooser, usePictures, usePrefetch } from "../view/pictures.js";
-import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
+import { stepTimes, isPageKey, playbackKey, usePlayback } from "../view/playback.js";
 import { Transport, useRate } from "../view/transport.js";
 import { useValues } from "../view/values.js";
 
@@ -24,7 +24,7 @@ const TITLES = { left: "Left", right: "Right" };
 
 /** @param {{query: Record<string, string>}} props */
 export default function ComparePage({ query }) {
-  const bases = SIDES.map((side) => (query[side] ? baseOf(query[side]) : null));
+  const bases = SIDES.map((side) => (query[side] ? viewAddress(query[side]) : null));
   const left = useEpisode(bases[0]);
   const right = useEpisode(bases[1]);
   const isReady = left.outline && right.outline && left.data && right.data;
@@ -45,7 +45,7 @@ export default function ComparePage({ query }) {
             ${bases[index] === null
               ? html`<${Chooser} side=${side} address=${query[side] ?? ""} />`
               : error
-                ? html`<${Failed} error=${error} onRetry=${reload} />
+                ? html`<${LoadError} error=${error} onRetry=${reload} />
                 <${Chooser} side=${side} address=${query[side]} />`
                 : outline
                   ? html`<h2>${outline.title}</h2>
@@ -60,7 +60,7 @@ export default function ComparePage({ query }) {
 /** Asks for an episode. @param {{side: Side, address: string}} props */
 function Chooser({ side, address }) {
   const [text, setText] = useState(address);
-  const isWrong = text.trim() !== "" && baseOf(text) === null;
+  const isWrong = text.trim() !== "" && viewAddress(text) === null;
   return html`<form
     class="chooser"
     onSubmit=${(/** @type {Event} */ event) => {
@@ -93,27 +93,27 @@ function Pair({ left, right, addresses, first }) {
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
   const rate = useRate(datas[longest].page, outlines[longest]);
   const begins = useMemo(
-    () => beginnings(numSteps, rate.fps, outlines[longest].times),
+    () => stepTimes(numSteps, rate.fps, outlines[longest].times),
     [left.outline, right.outline, rate.fps],
   );
   const pictures = [usePictures(left.outline), usePictures(right.outline)];
   /** @param {number} step @param {number} index */
-  const own = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
+  const ownStep = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
   const playback = usePlayback({
     numSteps,
     begins,
     first,
-    isReady: (step) => datas.every((data, index) => data.isReady(own(step, index), pictures[index].chosen)),
+    isReady: (step) => datas.every((data, index) => data.isReady(ownStep(step, index), pictures[index].chosen)),
   });
   const { step, seek } = playback;
   const { zoom, onZoom } = useZoom(step, numSteps);
-  const steps = [own(step, 0), own(step, 1)];
+  const steps = [ownStep(step, 0), ownStep(step, 1)];
   usePrefetch(left.data, pictures[0].chosen, { ...playback, step: steps[0] }, lengths[0]);
   usePrefetch(right.data, pictures[1].chosen, { ...playback, step: steps[1] }, lengths[1]);
   useEffect(() => {
     /** @param {KeyboardEvent} event */
     const press = (event) => {
-      if (isForPage(event) && playKey(event, playback, numSteps)) event.preventDefault();
+      if (isPageKey(event) && playbackKey(event, playback, numSteps)) event.preventDefault();
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
@@ -126,7 +126,7 @@ function Pair({ left, right, addresses, first }) {
         const totals = runningTotal(outline.rewards);
         return {
           name: `${TITLES[SIDES[index]].toLowerCase()}: sum of rewards`,
-          values: allSteps.map((at) => totals[at - offsets[index]] ?? null),
+          values: allSteps.map((it) => totals[it - offsets[index]] ?? null),
           color: COLORS[index],
         };
       }),
@@ -165,7 +165,7 @@ function Pair({ left, right, addresses, first }) {
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
             ${isOver && html`<span class="quiet">${step < offsets[index] ? "not started" : "ended"}</span>`}
           </p>
-          <${ActionOf} data=${datas[index]} step=${steps[index]} />
+          <${CurrentAction} data=${datas[index]} step=${steps[index]} />
         </section>`;
       })}
     </div>
@@ -183,14 +183,14 @@ function Pair({ left, right, addresses, first }) {
 }
 
 /** @param {{data: EpisodeData, step: number}} props */
-function ActionOf({ data, step }) {
-  const { values, at } = useValues(data, step);
+function CurrentAction({ data, step }) {
+  const { values, shownStep } = useValues(data, step);
   const actions = Object.entries(values ?? {}).filter(([path]) => path === "action" || path.startsWith("action/"));
   if (actions.length === 0) return null;
-  return html`<dl class=${classes("compare-action", at !== step && "is-old")}>
+  return html`<dl class=${classes("compare-action", shownStep !== step && "is-old")}>
     ${actions.map(
       ([path, value]) => html`<div key=${path}>
-        <dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.nameOf(path, value)}</span></dd>
+        <dt>${path}</dt><dd>${show(value)} <span class="quiet">${data.actionName(path, value)}</span></dd>
       </div>`,
     )}
   </dl>`;

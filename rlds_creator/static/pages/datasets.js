@@ -1,11 +1,11 @@
-/** Datasets that were opened to be looked at, and their episodes. */
-import { queryOf, useResource } from "../api.js";
-import { Chip, Empty, Loaded, Notice, PageHeader, Pager, Segments, Table } from "../components.js";
+/** The pages of opened datasets, and of their episodes. */
+import { formatQuery, useResource } from "../api.js";
+import { Chip, Empty, LoadedContent, Notice, PageHeader, Pager, Segments, Table } from "../components.js";
 import { formatCount, plural } from "../format.js";
 import { Fragment, html, useEffect } from "../html.js";
 import { address, navigate, setQuery } from "../router.js";
-import { meansSuccess, textOfCell, titleOf } from "../view/columns.js";
-import { textOf, toneOf } from "../view/labels.js";
+import { meansSuccess, formatCell, columnTitle } from "../view/columns.js";
+import { textOf, labelTone } from "../view/labels.js";
 import { GoTo, Thumbnail, WhereBox, isNumbered, useColumns, useListing } from "../view/list.js";
 import { useStored } from "../view/panes.js";
 
@@ -13,17 +13,17 @@ import { useStored } from "../view/panes.js";
 /** @import { LabelValue } from "../view/labels.js" */
 
 const LIMIT = 50;
-/** Pictures of an episode in the table. */
+/** The number of pictures of an episode in the table. */
 const FRAMES = 5;
-/** The place of a label of the whole episode. */
+/** The steps of a label of the whole episode. */
 const EPISODE = { first: null, last: null };
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function DatasetsPage({ params, query }) {
   const datasets = useResource("/api/datasets");
-  return html`<${Loaded} resource=${datasets} label="Opening data…">
+  return html`<${LoadedContent} resource=${datasets} label="Opening data…">
     ${(/** @type {{datasets: Dataset[]}} */ { datasets: all }) => {
-      if (!params.d && all.length === 1) return html`<${Only} dataset=${all[0]} query=${query} />`;
+      if (!params.d && all.length === 1) return html`<${OnlyDataset} dataset=${all[0]} query=${query} />`;
       if (!params.d) return html`<${Shelf} datasets=${all} />`;
       const dataset = all.find(({ id }) => id === params.d);
       if (!dataset)
@@ -36,10 +36,10 @@ export default function DatasetsPage({ params, query }) {
 }
 
 /**
- * The first episode of the only dataset; its table on the page of datasets.
+ * Opens the first episode of the only dataset; on the page of datasets, shows its table.
  * @param {{dataset: Dataset, query: any}} props
  */
-function Only({ dataset, query }) {
+function OnlyDataset({ dataset, query }) {
   const split = dataset.splits.find(({ episodes }) => episodes !== 0);
   const isFirst = location.pathname === "/" && split !== undefined && !dataset.error;
   useEffect(() => {
@@ -121,7 +121,7 @@ function firstLines(text) {
 }
 
 /**
- * The table of the episodes of a split, and what chooses and orders them.
+ * The table of the episodes of a split, with filter and order.
  * @param {{dataset: Dataset, split: string, listing: ReturnType<typeof useListing>, offset: number,
  *   where: string, sort: string, chosen: string[], onChosen: (names: string[]) => void}} props
  */
@@ -130,14 +130,14 @@ function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChos
   const about = useColumns(`/api${address("datasets", dataset.id, split)}`, shown);
   const names = shown?.columns ?? [];
   const pageOf = (/** @type {number | string} */ index) =>
-    address("datasets", dataset.id, split, String(index)) + queryOf({ where, sort });
+    address("datasets", dataset.id, split, String(index)) + formatQuery({ where, sort });
   const box = html`<${WhereBox} where=${where} listing=${listing} about=${about} shown=${names} onShown=${onChosen}
     isWide onChange=${(/** @type {string} */ next) => setQuery({ where: next, offset: null })} />`;
   if (!shown)
     return html`<${Fragment}>
       ${box}
       ${(!error || !where) &&
-      html`<${Loaded} resource=${listing} label="Loading episodes…">${() => null}<//>`}
+      html`<${LoadedContent} resource=${listing} label="Loading episodes…">${() => null}<//>`}
     <//>`;
   const { episodes, total } = shown;
   return html`<${Fragment}>
@@ -196,7 +196,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
       const isText = column?.kind === "text";
       return {
         name,
-        title: titleOf(name, columns),
+        title: columnTitle(name, columns),
         sortable: names.length > 0,
         isNumber: !isText && column?.kind !== "flag",
         cell: (/** @type {DatasetEpisode} */ row) => html`<${Cell} row=${row} name=${name} column=${column} />`,
@@ -212,9 +212,9 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
               ${labels.map(({ layer, value, disagree }) => {
                 const title = layers[layer] || layer;
                 /** @type {LabelValue} */
-                const said = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
-                return html`<${Chip} key=${layer} tone=${disagree ? "odd" : toneOf(said)}>
-                  ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(said)}
+                const label = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
+                return html`<${Chip} key=${layer} tone=${disagree ? "odd" : labelTone(label)}>
+                  ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(label)}
                 <//>`;
               })}
             </span>`,
@@ -231,7 +231,7 @@ function Cell({ row, name, column }) {
   if (row.values === null && (value ?? null) === null) return html`<span class="quiet" title="Not read yet">…</span>`;
   if (typeof value === "boolean" && meansSuccess(name))
     return html`<${Chip} tone=${value ? "good" : "bad"}>${value ? "yes" : "no"}<//>`;
-  const text = textOfCell(column, value);
+  const text = formatCell(column, value);
   const rank = row.ranks?.[name];
   if (typeof rank === "number")
     return html`<span class="rank" style=${{ "--rank": rank }}

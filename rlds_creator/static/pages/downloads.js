@@ -1,6 +1,7 @@
-/** Downloads: how far they are, and their files. */
+/** The page of downloads: their progress and files. */
 import { remove, useResource, useReturn } from "../api.js";
-import { Button, Chip, Empty, Loaded, PageHeader, Progress, Time, confirm, toast, toastError } from "../components.js";
+import { Button, Chip, Empty, LoadedContent, PageHeader, Progress, Time } from "../components.js";
+import { confirm, toast, toastError } from "../components.js";
 import { formatBytes, formatPercent, plural } from "../format.js";
 import { html, useEffect } from "../html.js";
 import { address } from "../router.js";
@@ -51,7 +52,7 @@ export default function Downloads() {
   };
   return html`
     <${PageHeader} title="Downloads" subtitle="The server prepares downloads. You can leave this page." />
-    <${Loaded} resource=${exports}>
+    <${LoadedContent} resource=${exports}>
       ${() =>
         all.length
           ? html`<ul class="downloads">

@@ -1,11 +1,11 @@
-/** Where an invitation link leads. The token is in the fragment, which browsers send to nobody. */
+/** The page of an invitation link. The token is in the fragment, which browsers do not send. */
 import { post } from "../api.js";
 import { Button, Empty, Notice, TextField, useTitle } from "../components.js";
 import { html, useState } from "../html.js";
 import { address, navigate } from "../router.js";
 import { useMe } from "../session.js";
 
-// Taken out of the address at once, so that it is not copied or seen by chance.
+// The token is removed from the address at once, so that nobody copies or sees it by accident.
 let token = "";
 
 export default function Enter() {
@@ -34,7 +34,7 @@ export default function Enter() {
     try {
       const { person } = await post("/api/enter", { token, name: name.trim() });
       token = "";
-      // Whose labels these are, in pages of `rlds view`.
+      // The name of the annotator in the pages of `rlds view`.
       localStorage.setItem("rlds:annotator", JSON.stringify(name.trim()));
       await me.reload();
       void navigate(person?.study ? address("studies", person.study) : "/", { replace: true });
@@ -64,7 +64,7 @@ export default function Enter() {
       >
         <${TextField} label="Your name"
           hint=${me.mode === "view"
-            ? "It is shown beside your labels."
+            ? "It is shown next to your labels."
             : "The owners of the studies see it. It can be a pseudonym."}
           value=${name} onChange=${setName}
           error=${error} maxlength="200" autocomplete="nickname" autofocus />

@@ -1,4 +1,4 @@
-/** The episodes that were recorded: found, sorted, selected; deleted or downloaded. */
+/** The page of recorded episodes: filter, sort, select, delete, download. */
 import { get, post, useResource, useReturn } from "../api.js";
 import {
   Button,
@@ -7,7 +7,7 @@ import {
   Empty,
   Field,
   IconButton,
-  Loaded,
+  LoadedContent,
   PageHeader,
   Pager,
   SelectField,
@@ -42,7 +42,7 @@ export default function Episodes({ query }) {
   );
   const sort = query.sort ?? "-started";
   const offset = Math.max(0, Number(query.offset) || 0);
-  const episodes = useResource("/api/episodes", { ...inSeconds(filter), sort, offset, limit: LIMIT });
+  const episodes = useResource("/api/episodes", { ...datesToSeconds(filter), sort, offset, limit: LIMIT });
   const studies = useResource("/api/studies");
   useReturn(episodes.reload);
   const [selected, setSelected] = useState(/** @type {Map<string, ListedEpisode>} */ (new Map()));
@@ -66,7 +66,7 @@ export default function Episodes({ query }) {
     try {
       const next = new Map(selected);
       for (let from = 0; from < total; ) {
-        const page = await get("/api/episodes", { ...inSeconds(filter), sort, offset: from, limit: 1000 });
+        const page = await get("/api/episodes", { ...datesToSeconds(filter), sort, offset: from, limit: 1000 });
         if (!page.episodes.length) break;
         for (const episode of page.episodes) next.set(episode.id, episode);
         from += page.episodes.length;
@@ -77,18 +77,18 @@ export default function Episodes({ query }) {
     }
     setIsBusy(false);
   };
-  const erase = async (/** @type {ListedEpisode[]} */ which) => {
-    const allowed = which.filter((episode) => episode.may.includes("delete"));
+  const erase = async (/** @type {ListedEpisode[]} */ episodesToDelete) => {
+    const allowed = episodesToDelete.filter((episode) => episode.may.includes("delete"));
     if (!allowed.length) {
       toast("You may not delete these episodes.", { kind: "bad" });
       return;
     }
-    const kept = which.length - allowed.length;
+    const numKept = episodesToDelete.length - allowed.length;
     const agreed = await confirm({
       title: `Delete ${plural(allowed.length, "episode")}?`,
       body:
         "This deletes the recordings, with their tags and notes. It cannot be undone." +
-        (kept ? ` ${formatCount(kept)} of the selected episodes are kept, because you may not delete them.` : ""),
+        (numKept ? ` ${formatCount(numKept)} of the selected episodes are kept, because you may not delete them.` : ""),
       action: allowed.length === 1 ? "Delete episode" : "Delete episodes",
       danger: true,
     });
@@ -113,9 +113,9 @@ export default function Episodes({ query }) {
     setIsBusy(false);
   };
 
-  const chosen = [...selected.values()];
-  // The pages of episodes go through the list that is shown here.
-  const listed = Object.entries({ ...inSeconds(filter), sort }).flatMap(([name, value]) =>
+  const selection = [...selected.values()];
+  // The pages of episodes get the filter and the order of this list.
+  const pairs = Object.entries({ ...datesToSeconds(filter), sort }).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)]],
   );
   const isFiltered = Object.keys(filter).length > 0;
@@ -137,17 +137,17 @@ export default function Episodes({ query }) {
         Select all ${formatCount(total)}
       <//>`}
       <${Button} kind="quiet" size="small" onClick=${() => setSelected(new Map())}>Select none<//>
-      ${selected.size === 2 && html`<${Button} size="small" icon="compare" href=${compareAddress(chosen)}>Compare<//>`}
+      ${selected.size === 2 && html`<${Button} size="small" icon="compare" href=${compareUrl(selection)}>Compare<//>`}
       ${me.can("export") &&
       html`<${Button} size="small" icon="download" onClick=${() => setIsDownloading(true)}>Download…<//>`}
-      <${Button} size="small" kind="danger" icon="trash" busy=${isBusy} onClick=${() => erase(chosen)}>Delete…<//>
+      <${Button} size="small" kind="danger" icon="trash" busy=${isBusy} onClick=${() => erase(selection)}>Delete…<//>
     </div>`}
-    <${Loaded} resource=${episodes}>
+    <${LoadedContent} resource=${episodes}>
       ${() =>
         rows.length
           ? html`<${Fragment}>
             <${Table} caption="Episodes" rows=${rows}
-              columns=${columns(erase, seesOthers, query.sort || isFiltered ? `?${new URLSearchParams(listed)}` : "")}
+              columns=${columns(erase, seesOthers, query.sort || isFiltered ? `?${new URLSearchParams(pairs)}` : "")}
               sort=${sort}
               onSort=${(/** @type {string} */ next) => change({ sort: next === "-started" ? null : next })}
               isBusy=${episodes.isLoading} selection=${selected} onSelect=${select}
@@ -170,13 +170,13 @@ export default function Episodes({ query }) {
             <//>`}
     <//>
     ${isDownloading &&
-    html`<${DownloadDialog} episodes=${chosen} studies=${studies.data?.studies ?? []}
+    html`<${DownloadDialog} episodes=${selection} studies=${studies.data?.studies ?? []}
       onClose=${() => setIsDownloading(false)} />`}
   `;
 }
 
 /** @param {ListedEpisode[]} pair */
-function compareAddress([left, right]) {
+function compareUrl([left, right]) {
   const query = new URLSearchParams({ left: address("replay", left.id), right: address("replay", right.id) });
   return `/compare?${query}`;
 }
@@ -263,10 +263,10 @@ function columns(erase, seesOthers, search) {
 }
 
 /**
- * Days as the server takes them: from the first second of one to the last of the other.
+ * Converts days to seconds: from the first second of one day to the last second of the other.
  * @param {Record<string, string>} filter
  */
-function inSeconds({ since, until, ...rest }) {
+function datesToSeconds({ since, until, ...rest }) {
   const day = (/** @type {string} */ text, /** @type {number} */ later) => {
     const [year, month, date] = text.split("-").map(Number);
     const time = new Date(year, month - 1, date + later).getTime() / 1000;

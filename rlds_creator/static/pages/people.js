@@ -1,4 +1,4 @@
-/** People: who is here, what they may do, and links that invite others. */
+/** The page of people: their roles, and invitation links. */
 import { patch, remove, useResource, useReturn } from "../api.js";
 import {
   Button,
@@ -6,7 +6,7 @@ import {
   Empty,
   Icon,
   IconButton,
-  Loaded,
+  LoadedContent,
   PageHeader,
   Panel,
   Table,
@@ -74,7 +74,7 @@ export default function People() {
   return html`
     <${PageHeader} title="People"
       actions=${html`<${Button} kind="primary" icon="link" onClick=${() => setIsInviting(true)}>Invite…<//>`} />
-    <${Loaded} resource=${people}>
+    <${LoadedContent} resource=${people}>
       ${(/** @type {{people: Person[], invites: Invite[]}} */ data) => html`<${Fragment}>
         <${Table} caption="People" rows=${data.people}
           rowClass=${(/** @type {Person} */ row) => (row.is_disabled ? "off" : undefined)} columns=${[

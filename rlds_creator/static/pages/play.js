@@ -1,9 +1,9 @@
-/** A person plays: the picture, the keys and what they do, and how it goes. */
+/** The page of a play: picture, keys, instructions, progress and settings. */
 import { Button, Chip, Icon, Markdown, announce, toast, useTitle } from "../components.js";
 import { formatNumber } from "../format.js";
 import { classes, html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { Commands } from "../play/commands.js";
-import { Cover, wordsOf } from "../play/cover.js";
+import { Cover, coverText } from "../play/cover.js";
 import { KeyMap } from "../play/key_map.js";
 import { Numbers, StageHud } from "../play/numbers.js";
 import { Player, RETRY_HOLD } from "../play/player.js";
@@ -26,10 +26,10 @@ export default function PlayPage({ params }) {
 
   useEffect(() => {
     if (!canvas.current || !stage.current) return undefined;
-    const made = new Player({ canvas: canvas.current, stage: stage.current, study, environment });
-    made.listeners.add(() => redraw((count) => count + 1));
-    made.onEvent = (what, episode) => {
-      if (what === "discarded") toast("Discarded. The next episode is ready.");
+    const newPlayer = new Player({ canvas: canvas.current, stage: stage.current, study, environment });
+    newPlayer.listeners.add(() => redraw((count) => count + 1));
+    newPlayer.onEvent = (event, episode) => {
+      if (event === "discarded") toast("Discarded. The next episode is ready.");
       else if (episode.state === "rejected") toast("Discarded.");
       else
         toast("Saved.", {
@@ -38,17 +38,17 @@ export default function PlayPage({ params }) {
           seconds: 5,
         });
     };
-    setPlayer(made);
-    void made.start();
+    setPlayer(newPlayer);
+    void newPlayer.start();
     stage.current.focus({ preventScroll: true });
     const leaveFullscreen = () => {
-      // The browser takes the Escape that leaves the full screen: the player meant a pause as well.
-      if (!document.fullscreenElement && made.isRunning && made.isAsync) made.do("pause");
+      // The browser handles the Escape that leaves the full screen; it means a pause as well.
+      if (!document.fullscreenElement && newPlayer.isRunning && newPlayer.isAsync) newPlayer.do("pause");
     };
     document.addEventListener("fullscreenchange", leaveFullscreen);
     return () => {
       document.removeEventListener("fullscreenchange", leaveFullscreen);
-      made.close();
+      newPlayer.close();
     };
   }, [study, environment]);
 
@@ -56,11 +56,11 @@ export default function PlayPage({ params }) {
   const state = player?.state?.state ?? "new";
   const title = hello?.environment?.name ?? "Play";
   useTitle(title);
-  /** After a click, keys are for the game again. @param {{detail: number}} event */
+  /** Returns the focus to the game after a click. @param {{detail: number}} event */
   const focusBack = (event) => {
     if (event.detail > 0) stage.current?.focus({ preventScroll: true });
   };
-  const words = player ? wordsOf(player) : null;
+  const words = player ? coverText(player) : null;
   useEffect(() => {
     if (words) announce([words.title, words.text].filter(Boolean).join(" "));
   }, [words?.title]);
@@ -121,14 +121,14 @@ function Instructions({ study, environment }) {
   const texts = [study?.instructions, environment?.instructions].filter(Boolean);
   const [isOpen, setIsOpen] = useState(false);
   const [isLong, setIsLong] = useState(false);
-  const part = useRef(/** @type {HTMLElement | null} */ (null));
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
-    if (part.current && !isOpen) setIsLong(part.current.scrollHeight > part.current.clientHeight + 1);
+    if (box.current && !isOpen) setIsLong(box.current.scrollHeight > box.current.clientHeight + 1);
   }, [texts.join(), isOpen]);
   if (texts.length === 0) return null;
   return html`<section class="side-part" aria-labelledby="instructions-title">
     <h2 id="instructions-title">What to do</h2>
-    <div class=${classes("instructions", isOpen && "open", isLong && "long")} id="instructions" ref=${part}>
+    <div class=${classes("instructions", isOpen && "open", isLong && "long")} id="instructions" ref=${box}>
       ${texts.map((text, index) => html`<${Markdown} key=${index} text=${text} />`)}
     </div>
     ${isLong &&
@@ -137,7 +137,7 @@ function Instructions({ study, environment }) {
   </section>`;
 }
 
-/** An environment that does not keep its pace. @param {{player: Player, onDone: (event: any) => void}} props */
+/** A note on a slow environment. @param {{player: Player, onDone: (event: any) => void}} props */
 function Slow({ player, onDone }) {
   const stop = (/** @type {Event} */ event) => event.stopPropagation();
   const draft = (/** @type {MouseEvent} */ event) => {

@@ -1,10 +1,10 @@
 /** An episode, step by step: pictures, rewards, values, and its labels. */
-import { queryOf, useResource } from "../api.js";
+import { formatQuery, useResource } from "../api.js";
 import { useZoom } from "../chart.js";
 import {
   Button,
   Chip,
-  Failed,
+  LoadError,
   Icon,
   IconButton,
   Loading,
@@ -21,7 +21,7 @@ import { useMe } from "../session.js";
 import { FieldChart, RewardChart, StepsChart } from "../view/curves.js";
 import { NameDialog } from "../view/label_dialogs.js";
 import { Labels, LastChange } from "../view/label_panel.js";
-import { rangeWith, useAnnotator, useLabels } from "../view/labels.js";
+import { moveRangeEnd, useAnnotator, useLabels } from "../view/labels.js";
 import { EpisodeList } from "../view/list.js";
 import { Metadata } from "../view/metadata.js";
 import { Notes } from "../view/notes.js";
@@ -29,7 +29,7 @@ import { useEpisode } from "../view/opening.js";
 import { Divider, useStored } from "../view/panes.js";
 import { Pictures } from "../view/picture.js";
 import { PictureChooser, usePictures, usePrefetch } from "../view/pictures.js";
-import { beginnings, isForPage, playKey, usePlayback } from "../view/playback.js";
+import { stepTimes, isPageKey, playbackKey, usePlayback } from "../view/playback.js";
 import { Shortcuts } from "../view/shortcuts.js";
 import { copyLink, useStepInAddress } from "../view/step_address.js";
 import { Instruction, StepLine } from "../view/step_line.js";
@@ -41,7 +41,7 @@ import { Values } from "../view/values.js";
 /** @import { EpisodeData } from "../view/episode.js" */
 /** @import { Key, Layer, LabelValue } from "../view/labels.js" */
 
-/** The height of a plot with its head; and what all else takes of the window, unless a person chooses. */
+/** The default height of a plot with its heading, and of the rest of the window, in pixels. */
 const PLOT_HEIGHT = 226;
 const OTHER_HEIGHT = 560;
 
@@ -56,25 +56,25 @@ export default function ReplayPage({ params, query }) {
   return html`<div class="workplace" style=${{ "--list": `${width}px` }}>
     <${EpisodeList} params=${params} filter=${filter} outline=${outline}
       isFailed=${Boolean(error)} onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
-    <${Divider} label="Width of the list" size=${width} least=${150} most=${600} onSize=${setWidth} />
+    <${Divider} label="Width of the list" size=${width} min=${150} max=${600} onSize=${setWidth} />
     ${error
-      ? html`<${Failed} error=${error} onRetry=${reload} />`
+      ? html`<${LoadError} error=${error} onRetry=${reload} />`
       : !data || !outline
         ? html`<${Loading} label="Opening the episode…" />`
         : outline.num_steps === 0
-          ? html`<${Failed} error=${new Error("This episode has no steps.")} />`
+          ? html`<${LoadError} error=${new Error("This episode has no steps.")} />`
           : params.episode
             ? html`<${Recorded} key=${base} id=${params.episode} data=${data} outline=${outline} query=${query} />`
             : html`<${Replay} key=${base} data=${data} outline=${outline} query=${query}
               back=${{
-                href: address("datasets", params.d) + queryOf({ split: params.split, where: query.where }),
+                href: address("datasets", params.d) + formatQuery({ split: params.split, where: query.where }),
                 label: "Episodes",
               }} />`}
   </div>`;
 }
 
 /**
- * An episode that was recorded here.
+ * An episode that was recorded with this server.
  * @param {{id: string, data: EpisodeData, outline: Outline, query: Record<string, string>}} props
  */
 function Recorded({ id, data, outline, query }) {
@@ -129,7 +129,7 @@ function Replay({
 }) {
   const numSteps = outline.num_steps;
   const rate = useRate(data.page, outline);
-  const begins = useMemo(() => beginnings(numSteps, rate.fps, outline.times), [outline, rate.fps]);
+  const begins = useMemo(() => stepTimes(numSteps, rate.fps, outline.times), [outline, rate.fps]);
   const pictures = usePictures(outline);
   const playback = usePlayback({
     numSteps,
@@ -146,12 +146,12 @@ function Replay({
   const { by, setName } = useAnnotator();
   const store = useLabels(data.base, by, onLabel);
   const canLabel = store.may_label;
-  /** A text or a number that is typed, with the step that it is of. */
+  /** The layer of a text or a number that is being typed, with its step. */
   const [entry, setEntry] = useState(/** @type {{layer: Layer, step: number} | null} */ (null));
   const [isAsking, setIsAsking] = useState(false);
   const [showsKeys, setShowsKeys] = useState(false);
   const { scope, range, setScope, setRange, target } = useTarget();
-  /** The label that waits for the name of who labels. */
+  /** The label that waits for the name of the annotator. */
   const unsigned = useRef(/** @type {LabelValue | null} */ (null));
   const sign = () => {
     if (unsigned.current) store.add(unsigned.current);
@@ -160,7 +160,8 @@ function Replay({
   useEffect(() => {
     if (by !== "") sign();
   }, [by]);
-  const apply = (/** @type {Layer} */ { name, title, type, whole }, /** @type {any} */ value, step = playback.at()) => {
+  const apply = (/** @type {Layer} */ layer, /** @type {any} */ value, step = playback.latestStep()) => {
+    const { name, title, type, whole } = layer;
     const { scope, range } = target.current;
     const isRange = scope === "range" && range !== null;
     const [first, last] =
@@ -168,30 +169,30 @@ function Replay({
     unsigned.current = { layer: name, title, type, value, first, last };
     if (by === "") setIsAsking(true);
     else sign();
-    // The next one is for the step again: a range that stays is one that surprises.
+    // The next label applies to the step again, as a range that stays would be a surprise.
     if (scope === "range" && !whole) setRange(null);
   };
 
   /**
-   * Does what a key does with labels; whether it does anything.
+   * Handles a key for labels; returns whether it has a function.
    * @param {{code: string, shiftKey: boolean, repeat: boolean}} event
    * @param {number} step
    * @param {{may_label: boolean, adds: string}} state
    * @param {Key[]} keys
    */
   const labelKey = ({ code, shiftKey, repeat }, step, { may_label: may, adds }, keys) => {
-    const key = repeat ? undefined : keys.find((one) => one.code === code);
+    const key = repeat ? undefined : keys.find((it) => it.code === code);
     const isNot = shiftKey && key?.value === true && adds === "layer";
     if (may && key && (!shiftKey || isNot)) {
       if (key.value === undefined) setEntry({ layer: key.layer, step });
       else apply(key.layer, key.value !== true ? key.value : !isNot, step);
-    } else if (may && code === "KeyI") setRange(rangeWith(target.current.range, "first", step));
-    else if (may && code === "KeyO") setRange(rangeWith(target.current.range, "last", step));
+    } else if (may && code === "KeyI") setRange(moveRangeEnd(target.current.range, "first", step));
+    else if (may && code === "KeyO") setRange(moveRangeEnd(target.current.range, "last", step));
     else return false;
     return true;
   };
 
-  // A key that comes as soon as an episode is shown is for that one.
+  // A layout effect, so that keys that follow fast apply to the new episode.
   useLayoutEffect(() => {
     /** @param {KeyboardEvent} event */
     const press = (event) => {
@@ -205,17 +206,21 @@ function Replay({
         store.undo();
         return;
       }
-      if (!isForPage(event)) return;
-      const step = playback.at();
+      if (!isPageKey(event)) return;
+      const step = playback.latestStep();
       if (event.key === "?") setShowsKeys(true);
-      else if (labelKey(event, step, store, store.keys) || playKey(event, playback, numSteps) || zoomKey(event.code)) {
-        // Done.
+      else if (
+        labelKey(event, step, store, store.keys) ||
+        playbackKey(event, playback, numSteps) ||
+        zoomKey(event.code)
+      ) {
+        // The key is handled.
       } else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyV") void save();
       else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
       else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
       else if (!store.isLoaded && /^(Key|Digit)/.test(event.code))
-        store.hold((state, keys) => labelKey(event, step, state, keys));
+        store.postpone((state, keys) => labelKey(event, step, state, keys));
       else return;
       event.preventDefault();
     };
@@ -301,7 +306,7 @@ function Replay({
         <//>
         <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
       </div>
-      <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} least=${150} most=${700}
+      <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} min=${150} max=${700}
         onSize=${setHeight} />
       <div class="charts">
         ${hasRewards && html`<${RewardChart} outline=${outline} ...${charts} />`}
@@ -313,12 +318,12 @@ function Replay({
         )}
       </div>
     </div>
-    <${Divider} label="Width of the values" isAfter=${true} size=${width} least=${220} most=${800} onSize=${setWidth} />
+    <${Divider} label="Width of the values" isAfter=${true} size=${width} min=${220} max=${800} onSize=${setWidth} />
     <aside class="replay-side" aria-label="About this episode">
       <${Labels} store=${store} step=${step} numSteps=${numSteps} scope=${scope} setScope=${setScope} range=${range}
         setRange=${setRange} apply=${apply}
         entry=${entry?.layer ?? null}
-        setEntry=${(/** @type {Layer | null} */ layer) => setEntry(layer && { layer, step: playback.at() })}
+        setEntry=${(/** @type {Layer | null} */ layer) => setEntry(layer && { layer, step: playback.latestStep() })}
         onEntry=${(/** @type {any} */ value) => entry && apply(entry.layer, value, entry.step)} by=${by}
         onName=${() => {
           unsigned.current = null;

@@ -1,6 +1,6 @@
 /** The list of studies. */
 import { useResource, useReturn } from "../api.js";
-import { Button, Empty, Loaded, Markdown, PageHeader, STUDY_STATES, StateChip } from "../components.js";
+import { Button, Empty, LoadedContent, Markdown, PageHeader, STUDY_STATES, StateChip } from "../components.js";
 import { formatCount, plural } from "../format.js";
 import { html } from "../html.js";
 import { address } from "../router.js";
@@ -15,7 +15,7 @@ export default function Studies() {
   const create = me.can("manage") && html`<${Button} kind="primary" icon="add" href="/studies/new">New study<//>`;
   return html`
     <${PageHeader} title="Studies" actions=${studies.data?.studies.length ? create : null} />
-    <${Loaded} resource=${studies}>
+    <${LoadedContent} resource=${studies}>
       ${(/** @type {{studies: ListedStudy[]}} */ data) =>
         data.studies.length
           ? html`<ul class="cards">

@@ -1,11 +1,11 @@
-/** One study: what to do, where to play, and how it goes. */
+/** The page of a study: instructions, environments to play, and progress. */
 import { call, post, useResource } from "../api.js";
 import {
   Button,
   Chip,
   Empty,
   Figure,
-  Loaded,
+  LoadedContent,
   Markdown,
   Menu,
   Notice,
@@ -31,7 +31,7 @@ import { useMe } from "../session.js";
 /** @import { PersonStatistics, StudyStatistics } from "../api_types.js" */
 /** @import { Study as StudyRecord } from "../api_types.js" */
 
-// Rows of a page of consents, as the server sends them.
+// The number of consents on a page of the server.
 const CONSENTS = 50;
 
 /** @type {Record<string, string>} */
@@ -46,10 +46,10 @@ export const ASSIGNMENTS = {
 export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
   const all = useResource("/api/studies");
-  // Only the list has how many episodes there are.
+  // Only the list has the numbers of episodes.
   const counts = all.data?.studies.find((one) => one.id === params.id) ?? {};
   const reload = () => Promise.all([study.reload(), all.reload()]);
-  return html`<${Loaded} resource=${study} isPage>
+  return html`<${LoadedContent} resource=${study} isPage>
     ${(/** @type {StudyRecord} */ data) => html`<${Study} study=${{ ...counts, ...data }} reload=${reload} />`}
   <//>`;
 }
@@ -154,7 +154,7 @@ function Study({ study, reload }) {
 }
 
 /**
- * Asks whether a study is to be deleted, with all that was recorded for it.
+ * Asks for a confirmation to delete a study with all its episodes.
  * @param {{name: string, num_episodes: number}} study
  */
 export function confirmDeletion(study) {
@@ -170,7 +170,7 @@ export function confirmDeletion(study) {
   });
 }
 
-/** What people agree to before they play. @param {{study: ListedStudy, reload: () => Promise<unknown>}} props */
+/** The consent before the first episode. @param {{study: ListedStudy, reload: () => Promise<unknown>}} props */
 function Consent({ study, reload }) {
   const [isBusy, setIsBusy] = useState(false);
   const agree = async () => {
@@ -205,14 +205,14 @@ function Play({ study }) {
     <//>`;
   }
   const isClosed = study.state !== "enabled" && !me.can("manage");
-  const isReached = (/** @type {number | null} */ quota, /** @type {number | undefined} */ number) =>
-    quota !== null && quota !== undefined && (number ?? 0) >= quota;
+  const isReached = (/** @type {number | null} */ quota, /** @type {number | undefined} */ count) =>
+    quota !== null && quota !== undefined && (count ?? 0) >= quota;
   const isDone = isReached(study.quota, study.mine);
   const isFull = isReached(study.total_quota, study.num_completed);
   const needsConsent = Boolean(study.consent && !study.agreed);
   const isOff = isClosed || isDone || isFull || needsConsent;
   const isAssigned = study.environments.length > 1 && study.assignment !== "choice";
-  // Those who run a study try any of its environments.
+  // Owners can try any environment of a study.
   const canChoose = !isAssigned || me.can("manage");
   const practice =
     study.practice > 0 && `Your first ${plural(study.practice, "episode is", "episodes are")} practice, and not data.`;
@@ -260,7 +260,7 @@ function Statistics({ study }) {
   const me = useMe();
   const statistics = useResource(address("api", "studies", study.id, "statistics"));
   return html`<div class="statistics">
-    <${Loaded} resource=${statistics}>
+    <${LoadedContent} resource=${statistics}>
       ${(/** @type {StudyStatistics} */ data) => html`<${Fragment}>
         <${Breakdown} title="By environment" empty="No episodes yet." rows=${data.environments} columns=${[
           column("Environment", (/** @type {EnvironmentStatistics} */ row) => row.name),
@@ -290,7 +290,7 @@ function Consents({ study }) {
   const [offset, setOffset] = useState(0);
   const consents = useResource(address("api", "studies", study.id, "consents"), { offset });
   if (!study.consent && !consents.data?.total) return null;
-  return html`<${Loaded} resource=${consents}>
+  return html`<${LoadedContent} resource=${consents}>
     ${(/** @type {ConsentPage} */ data) => html`<${Breakdown} title="Consents" empty="Nobody has agreed yet."
       rows=${data.consents} columns=${[
         column("Person", (/** @type {PersonConsent} */ row) => row.name),

@@ -1,11 +1,11 @@
-/** Makes a study, or edits one. */
+/** The page that creates or edits a study. */
 import { ApiError, call, post, put, useResource } from "../api.js";
 import {
   Button,
   Empty,
   IconButton,
   KeyField,
-  Loaded,
+  LoadedContent,
   Notice,
   NumberField,
   PageHeader,
@@ -20,7 +20,7 @@ import {
 import { EnvironmentEditor, checkEnvironment, newEnvironment } from "../environment_editor.js";
 import { plural } from "../format.js";
 import { html, useMemo, useState } from "../html.js";
-import { address, liftGuard, navigate, useGuard } from "../router.js";
+import { address, removeGuard, navigate, useGuard } from "../router.js";
 import { useMe } from "../session.js";
 import { confirmDeletion } from "./study.js";
 
@@ -56,19 +56,19 @@ export default function StudyEditPage({ params }) {
       Only owners edit studies.
     <//>`;
   if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
-  return html`<${Loaded} resource=${study} isPage>
+  return html`<${LoadedContent} resource=${study} isPage>
     ${(/** @type {Study} */ data) =>
-      html`<${Editor} key=${data.version} study=${fieldsOf(data)}
+      html`<${Editor} key=${data.version} study=${editableFields(data)}
         numEpisodes=${all.data?.studies.find((one) => one.id === params.id)?.num_episodes ?? 0} />`}
   <//>`;
 }
 
 /**
- * The study itself, without what the server counted.
+ * Returns the fields of a study without the numbers of episodes.
  * @param {Study} data
  * @returns {Study}
  */
-function fieldsOf(data) {
+function editableFields(data) {
   const names = /** @type {(keyof Study)[]} */ (Object.keys(NEW));
   return /** @type {any} */ (Object.fromEntries(names.map((name) => [name, data[name]])));
 }
@@ -76,11 +76,11 @@ function fieldsOf(data) {
 let lastKey = 0;
 
 /**
- * Rows of a list that is edited need keys of their own: new ones have no identifiers.
+ * Adds a key to a row of an edited list, as new rows have no identifiers.
  * @template T
  * @param {T} value
  */
-function keyed(value) {
+function withKey(value) {
   lastKey += 1;
   return { key: lastKey, value };
 }
@@ -90,11 +90,11 @@ function Editor({ study, numEpisodes }) {
   const families = useResource("/api/families");
   const [saved, setSaved] = useState(study);
   const [draft, setDraft] = useState(study);
-  const [environments, setEnvironments] = useState(() => study.environments.map(keyed));
-  const [labels, setLabels] = useState(() => study.labels.map(keyed));
+  const [environments, setEnvironments] = useState(() => study.environments.map(withKey));
+  const [labels, setLabels] = useState(() => study.labels.map(withKey));
   const [isBusy, setIsBusy] = useState(false);
   const [isChecked, setIsChecked] = useState(false);
-  const now = useMemo(
+  const current = useMemo(
     () => ({
       ...draft,
       environments: environments.map((one) => one.value),
@@ -104,7 +104,7 @@ function Editor({ study, numEpisodes }) {
     }),
     [draft, environments, labels],
   );
-  const isDirty = JSON.stringify(now) !== JSON.stringify(saved);
+  const isDirty = JSON.stringify(current) !== JSON.stringify(saved);
   useGuard(isDirty, () =>
     confirm({
       title: "Leave without saving?",
@@ -114,8 +114,8 @@ function Editor({ study, numEpisodes }) {
       danger: true,
     }),
   );
-  const known = families.data?.families ?? null;
-  const errors = check(now, known);
+  const available = families.data?.families ?? null;
+  const errors = checkStudy(current, available);
   const shown = isChecked ? errors : NO_ERRORS;
   const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
     setDraft((old) => ({ ...old, [name]: value }));
@@ -133,18 +133,20 @@ function Editor({ study, numEpisodes }) {
     }
     setIsBusy(true);
     try {
-      const done = study.id ? await put(address("api", "studies", study.id), study) : await post("/api/studies", study);
-      setSaved(now);
-      liftGuard();
+      const path = address("api", "studies", study.id);
+      const { id } = study.id ? await put(path, study) : await post("/api/studies", study);
+      setSaved(current);
+      removeGuard();
       toast(study.id ? "Saved." : "Study created. Play it once, then enable it.", { kind: "good" });
-      void navigate(address("studies", done.id), { replace: true });
+      void navigate(address("studies", id), { replace: true });
     } catch (error) {
       setIsBusy(false);
-      if (error instanceof ApiError && error.status === 409 && error.body?.current) await solve(error.body.current);
+      const theirs = error instanceof ApiError && error.status === 409 && error.body?.current;
+      if (theirs) await resolveConflict(theirs);
       else toastError(error);
     }
   };
-  const solve = async (/** @type {Study} */ current) => {
+  const resolveConflict = async (/** @type {Study} */ theirs) => {
     const isMine = await confirm({
       title: "Somebody else has saved this study",
       body:
@@ -153,13 +155,13 @@ function Editor({ study, numEpisodes }) {
       action: "Save mine",
       danger: true,
     });
-    if (isMine) await save({ ...now, version: current.version });
+    if (isMine) await save({ ...current, version: theirs.version });
   };
   const erase = async () => {
     if (!(await confirmDeletion({ ...saved, num_episodes: numEpisodes }))) return;
     try {
       await call("DELETE", address("api", "studies", saved.id));
-      liftGuard();
+      removeGuard();
       toast(`${saved.name} was deleted.`, { kind: "good" });
       void navigate("/", { replace: true });
     } catch (error) {
@@ -174,7 +176,7 @@ function Editor({ study, numEpisodes }) {
       actions=${saved.id && html`<${Button} kind="danger" icon="trash" onClick=${erase}>Delete…<//>`} />
     <form class="study-form" novalidate onSubmit=${(/** @type {Event} */ event) => {
       event.preventDefault();
-      void save(now);
+      void save(current);
     }}>
       <${Panel} title="General">
         <div class="fields">
@@ -198,19 +200,19 @@ function Editor({ study, numEpisodes }) {
             <h2 id="environments-title">Environments</h2>
             <p class="hint">Recorded episodes keep their environment when you edit it.</p>
           </div>
-          <${Button} icon="add" onClick=${() => setEnvironments([...environments, keyed(newEnvironment(known))])}>
+          <${Button} icon="add" onClick=${() => setEnvironments([...environments, withKey(newEnvironment(available))])}>
             Add environment
           <//>
         </header>
         ${families.error &&
         html`<${Notice} tone="bad" action=${html`<${Button} size="small" onClick=${families.reload}>Try again<//>`}>
-          What can be played here is not known: ${families.error.message}
+          The list of environments did not load: ${families.error.message}
         <//>`}
         ${environments.length === 0 &&
         html`<div class="panel">
           <${Empty} icon="play" title="No environment yet"
             action=${html`<${Button} kind="primary" icon="add"
-              onClick=${() => setEnvironments([keyed(newEnvironment(known))])}>
+              onClick=${() => setEnvironments([withKey(newEnvironment(available))])}>
               Add environment
             <//>`}>
             A study needs at least one environment.
@@ -228,11 +230,11 @@ function Editor({ study, numEpisodes }) {
               setEnvironments((old) =>
                 old.map((other) => (other.key === one.key ? { ...other, value } : other)),
               )}
-            onMove=${(/** @type {number} */ step) => setEnvironments(moved(environments, index, step))}
+            onMove=${(/** @type {number} */ step) => setEnvironments(moveItem(environments, index, step))}
             onDuplicate=${() =>
               setEnvironments([
                 ...environments.slice(0, index + 1),
-                keyed({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
+                withKey({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
                 ...environments.slice(index + 1),
               ])}
             onRemove=${async () => {
@@ -271,7 +273,7 @@ function Editor({ study, numEpisodes }) {
       <${Panel} title="Tags"
         hint="Labels for annotators, and their keys. In data, the tag “crash” becomes the field “tag:crash”."
         actions=${html`<${Button} icon="add"
-          onClick=${() => setLabels([...labels, keyed({ name: "", key: "", description: "" })])}>Add tag<//>`}>
+          onClick=${() => setLabels([...labels, withKey({ name: "", key: "", description: "" })])}>Add tag<//>`}>
         ${labels.length === 0
           ? html`<p class="quiet">No tags yet. Annotators can still add their own.</p>`
           : html`<ul class="labels">
@@ -314,11 +316,11 @@ function Editor({ study, numEpisodes }) {
 const NO_ERRORS = { environments: [], labels: [], count: 0 };
 
 /**
- * What is wrong with a study, before the server is asked.
+ * Checks a study before it is sent to the server.
  * @param {Study} study
  * @param {Families | null} families
  */
-function check(study, families) {
+function checkStudy(study, families) {
   const name = study.name.trim() ? undefined : "A study needs a name.";
   const whole = (/** @type {number | null} */ value) =>
     value === null || (Number.isInteger(value) && value >= 1) ? undefined : "A whole number, at least 1.";
@@ -331,11 +333,11 @@ function check(study, families) {
   const labels = study.labels.map((label, index) => {
     if (!label.name.trim()) return "A tag needs a name.";
     const isTwice = study.labels.some(
-      (other, place) => place < index && other.name.trim() === label.name.trim(),
+      (other, otherIndex) => otherIndex < index && other.name.trim() === label.name.trim(),
     );
     return isTwice ? "This tag already exists." : undefined;
   });
-  const all = [name, quota, total_quota, practice, ...labels, ...environments.flatMap((found) => Object.values(found))];
+  const all = [name, quota, total_quota, practice, ...labels, ...environments.flatMap((it) => Object.values(it))];
   return { name, quota, total_quota, practice, environments, labels, count: all.filter(Boolean).length };
 }
 
@@ -345,7 +347,7 @@ function check(study, families) {
  * @param {number} index
  * @param {number} step
  */
-function moved(list, index, step) {
+function moveItem(list, index, step) {
   const next = [...list];
   const [one] = next.splice(index, 1);
   next.splice(index + step, 0, one);

@@ -1,10 +1,10 @@
-/** The last action, as a word or as bars. */
+/** The last action, as text or as bars. */
 import { formatNumber } from "../format.js";
 import { html } from "../html.js";
 
 const MAX_BARS = 24;
 
-/** What the environment did last. @param {{action: any}} props */
+/** @param {{action: any}} props */
 export function Action({ action }) {
   const rows = flatten(action).slice(0, MAX_BARS);
   const size = Math.max(1, ...rows.map(({ value }) => (typeof value === "number" ? Math.abs(value) : 0)));
@@ -33,14 +33,14 @@ export function Action({ action }) {
 const formatValue = (value) => (typeof value === "number" ? formatNumber(value) : String(value));
 
 /**
- * The numbers of an action, whatever its form.
+ * Flattens a nested action to named values.
  * @param {any} action
  * @param {string} [name]
  * @returns {{name: string, value: any}[]}
  */
 function flatten(action, name = "") {
   if (action === null || action === undefined) return [];
-  // As NumPy writes a vector.
+  // A vector as NumPy formats it.
   if (typeof action === "string" && /^\[[-+.\de\s]+\]$/.test(action))
     return flatten(action.slice(1, -1).trim().split(/\s+/).map(Number), name);
   if (typeof action !== "object") return [{ name, value: action }];

@@ -1,9 +1,9 @@
-/** Draws pictures as they come: the newest, never an older one after it. */
+/** Draws pictures in order; pictures that arrive during decoding are skipped except the newest one. */
 
 const PIXEL_ART_SIDE = 320;
 
 /**
- * Draws a picture in its own size; the styles of the page fit it into its box.
+ * Draws a picture in its original size; the styles of the page fit it into its box.
  * @param {HTMLCanvasElement} canvas
  * @param {CanvasImageSource & {width: number, height: number}} picture
  */
@@ -16,25 +16,25 @@ export function drawPicture(canvas, picture) {
   canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0);
 }
 
-/** @template {{picture: Blob}} T What comes with a picture. */
+/** @template {{picture: Blob}} T A frame with a picture. */
 export class Screen {
   /**
    * @param {HTMLCanvasElement} canvas
    * @param {(drawn: T) => void} onDrawn
-   * @param {(error: Error) => void} [onBroken] A picture could not be decoded; the next ones are drawn.
+   * @param {(error: Error) => void} [onBroken] Called if a picture cannot be decoded.
    */
   constructor(canvas, onDrawn, onBroken = () => {}) {
     this.canvas = canvas;
     this.onDrawn = onDrawn;
     this.onBroken = onBroken;
-    /** The newest one that came while another was decoded. @type {T | null} */
+    /** The newest frame that arrived during decoding. @type {T | null} */
     this.waiting = null;
     this.isBusy = false;
     this.isClosed = false;
   }
 
   /**
-   * Shows a picture as soon as that before it is shown; one that waits is replaced by a newer one.
+   * Shows a picture after the previous one; it replaces a waiting picture.
    * @param {T} frame
    */
   show(frame) {
@@ -59,7 +59,7 @@ export class Screen {
       } catch (error) {
         this.onBroken(/** @type {Error} */ (error));
       }
-      // A broken picture counts as drawn: the server must not wait for it.
+      // A broken picture counts as drawn, so that the server does not wait for it.
       if (!this.isClosed) this.onDrawn(frame);
     }
     this.isBusy = false;

@@ -9,12 +9,12 @@ import { COMMANDS } from "./keys.js";
 
 /** @param {{player: Player, state: string, onClick: (event: MouseEvent) => void}} props */
 export function Commands({ player, state, onClick }) {
-  const isOn = player.connection === "open" && (state === "running" || state === "paused");
+  const isActive = player.connection === "open" && (state === "running" || state === "paused");
   const isReady = player.connection === "open" && state === "ready";
   /** @param {Command} command */
-  const keysOf = (command) =>
+  const keyNames = (command) =>
     [...player.reserved]
-      .filter(([, what]) => what === command)
+      .filter(([, reserved]) => reserved === command)
       .map(([code]) => keyName(code))
       .join(" or ");
   /**
@@ -26,25 +26,25 @@ export function Commands({ player, state, onClick }) {
    */
   const command = (command, icon, label, isPossible, kind = "plain") => html`<${Button}
     kind=${kind} icon=${icon} disabled=${!isPossible}
-    title=${[COMMANDS[command].does, keysOf(command)].filter(Boolean).join(": ")}
+    title=${[COMMANDS[command].does, keyNames(command)].filter(Boolean).join(": ")}
     onClick=${(/** @type {MouseEvent} */ event) => {
       player.do(command);
       onClick(event);
     }}>${label}<//>`;
-  const goes = state === "running";
+  const isRunning = state === "running";
   return html`<div class="commands" role="toolbar" aria-label="Game">
     ${command(
       "pause",
-      goes ? "pause" : "play",
-      goes ? "Pause" : state === "paused" ? "Continue" : "Start",
-      isOn || isReady,
-      goes ? "plain" : "primary",
+      isRunning ? "pause" : "play",
+      isRunning ? "Pause" : state === "paused" ? "Continue" : "Start",
+      isActive || isReady,
+      isRunning ? "plain" : "primary",
     )}
-    ${command("end", "stop", "End", isOn)}
-    ${command("retry", "undo", "Try again", isOn)}
+    ${command("end", "stop", "End", isActive)}
+    ${command("retry", "undo", "Try again", isActive)}
     <span class="commands-gap"></span>
-    ${command("success", "check", "It worked", isOn)}
-    ${command("failure", "close", "It failed", isOn)}
+    ${command("success", "check", "It worked", isActive)}
+    ${command("failure", "close", "It failed", isActive)}
     <span class="commands-gap grow"></span>
     ${document.fullscreenEnabled && command("fullscreen", "fullscreen", "Full screen", true, "quiet")}
   </div>`;

@@ -1,18 +1,19 @@
+/** The cover of the picture: messages while nobody plays, such as pauses and errors. */
 import { Button, Icon } from "../components.js";
 import { classes, html } from "../html.js";
 
 /** @import { Player } from "./player.js" */
 
-/** Whether there is no keyboard, as far as browsers say. */
+/** Whether the main pointer is a finger, which suggests that there is no keyboard. */
 const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 
 /**
- * What is said in front of the picture; null while one plays.
+ * The message in front of the picture; null during the game.
  * @param {Player} player
  * @returns {{title: string, text?: any, icon?: string, isBusy?: boolean, isStart?: boolean,
  *   actions?: ("again" | "back" | "here")[]} | null}
  */
-export function wordsOf(player) {
+export function coverText(player) {
   const { connection, reason, refusal, state } = player;
   if (connection === "opening" || connection === "connecting") return { title: "Connecting…", isBusy: true };
   if (connection === "reconnecting")
@@ -100,7 +101,7 @@ function startHint({ isAsync, controller }) {
   return `${IS_TOUCH ? "" : `Or click here${controller ? ", or press a button of the gamepad" : ""}. `}${pace}`;
 }
 
-/** @param {{words: NonNullable<ReturnType<typeof wordsOf>>, player: Player, study: string}} props */
+/** @param {{words: NonNullable<ReturnType<typeof coverText>>, player: Player, study: string}} props */
 export function Cover({ words, player, study }) {
   const stop = (/** @type {Event} */ event) => event.stopPropagation();
   return html`<div class=${classes("cover", words.isStart && "is-start")}>

@@ -1,58 +1,58 @@
 /**
  * Gamepads and SpaceMice.
  *
- * A stick at rest is never quite at 0, and one that is held trembles: values near the middle count
- * as 0, the others are sent when they have changed by a visible amount.
+ * A stick at rest is rarely exactly at 0, and a held stick trembles: values near the centre count as 0, and other
+ * values are sent only after a visible change.
  */
 
 /** @typedef {import("./inputs.js").Inputs} Inputs */
 
 const AXIS_STEPS = 40;
 const BUTTON_STEPS = 20;
-/** A stick leaves the middle above the larger, and is back there below the smaller; workers take the same. */
+/** A stick leaves the centre above the larger value, and returns below the smaller one; the same as in workers. */
 const DEAD_ZONE = 0.1;
 const DEAD_ZONE_BACK = 0.08;
-/** How much of a step a value has to go beyond the middle between two to count as the next. */
+/** The fraction of a step by which a value has to cross the middle between two steps. */
 const HYSTERESIS = 0.15;
-/** What a SpaceMouse reports when it is pushed to its end. */
+/** The maximum value that a SpaceMouse reports. */
 const SPACE_FULL = 350;
 const SPACE_VENDORS = [0x256f, 0x046d];
 const SPACE_NAME = /space\s?(mouse|navigator|pilot|explorer|ball)|3dconnexion|vendor:? ?256f|^256f-/i;
 
 /**
- * The value of an axis, in steps, without what is due to the device.
+ * Rounds the value of an axis to steps, with a dead zone and hysteresis.
  * @param {number} raw From -1 to 1.
- * @param {number} previous The value that it had.
+ * @param {number} previous The previous result.
  */
 export function quantiseAxis(raw, previous) {
   const size = Math.min(Math.abs(raw), 1);
   if (!(size >= (previous === 0 ? DEAD_ZONE : DEAD_ZONE_BACK))) return 0;
-  return toStep(Math.sign(raw) * Math.max(size, DEAD_ZONE), previous, AXIS_STEPS);
+  return roundToStep(Math.sign(raw) * Math.max(size, DEAD_ZONE), previous, AXIS_STEPS);
 }
 
 /**
- * The value of a button or a trigger, in steps.
+ * Rounds the value of a button or a trigger to steps.
  * @param {number} raw From 0 to 1.
- * @param {number} previous The value that it had.
+ * @param {number} previous The previous result.
  */
 export function quantiseButton(raw, previous) {
   if (!(raw > 0.05)) return 0;
-  return toStep(Math.min(raw, 1), previous, BUTTON_STEPS);
+  return roundToStep(Math.min(raw, 1), previous, BUTTON_STEPS);
 }
 
 /** @param {number} value @param {number} previous @param {number} steps */
-function toStep(value, previous, steps) {
+function roundToStep(value, previous, steps) {
   if (Math.abs(value * steps - previous * steps) <= 0.5 + HYSTERESIS && Math.abs(value) < 1) return previous;
   return Math.round(value * steps) / steps || 0;
 }
 
-/** @param {string} id What the browser calls a device. */
+/** @param {string} id The name of a device in the browser. */
 export const isSpaceMouse = (id) => SPACE_NAME.test(id);
 
 /**
- * What a gamepad says, as inputs.
+ * Converts the state of a gamepad to inputs.
  * @param {{id: string, axes: readonly number[], buttons: readonly {value: number}[]}} pad
- * @param {(name: string) => number} previous The values that the inputs had.
+ * @param {(name: string) => number} previous The previous values of the inputs.
  * @returns {[string, number][]}
  */
 export function readPad(pad, previous) {
@@ -71,8 +71,8 @@ export function readPad(pad, previous) {
 }
 
 /**
- * What a report of a SpaceMouse says, as axes from -1 to 1 and buttons.
- * @param {number} reportId 1 moves, 2 turns, 3 says which buttons are down.
+ * Converts a report of a SpaceMouse to axes from -1 to 1, and buttons.
+ * @param {number} reportId 1 for translation, 2 for rotation, 3 for buttons.
  * @param {DataView} data
  * @returns {[string, number][]}
  */
@@ -99,8 +99,8 @@ export class Gamepads {
    * @param {object} options
    * @param {Inputs} options.inputs
    * @param {() => boolean} options.isListening Whether inputs are for the game.
-   * @param {(name: string) => boolean} [options.onPress] A button went down; true keeps it from the game.
-   * @param {(controller: string) => void} [options.onController] Another device is there; "" if none is.
+   * @param {(name: string) => boolean} [options.onPress] Called for a pressed button; true hides it from the game.
+   * @param {(controller: string) => void} [options.onController] Called with the name of a new device; "" without one.
    */
   constructor({ inputs, isListening, onPress = () => false, onController = () => {} }) {
     this.inputs = inputs;
@@ -108,68 +108,68 @@ export class Gamepads {
     this.onPress = onPress;
     this.onController = onController;
     this.controller = "";
-    /** The values of the last look, by name. @type {Map<string, number>} */
+    /** The last values, by name. @type {Map<string, number>} */
     this.values = new Map();
-    /** Buttons that went down for something else than the game. @type {Set<string>} */
+    /** Pressed buttons that the game does not get. @type {Set<string>} */
     this.kept = new Set();
     this.frame = 0;
   }
 
-  /** Looks at the pads once. */
+  /** Reads the gamepads once. */
   poll() {
     const pads = navigator.getGamepads?.() ?? [];
     const pad =
       [...pads].find((one) => one?.connected && (one.id === this.controller || this.controller === "")) ??
       [...pads].find((one) => one?.connected);
     if (!pad) {
-      if (this.controller !== "" && !this.device) this.#lose();
+      if (this.controller !== "" && !this.device) this.#disconnect();
       return;
     }
     if (pad.id !== this.controller) {
-      this.#lose();
+      this.#disconnect();
       this.controller = pad.id;
       this.onController(pad.id);
     }
-    this.#take(readPad(pad, (name) => this.values.get(name) ?? 0));
+    this.#apply(readPad(pad, (name) => this.values.get(name) ?? 0));
   }
 
   /**
-   * Looks at the pads each time that the page is drawn.
-   * @returns {() => void} Ends it.
+   * Reads the gamepads whenever the page is drawn.
+   * @returns {() => void} Stops listening.
    */
   listen() {
-    const look = () => {
+    const read = () => {
       this.poll();
-      this.frame = requestAnimationFrame(look);
+      this.frame = requestAnimationFrame(read);
     };
-    look();
+    read();
     return () => {
       cancelAnimationFrame(this.frame);
-      this.#lose();
+      this.#disconnect();
       void this.device?.close();
     };
   }
 
-  /** Whether the browser can reach a SpaceMouse that is no gamepad for it. */
+  /** Whether the browser supports a SpaceMouse that is no gamepad. */
   static get hasSpaceMouse() {
     return "hid" in navigator;
   }
 
-  /** Asks the player for a SpaceMouse; the browser shows those that there are. */
+  /** Asks the player to choose a SpaceMouse in a dialog of the browser. */
   async connectSpaceMouse() {
     const hid = /** @type {any} */ (navigator).hid;
-    // Multi-axis controllers of the vendors that make them.
+    // Multi-axis controllers of the vendors of SpaceMice.
     const filters = SPACE_VENDORS.map((vendorId) => ({ vendorId, usagePage: 1, usage: 8 }));
     const [device] = await hid.requestDevice({ filters });
     if (!device) return;
     if (!device.opened) await device.open();
-    this.#lose();
+    this.#disconnect();
     this.device = device;
     this.controller = device.productName || "SpaceMouse";
     this.onController(this.controller);
     device.addEventListener("inputreport", (/** @type {any} */ { reportId, data }) => {
       const values = readSpaceReport(reportId, data);
-      this.#take(
+      this.#apply(
         values.map(([name, raw]) => {
           const previous = this.values.get(name) ?? 0;
           return [name, name.startsWith("Space") ? quantiseAxis(raw, previous) : raw];
@@ -177,12 +177,12 @@ export class Gamepads {
       );
     });
     hid.addEventListener("disconnect", (/** @type {any} */ event) => {
-      if (event.device === device) this.#lose();
+      if (event.device === device) this.#disconnect();
     });
   }
 
   /** @param {[string, number][]} values */
-  #take(values) {
+  #apply(values) {
     const t = performance.now();
     const isListening = this.isListening();
     const changed = [];
@@ -196,14 +196,14 @@ export class Gamepads {
           continue;
         }
       }
-      // A stick that is held since before the game began counts from then on.
+      // A stick that is held when the game begins counts from that moment on.
       if (isListening || value === 0) changed.push({ t, name, value });
     }
     this.inputs.change(changed);
   }
 
-  /** Nobody says any more what the device does. */
-  #lose() {
+  /** Releases all inputs of a device that is gone. */
+  #disconnect() {
     const t = performance.now();
     this.inputs.change([...this.values.keys()].map((name) => ({ t, name, value: 0 })));
     this.values.clear();

@@ -1,32 +1,32 @@
 /**
- * What a player does, with all devices, on its way to the server.
+ * The inputs of all devices of a player, which are sent to the server.
  *
- * Each device calls `change`; what changed in one go leaves as one message, with a number by which a
- * picture says later that the environment had it.
+ * Each device calls `change`. Simultaneous changes are one message with a number; each picture reports the number of
+ * the last message that the environment has applied.
  */
 
-/** The name, with value 0, that releases everything. */
-export const EVERYTHING = "*";
+/** The name of an event that releases all inputs. */
+export const ALL_INPUTS = "*";
 const MAX_EVENTS = 100;
 
 /** @typedef {{t: number, name: string, value: number, key?: string}} InputEvent */
 
 export class Inputs {
-  /** @param {(message: {op: "input", seq: number, events: InputEvent[]}) => boolean} send Whether it left. */
+  /** @param {(message: {op: "input", seq: number, events: InputEvent[]}) => boolean} send Returns true if sent. */
   constructor(send) {
     this.send = send;
-    /** The inputs that are away from 0. @type {Map<string, number>} */
+    /** The values of inputs that differ from 0. @type {Map<string, number>} */
     this.held = new Map();
     /** The number of the last message. */
     this.seq = 0;
-    /** When presses left whose effect was not seen yet, by the number of their message. @type {Map<number, number>} */
+    /** The times of presses without a visible effect so far, by message number. @type {Map<number, number>} */
     this.sent = new Map();
     /** @type {Set<() => void>} */
     this.listeners = new Set();
   }
 
   /**
-   * Sends what changed; what already has its value is left out.
+   * Sends events, without those that do not change a value.
    * @param {InputEvent[]} events
    */
   change(events) {
@@ -36,11 +36,11 @@ export class Inputs {
       if (value === 0) this.held.delete(name);
       else this.held.set(name, value);
     }
-    this.#leave(changed);
+    this.#send(changed);
   }
 
   /**
-   * Releases everything.
+   * Releases all inputs.
    * @param {number} [t]
    */
   releaseAll(t = performance.now()) {
@@ -48,22 +48,22 @@ export class Inputs {
   }
 
   /**
-   * Releases everything, also what an earlier connection left held.
+   * Releases all inputs, also those of an earlier connection.
    * @param {number} [t]
    */
   begin(t = performance.now()) {
     this.held.clear();
     this.sent.clear();
-    this.#leave([{ t, name: EVERYTHING, value: 0 }]);
+    this.#send([{ t, name: ALL_INPUTS, value: 0 }]);
   }
 
   /**
-   * Says how long it took from a press to the first picture that shows what came of it.
-   * @param {number} appliedInput The number that came with the picture.
-   * @returns {number | null} In milliseconds; null if it shows no new press.
+   * Measures the time from a press to the first picture that shows its effect.
+   * @param {number} appliedInput The number of the last applied message, of the picture.
+   * @returns {number | null} Milliseconds; null if the picture shows no new press.
    */
   latencyAt(appliedInput) {
-    // The page may have been loaded anew while the worker went on counting.
+    // After a reload of the page, the worker goes on counting.
     this.seq = Math.max(this.seq, appliedInput);
     /** @type {number | null} */
     let newest = null;
@@ -76,10 +76,10 @@ export class Inputs {
   }
 
   /** @param {InputEvent[]} events */
-  #leave(events) {
-    for (let at = 0; at < events.length; at += MAX_EVENTS) {
+  #send(events) {
+    for (let begin = 0; begin < events.length; begin += MAX_EVENTS) {
       this.seq += 1;
-      const batch = events.slice(at, at + MAX_EVENTS);
+      const batch = events.slice(begin, begin + MAX_EVENTS);
       const press = batch.find(({ value }) => value !== 0);
       if (this.send({ op: "input", seq: this.seq, events: batch }) && press) this.sent.set(this.seq, press.t);
     }

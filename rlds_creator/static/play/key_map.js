@@ -1,21 +1,21 @@
-/** The keys of the game, and which of them are held. */
-import { inputsOf, keyName } from "../format.js";
+/** The keys of the game, which show if they are held. */
+import { splitInputs, keyName } from "../format.js";
 import { classes, html, useEffect, useMemo, useState } from "../html.js";
 import { COMMANDS, readLayout } from "./keys.js";
-import { PAD, POINTER, SPACE_AXIS, isOn, pressing, useHeld } from "./pressing.js";
+import { PAD, POINTER, SPACE_AXIS, isActive, pressHandlers, useHeldInputs } from "./pressing.js";
 
 /** @import { Binding, Offer } from "../answers.js" */
 /** @import { Command } from "./keys.js" */
 /** @import { Player } from "./player.js" */
 
 /**
- * Controls without those that go without saying: what each of their keys does, done together.
+ * Leaves out combinations of inputs whose effect is the sum of the effects of the single inputs.
  * @param {Binding[]} controls
  */
-function withoutSums(controls) {
-  const alone = new Map(
+function withoutCombinations(controls) {
+  const singles = new Map(
     controls.flatMap(({ inputs, does }) =>
-      inputs.filter((input) => inputsOf(input).length === 1).map((input) => [input, does]),
+      inputs.filter((input) => splitInputs(input).length === 1).map((input) => [input, does]),
     ),
   );
   const words = (/** @type {string[]} */ texts) =>
@@ -26,11 +26,11 @@ function withoutSums(controls) {
   return controls.filter(
     ({ inputs, does }) =>
       !inputs.every((input) => {
-        const parts = inputsOf(input);
+        const members = splitInputs(input);
         return (
-          parts.length > 1 &&
-          parts.every((part) => alone.has(part)) &&
-          words(parts.map((part) => alone.get(part) ?? "")) === words([does])
+          members.length > 1 &&
+          members.every((member) => singles.has(member)) &&
+          words(members.map((member) => singles.get(member) ?? "")) === words([does])
         );
       }),
   );
@@ -38,7 +38,7 @@ function withoutSums(controls) {
 
 /** @param {{player: Player, offer: Offer}} props */
 export function KeyMap({ player, offer }) {
-  const held = useHeld(player);
+  const held = useHeldInputs(player);
   const [layout, setLayout] = useState(/** @type {Map<string, string>} */ (new Map()));
   useEffect(() => {
     readLayout().then(setLayout);
@@ -47,13 +47,13 @@ export function KeyMap({ player, offer }) {
   /** @param {string} input */
   const isShown = (input) => (!PAD.test(input) && !SPACE_AXIS.test(input)) || hasPad;
   /** @param {string} code */
-  const print = (code) => {
-    const printed = layout.get(code)?.trim().toUpperCase();
-    return printed || keyName(code);
+  const keyLabel = (code) => {
+    const label = layout.get(code)?.trim().toUpperCase();
+    return label || keyName(code);
   };
   /** @param {string} input */
-  const isHeld = (input) => inputsOf(input).every((name) => isOn(held, name));
-  const controls = useMemo(() => withoutSums(offer.controls), [offer]).filter(({ inputs }) =>
+  const isHeld = (input) => splitInputs(input).every((name) => isActive(held, name));
+  const controls = useMemo(() => withoutCombinations(offer.controls), [offer]).filter(({ inputs }) =>
     inputs.some(isShown),
   );
   /** @type {Map<string, string[]>} */
@@ -70,8 +70,8 @@ export function KeyMap({ player, offer }) {
               POINTER.test(input) || PAD.test(input) || SPACE_AXIS.test(input)
                 ? html`<span key=${input} class=${classes("key", isHeld(input) && "is-held")}>${keyName(input)}</span>`
                 : html`<button key=${input} type="button" class=${classes("key", isHeld(input) && "is-held")}
-                  data-input=${input} ...${pressing(player, input)}>
-                  ${inputsOf(input).map(print).join(" + ")}
+                  data-input=${input} ...${pressHandlers(player, input)}>
+                  ${splitInputs(input).map(keyLabel).join(" + ")}
                 </button>`,
             )}
           </dt>
@@ -82,7 +82,7 @@ export function KeyMap({ player, offer }) {
     <dl class="keymap quiet-keys">
       ${[...commands].map(
         ([command, codes]) => html`<div key=${command}>
-          <dt>${codes.map((code) => html`<span key=${code} class="key">${print(code)}</span>`)}</dt>
+          <dt>${codes.map((code) => html`<span key=${code} class="key">${keyLabel(code)}</span>`)}</dt>
           <dd>${COMMANDS[/** @type {Command} */ (command)].does}</dd>
         </div>`,
       )}

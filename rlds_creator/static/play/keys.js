@@ -1,22 +1,22 @@
 /**
- * The keyboard: keys by their place, so that neither Shift nor the layout leaves one stuck.
+ * The keyboard: keys by their physical code, so that neither Shift nor the layout leaves a key stuck.
  *
- * A key that is held sends one event, not many; all are released when the page loses the focus, since
- * nobody says then when they go up.
+ * A held key sends one event. All keys are released when the page loses the focus, as their release would not be
+ * reported.
  */
 
-import { inputsOf } from "../format.js";
+import { splitInputs } from "../format.js";
 
 /** @typedef {import("./inputs.js").Inputs} Inputs */
 
 const MODIFIERS = /^(Control|Alt|Meta|OS|AltGraph)/;
-/** What pages scroll or move the focus with: a game that has the focus takes them. */
+/** Keys that scroll the page or move the focus; a focused game takes them. */
 const PAGE_KEYS = /^(Arrow|Page|Home|End|Space|Backspace|Quote|Slash)/;
-/** What belongs to the browser unless the environment says that it uses it. */
+/** Keys of the browser, unless the environment uses them. */
 const BROWSER_KEYS =
   /^(F\d+|Tab|ContextMenu|PrintScreen|CapsLock|NumLock|ScrollLock|Pause|Browser|Media|Audio|Launch|Power|Sleep|WakeUp)/;
 
-/** What a player can do besides playing, and the keys for it, the most wanted first. */
+/** The commands of a player, and their keys in order of preference. */
 export const COMMANDS = /** @type {const} */ ({
   pause: { codes: ["Escape", "KeyP"], does: "pause", isForAll: true },
   end: { codes: ["Enter", "End"], does: "end", isForAll: true },
@@ -30,12 +30,12 @@ export const COMMANDS = /** @type {const} */ ({
 /** @typedef {keyof typeof COMMANDS} Command */
 
 /**
- * Gives each command the keys that the environment leaves. Escape always pauses.
- * @param {{inputs: string[]}[]} controls What the environment uses.
- * @returns {Map<string, Command>} Codes of keys, and what they do.
+ * Assigns keys that the environment does not use to commands. Escape always pauses.
+ * @param {{inputs: string[]}[]} controls The controls of the environment.
+ * @returns {Map<string, Command>} The commands by the codes of keys.
  */
 export function reserveKeys(controls) {
-  const used = new Set(controls.flatMap(({ inputs }) => inputs.flatMap(inputsOf)));
+  const used = new Set(controls.flatMap(({ inputs }) => inputs.flatMap(splitInputs)));
   used.delete("Escape");
   /** @type {Map<string, Command>} */
   const reserved = new Map();
@@ -51,10 +51,10 @@ export class Keys {
    * @param {object} options
    * @param {Inputs} options.inputs
    * @param {(code: string) => boolean} options.isUsed Whether the environment uses a key.
-   * @param {(code: string, isDown: boolean) => boolean} options.reserved Does what a reserved key does;
-   *   false if it is none.
+   * @param {(code: string, isDown: boolean) => boolean} options.reserved Handles a reserved key; returns false for
+   *   other keys.
    * @param {() => boolean} options.isListening Whether keys are for the game.
-   * @param {() => void} [options.onLost] The page lost the focus, or was hidden.
+   * @param {() => void} [options.onLost] Called when the page loses the focus or is hidden.
    */
   constructor({ inputs, isUsed, reserved, isListening, onLost = () => {} }) {
     this.inputs = inputs;
@@ -62,7 +62,7 @@ export class Keys {
     this.reserved = reserved;
     this.isListening = isListening;
     this.onLost = onLost;
-    /** The keys that are down. @type {Set<string>} */
+    /** The held keys. @type {Set<string>} */
     this.down = new Set();
   }
 
@@ -89,7 +89,7 @@ export class Keys {
   /** @param {KeyboardEvent} event */
   release(event) {
     const { code } = event;
-    // Systems keep back the releases of keys that are down together with Meta.
+    // Operating systems do not report the release of keys that are held together with Meta.
     if (code.startsWith("Meta") || code.startsWith("OS")) this.releaseAll(event.timeStamp);
     if (!this.down.delete(code)) return;
     if (this.reserved(code, false)) return;
@@ -106,7 +106,7 @@ export class Keys {
   /**
    * Listens to a window.
    * @param {Window} target
-   * @returns {() => void} Ends it.
+   * @returns {() => void} Stops listening.
    */
   listen(target) {
     const press = (/** @type {KeyboardEvent} */ event) => this.press(event);
@@ -134,7 +134,7 @@ export class Keys {
   }
 
   /**
-   * Whether a key is part of a shortcut of the browser, such as Ctrl+R.
+   * Returns whether a key belongs to a shortcut of the browser, such as Ctrl+R.
    * @param {KeyboardEvent} event
    */
   #isForBrowser(event) {
@@ -146,10 +146,10 @@ export class Keys {
   }
 }
 
-/** What the keys of the player print, by code, where the browser tells. */
+/** Returns the labels of the keys by code; empty if the browser does not tell. */
 export async function readLayout() {
   try {
-    // Only some browsers have it, and only on secure pages.
+    // Only some browsers support it, and only on secure pages.
     const keyboard = /** @type {any} */ (navigator).keyboard;
     return /** @type {Map<string, string>} */ (await keyboard.getLayoutMap());
   } catch {

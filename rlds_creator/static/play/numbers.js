@@ -1,3 +1,4 @@
+/** The step, the reward and the time of an episode during the game. */
 import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 import { Action } from "./action.js";
@@ -7,7 +8,7 @@ import { Action } from "./action.js";
 const HUD_INTERVAL = 100;
 
 /**
- * Draws a part of the page again after pictures, not more often than people can read.
+ * Renders a component again after pictures, at a limited rate.
  * @param {Player} player
  */
 function useFrames(player) {
@@ -33,15 +34,15 @@ function useFrames(player) {
 }
 
 /** @param {number} seconds */
-const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+const clockText = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
-/** Over the picture in full screen, where nothing else is seen. @param {{player: Player}} props */
+/** The display over the picture in full screen. @param {{player: Player}} props */
 export function StageHud({ player }) {
   useFrames(player);
   const { frame } = player;
   return html`<div class="stage-hud" aria-hidden="true">
     <span>step ${formatCount(frame?.step ?? 0)}</span><span>total ${formatNumber(frame?.totalReward ?? 0)}</span>
-    <span>${clock(player.seconds)}</span>
+    <span>${clockText(player.seconds)}</span>
   </div>`;
 }
 
@@ -55,7 +56,7 @@ export function Numbers({ player }) {
       <div><dt>Step</dt><dd>${formatCount(frame?.step ?? 0)}</dd></div>
       <div><dt>Reward</dt><dd>${rewards}</dd></div>
       <div><dt>Total</dt><dd>${formatNumber(frame?.totalReward ?? 0)}</dd></div>
-      <div><dt>Time</dt><dd>${clock(player.seconds)}</dd></div>
+      <div><dt>Time</dt><dd>${clockText(player.seconds)}</dd></div>
     </dl>
     <${Action} action=${frame?.action ?? null} />
     <p class="measured">

@@ -1,6 +1,6 @@
-/** A play of an environment: connection, picture, devices, and what the page shows of them. */
+/** A play of an environment: connection, picture, devices, and the state that the page shows. */
 import { ApiError, post } from "../api.js";
-import { inputsOf } from "../format.js";
+import { splitInputs } from "../format.js";
 import { decodeFrame } from "../frames.js";
 import { Screen } from "./canvas.js";
 import { Gamepads } from "./gamepad.js";
@@ -14,18 +14,18 @@ import { PlaySocket } from "./socket.js";
 /** @import { Frame } from "../frames.js" */
 /** @import { Command } from "./keys.js" */
 
-/** How long the key that discards an episode has to be held, in milliseconds. */
+/** The time for which the key that discards an episode has to be held, in milliseconds. */
 export const RETRY_HOLD = 700;
-/** How long after the end of an episode keys that were meant for it do not answer the dialog. */
+/** The time after an episode in which the dialog ignores keys that were meant for the game, in milliseconds. */
 const QUIET_TIME = 500;
-/** Over what time frames are counted, in milliseconds. */
+/** The time over which frames are counted, in milliseconds. */
 const RATE_WINDOW = 2000;
-/** Over what time an environment has to make less than this part of its steps for the page to say so. */
+/** The time, in milliseconds, and the share of steps below which an environment counts as slow. */
 const SLOW_WINDOW = 4000;
-const SLOW_PART = 0.7;
-/** An environment that steps at its own rate and shows nothing for so long is stuck. */
-const STALL = 3000;
-/** How long the server may take to say that it is there, and how often it is asked. */
+const SLOW_SHARE = 0.7;
+/** The time without a picture after which an asynchronous environment is stuck, in milliseconds. */
+const STALL_TIME = 3000;
+/** The timeout and the interval of requests that probe the server, in milliseconds. */
 const PROBE_TIMEOUT = 3000;
 const PROBE_INTERVAL = 6000;
 
@@ -33,9 +33,9 @@ export class Player {
   /**
    * @param {object} options
    * @param {HTMLCanvasElement} options.canvas
-   * @param {HTMLElement} options.stage What has the focus while one plays.
+   * @param {HTMLElement} options.stage The element with the focus during the game.
    * @param {string} options.study
-   * @param {string | null} options.environment null has the server choose.
+   * @param {string | null} options.environment If null, the server chooses.
    */
   constructor({ canvas, stage, study, environment }) {
     this.canvas = canvas;
@@ -45,40 +45,40 @@ export class Player {
 
     /** @type {"opening" | "connecting" | "open" | "reconnecting" | "gone"} */
     this.connection = "opening";
-    /** Why the connection is gone for good: a reason of the server, "lost", or "refused". */
+    /** The reason why the connection is gone: a reason of the server, "lost", or "refused". */
     this.reason = "";
-    /** What the server refused. @type {ApiError | null} */
+    /** The error if the server refuses the play. @type {ApiError | null} */
     this.refusal = null;
-    /** What the server said at the beginning: study, environment, person. @type {Welcome | null} */
+    /** The first message of the server: study, environment, person. @type {Welcome | null} */
     this.hello = null;
-    /** What the environment offers: controls, cameras, qualities. @type {Offer | null} */
+    /** The controls, cameras and qualities of the environment. @type {Offer | null} */
     this.offer = null;
-    /** The state that the worker said last. @type {PlayState | null} */
+    /** The last state of the worker. @type {PlayState | null} */
     this.state = null;
-    /** What is kept of the last episode. @type {{value: EpisodeState, episode?: Played | null} | null} */
+    /** The answer of the dialog until it is confirmed. @type {{value: EpisodeState, episode?: Played | null} | null} */
     this.kept = null;
-    /** What went wrong, for the player. */
+    /** The text of the last error. */
     this.problem = "";
-    /** Whether it is paused because the window lost the focus. */
+    /** Whether the game is paused because the window lost the focus. */
     this.isAway = false;
     this.isStalled = false;
-    /** Whether the episode is practice, as far as the server has said. */
+    /** Whether the server has marked the episode as practice. */
     this.isPractice = false;
-    /** How many steps per second there are and should be; null if there are enough. */
+    /** The actual and the expected steps per second of a slow environment; null if it is fast enough. */
     this.slow = /** @type {{rate: number, fps: number} | null} */ (null);
-    /** Since when the pace is measured, and from which step on. @type {{at: number, step: number} | null} */
+    /** The time and the step at which the measurement of the pace began. @type {{time: number, step: number} | null} */
     this.measured = null;
-    /** Which episode of the visit it is, from 0 on; null if that is not known. @type {number | null} */
+    /** The index of the episode in the visit; null if unknown. @type {number | null} */
     this.episodeNumber = null;
     this.controller = "";
-    /** Since when the key that discards is held; null if it is not. @type {number | null} */
+    /** The time since which the key that discards is held; null if it is not held. @type {number | null} */
     this.retrySince = null;
-    /** The keys that the environment leaves, and what they do. @type {Map<string, Command>} */
+    /** The commands of keys that the environment does not use. @type {Map<string, Command>} */
     this.reserved = new Map();
 
-    /** The last picture that was drawn. @type {Frame | null} */
+    /** The last drawn picture. @type {Frame | null} */
     this.frame = null;
-    /** When the last pictures were drawn. @type {number[]} */
+    /** The times at which the last pictures were drawn. @type {number[]} */
     this.drawnAt = [];
     /** The last times from a press to its picture. @type {number[]} */
     this.latencies = [];
@@ -86,24 +86,24 @@ export class Player {
     this.endedAt = 0;
     this.probedAt = 0;
 
-    /** Is called when something changed that is not a picture. @type {Set<() => void>} */
+    /** Called when the state changes, but not for pictures. @type {Set<() => void>} */
     this.listeners = new Set();
-    /** Is called after each picture. @type {Set<() => void>} */
+    /** Called after each picture. @type {Set<() => void>} */
     this.frameListeners = new Set();
-    /** Is called with what happened once: "saved", "discarded". @type {(what: string, detail: any) => void} */
+    /** Called for events: "saved", "discarded". @type {(event: string, detail: any) => void} */
     this.onEvent = () => {};
 
     /** @type {PlaySocket | null} */
     this.socket = null;
     this.inputs = new Inputs((message) => this.socket?.send(message) ?? false);
     /** @type {Screen<Frame>} */
-    this.screen = new Screen(canvas, (frame) => this.#drawn(frame));
+    this.screen = new Screen(canvas, (frame) => this.#onDrawn(frame));
     this.keys = new Keys({
       inputs: this.inputs,
       isUsed: (code) => this.used.has(code),
       reserved: (code, isDown) => this.#reserved(code, isDown),
       isListening: () => this.#hasFocus(),
-      onLost: () => this.#away(),
+      onLost: () => this.#pauseAway(),
     });
     this.pads = new Gamepads({
       inputs: this.inputs,
@@ -111,15 +111,15 @@ export class Player {
       onPress: (name) => this.#padPress(name),
       onController: (controller) => {
         this.controller = controller;
-        // An episode that began with a pad keeps its name, also when the pad is pulled out.
+        // The name of a pad stays with an episode, also if the pad is unplugged.
         if (controller) this.set({ controller: controller.slice(0, 200) });
-        this.#changed();
+        this.#notify();
       },
     });
     /** The inputs that the environment uses. @type {Set<string>} */
     this.used = new Set();
     /** @type {(() => void)[]} */
-    this.endings = [];
+    this.cleanups = [];
     this.isClosed = false;
   }
 
@@ -131,19 +131,19 @@ export class Player {
     return this.offer?.mode === "async";
   }
 
-  /** Whether answers to the dialog at the end count already. */
+  /** Whether the dialog after an episode accepts answers. */
   get isQuiet() {
     return performance.now() - this.endedAt > QUIET_TIME && this.inputs.held.size === 0;
   }
 
-  /** Pictures per second, as measured here. */
+  /** The measured rate of pictures per second. */
   get rate() {
     const now = performance.now();
     this.drawnAt = this.drawnAt.filter((time) => now - time < RATE_WINDOW);
     return this.drawnAt.length / (RATE_WINDOW / 1000);
   }
 
-  /** Whether there is a quality that is drawn faster than the one that is shown. */
+  /** Whether the environment supports a draft quality that is not chosen. */
   get hasDraft() {
     return Boolean(this.offer?.qualities.includes("draft")) && this.state?.quality !== "draft";
   }
@@ -155,21 +155,21 @@ export class Player {
     return sorted[Math.floor(sorted.length / 2)];
   }
 
-  /** How long the episode was played, in seconds. */
+  /** The duration of the episode in seconds. */
   get seconds() {
-    const told = this.state?.episode?.seconds ?? 0;
-    return this.isRunning ? told + (performance.now() - this.stateAt) / 1000 : told;
+    const reported = this.state?.episode?.seconds ?? 0;
+    return this.isRunning ? reported + (performance.now() - this.stateAt) / 1000 : reported;
   }
 
-  /** Goes on with what the player is in the middle of, or begins to play. */
+  /** Starts or continues the play. */
   async start() {
-    this.endings.push(this.keys.listen(window), this.pads.listen());
+    this.cleanups.push(this.keys.listen(window), this.pads.listen());
     const watch = setInterval(() => this.#watch(), 500);
-    this.endings.push(() => clearInterval(watch));
+    this.cleanups.push(() => clearInterval(watch));
     await this.#begin();
   }
 
-  /** Begins anew after the play is gone, or takes it back from another tab. */
+  /** Starts a new play after the old one is gone, or takes it back from another tab. */
   async restart() {
     this.socket?.close();
     this.state = this.hello = this.offer = this.kept = this.episodeNumber = null;
@@ -179,15 +179,15 @@ export class Player {
 
   close() {
     this.isClosed = true;
-    for (const end of this.endings) end();
+    for (const cleanUp of this.cleanups) cleanUp();
     this.screen.close();
     this.socket?.close();
   }
 
-  /** @param {ControlPress["do"]} what @param {Pick<ControlPress, "value">} [more] */
-  control(what, more = {}) {
+  /** @param {ControlPress["do"]} action @param {Pick<ControlPress, "value">} [details] */
+  control(action, details = {}) {
     this.problem = "";
-    return this.socket?.send({ op: "control", do: what, ...more }) ?? false;
+    return this.socket?.send({ op: "control", do: action, ...details }) ?? false;
   }
 
   /** @param {Omit<SettingsChange, "op">} settings */
@@ -208,24 +208,24 @@ export class Player {
   }
 
   /**
-   * Does what a key, a button of the page or of a gamepad asks for.
+   * Runs the command of a key, of a button of the page or of a gamepad.
    * @param {Command} command
    */
   do(command) {
     const state = this.state?.state;
-    const isOn = state === "running" || state === "paused";
+    const isActive = state === "running" || state === "paused";
     if (command === "pause") {
       if (state === "running") this.control("pause");
       else if (state === "ready" || state === "paused") this.resume();
     } else if (command === "end") {
-      if (isOn) this.control("end");
+      if (isActive) this.control("end");
     } else if (command === "retry") {
-      if (isOn || state === "ended") {
+      if (isActive || state === "ended") {
         this.control("retry");
         this.onEvent("discarded", this.state?.episode);
       }
     } else if (command === "success" || command === "failure") {
-      if (!isOn) return;
+      if (!isActive) return;
       this.control("success", { value: command === "success" });
       this.control("end");
     } else if (command === "camera") {
@@ -237,7 +237,7 @@ export class Player {
   }
 
   toggleFullscreen() {
-    // Some phones have no full screen for anything but videos.
+    // Some phones support full screen only for videos.
     if (document.fullscreenElement) void document.exitFullscreen();
     else void this.stage.requestFullscreen?.().catch(() => {});
     this.stage.focus({ preventScroll: true });
@@ -246,7 +246,7 @@ export class Player {
   async #begin() {
     this.connection = "opening";
     this.refusal = null;
-    this.#changed();
+    this.#notify();
     try {
       const { play } = await post("/api/plays", { study: this.study, environment: this.environment });
       if (this.isClosed) return;
@@ -256,7 +256,7 @@ export class Player {
       this.connection = "gone";
       this.reason = "refused";
       this.refusal = error instanceof ApiError ? error : new ApiError(0, "failed", String(error));
-      this.#changed();
+      this.#notify();
     }
   }
 
@@ -264,7 +264,7 @@ export class Player {
   #connect(play) {
     this.socket?.close();
     const socket = new PlaySocket(`/api/plays/${encodeURIComponent(play)}`, {
-      onMessage: (message) => this.#take(message),
+      onMessage: (message) => this.#handle(message),
       onFrame: (message) => this.#show(message),
       onState: (state, reason) => {
         if (this.socket !== socket) return;
@@ -276,7 +276,7 @@ export class Player {
         } else {
           this.keys.releaseAll();
         }
-        this.#changed();
+        this.#notify();
       },
     });
     this.socket = socket;
@@ -284,22 +284,22 @@ export class Player {
   }
 
   /** @param {Message} message */
-  #take(message) {
+  #handle(message) {
     switch (message.op) {
       case "hello":
-        // The next episode may be of another environment.
+        // The next episode may use another environment.
         if (this.hello && this.hello.environment.id !== message.environment.id) this.offer = this.frame = null;
         this.hello = message;
         break;
       case "ready":
         this.offer = message;
-        this.used = new Set(message.controls.flatMap(({ inputs }) => inputs.flatMap(inputsOf)));
+        this.used = new Set(message.controls.flatMap(({ inputs }) => inputs.flatMap(splitInputs)));
         this.reserved = reserveKeys(message.controls);
         if (message.cameras.length < 2) this.#unreserve("camera");
         if (!document.fullscreenEnabled) this.#unreserve("fullscreen");
         if (message.has_pointer && !this.hasPointer) {
           this.hasPointer = true;
-          this.endings.push(listenToPointer(this.canvas, this.inputs, () => this.isRunning));
+          this.cleanups.push(listenToPointer(this.canvas, this.inputs, () => this.isRunning));
         }
         break;
       case "state":
@@ -316,7 +316,7 @@ export class Player {
         this.problem = message.message;
         break;
     }
-    this.#changed();
+    this.#notify();
   }
 
   /** @param {PlayState} state */
@@ -328,7 +328,7 @@ export class Player {
     if (state.state === "ready") this.isPractice = false;
     this.state = state;
     this.stateAt = performance.now();
-    // Before the first step there is no episode yet that could say its number.
+    // Before the first step, the state has no episode with its number.
     if (state.episode) this.episodeNumber = state.episode.number;
     else if (state.state === "ready" && before !== undefined && before !== "ready" && this.episodeNumber !== null)
       this.episodeNumber += 1;
@@ -346,13 +346,13 @@ export class Player {
   /** @param {ArrayBuffer} message */
   #show(message) {
     const frame = decodeFrame(message);
-    // Of the first picture of all it is known which episode it begins.
+    // The first picture of a worker begins its first episode.
     if (frame.number === 1) this.episodeNumber ??= 0;
     this.screen.show(frame);
   }
 
   /** @param {Frame} frame */
-  #drawn(frame) {
+  #onDrawn(frame) {
     this.socket?.send({ op: "ack", frame: frame.number });
     const latency = this.inputs.latencyAt(frame.appliedInput);
     const now = performance.now();
@@ -364,9 +364,9 @@ export class Player {
     this.frame = frame;
     if (this.isStalled) {
       this.isStalled = false;
-      this.#changed();
+      this.#notify();
     }
-    // For tests, and for whoever looks at the page from outside.
+    // For tests and other programs that read the page.
     const { dataset } = this.canvas;
     dataset.step = String(frame.step);
     dataset.frame = String(frame.number);
@@ -375,38 +375,38 @@ export class Player {
     for (const listen of this.frameListeners) listen();
   }
 
-  /** Says when an environment that should step does not, and finds out whether the network is to blame. */
+  /** Detects an environment that stalls, and probes the server. */
   #watch() {
     const now = performance.now();
     this.#measure(now);
     const last = Math.max(this.stateAt, this.drawnAt.at(-1) ?? 0);
-    const isStalled = this.isRunning && this.isAsync && now - last > STALL + 3000 / (this.state?.fps || 1);
+    const isStalled = this.isRunning && this.isAsync && now - last > STALL_TIME + 3000 / (this.state?.fps || 1);
     if (isStalled !== this.isStalled) {
       this.isStalled = isStalled;
-      this.#changed();
+      this.#notify();
     }
     const [oldest] = this.inputs.sent.values();
-    const isUnanswered = this.isRunning && oldest !== undefined && now - oldest > STALL;
+    const isUnanswered = this.isRunning && oldest !== undefined && now - oldest > STALL_TIME;
     if ((isStalled || isUnanswered) && now - this.probedAt > PROBE_INTERVAL) void this.#probe();
   }
 
-  /** Finds out whether the environment makes as many steps as it should. @param {number} now */
+  /** Compares the pace of the environment with the expected pace. @param {number} now */
   #measure(now) {
     if (!this.isRunning || !this.isAsync || !this.frame || document.hidden) {
       this.measured = null;
       return;
     }
-    this.measured ??= { at: now, step: this.frame.step };
-    const seconds = (now - this.measured.at) / 1000;
+    this.measured ??= { time: now, step: this.frame.step };
+    const seconds = (now - this.measured.time) / 1000;
     if (seconds * 1000 < SLOW_WINDOW) return;
     const fps = this.state?.fps ?? this.offer?.fps ?? 0;
     const rate = (this.frame.step - this.measured.step) / seconds;
-    this.slow = rate < SLOW_PART * fps ? { rate: Math.round(rate), fps } : null;
+    this.slow = rate < SLOW_SHARE * fps ? { rate: Math.round(rate), fps } : null;
     this.measured = null;
-    this.#changed();
+    this.#notify();
   }
 
-  /** Opens the connection anew if the server does not answer: browsers notice a dead one after minutes. */
+  /** Reconnects if the server does not answer, as browsers detect a dead connection after minutes. */
   async #probe() {
     this.probedAt = performance.now();
     try {
@@ -430,7 +430,7 @@ export class Player {
     );
   }
 
-  #away() {
+  #pauseAway() {
     this.stopRetry();
     if (!this.isRunning || !this.isAsync) return;
     this.control("pause");
@@ -438,7 +438,7 @@ export class Player {
   }
 
   /**
-   * Does what a key does that is not for the environment, unless it only begins the episode.
+   * Handles a key that is not for the environment; returns whether it was one.
    * @param {string} code
    * @param {boolean} isDown
    */
@@ -450,21 +450,21 @@ export class Player {
       return true;
     }
     if (command !== undefined) {
-      const begins = command === "end" && (this.state?.state === "ready" || this.state?.state === "paused");
-      if (isDown) this.do(begins && code === "Enter" ? "pause" : command);
+      const isStart = command === "end" && (this.state?.state === "ready" || this.state?.state === "paused");
+      if (isDown) this.do(isStart && code === "Enter" ? "pause" : command);
       return true;
     }
     if (!isDown) return this.starters.delete(code);
     if (this.connection !== "open" || (this.state?.state !== "ready" && this.state?.state !== "paused")) return false;
-    if (!STARTS.test(code)) return false;
+    if (!START_KEYS.test(code)) return false;
     this.resume();
-    // Where each press is a step, that which begins is none. Else it may be held from then on.
+    // A press that starts a synchronous episode is no step; in an asynchronous one, it counts as held.
     if (this.isAsync) return false;
     this.starters.add(code);
     return true;
   }
 
-  /** Keys that began an episode and are not up yet. @type {Set<string>} */
+  /** Held keys that started an episode. @type {Set<string>} */
   starters = new Set();
 
   startRetry() {
@@ -474,18 +474,18 @@ export class Player {
       this.stopRetry();
       this.do("retry");
     }, RETRY_HOLD);
-    this.#changed();
+    this.#notify();
   }
 
   stopRetry() {
     if (this.retrySince === null) return;
     clearTimeout(this.retryTimer);
     this.retrySince = null;
-    this.#changed();
+    this.#notify();
   }
 
   /**
-   * A button of a gamepad may begin, pause, and answer the dialog.
+   * Handles a button of a gamepad: start, pause, answers of the dialog.
    * @param {string} name
    */
   #padPress(name) {
@@ -508,15 +508,15 @@ export class Player {
 
   /** @param {Command} command */
   #unreserve(command) {
-    for (const [code, what] of this.reserved) if (what === command) this.reserved.delete(code);
+    for (const [code, reserved] of this.reserved) if (reserved === command) this.reserved.delete(code);
   }
 
-  #changed() {
+  #notify() {
     if (this.isClosed) return;
     for (const listen of this.listeners) listen();
   }
 }
 
-/** Keys that a player may press to begin. */
-const STARTS =
+/** Keys that start an episode. */
+const START_KEYS =
   /^(Key|Digit|Arrow|Space|Numpad|Enter|Comma|Period|Slash|Semicolon|Quote|Bracket|Backslash|Shift|Page|Home|End)/;

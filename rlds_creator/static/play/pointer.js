@@ -1,6 +1,6 @@
 /**
- * Mouse, pen and finger on the picture: `PointerX` and `PointerY` in parts of it, `Pointer0` to `Pointer2` for
- * buttons.
+ * Mouse, pen and finger on the picture: `PointerX` and `PointerY` as fractions of its size, `Pointer0` to `Pointer2`
+ * for buttons.
  */
 
 /** @typedef {import("./inputs.js").Inputs} Inputs */
@@ -8,11 +8,11 @@
 const MAX_BUTTONS = 3;
 
 /**
- * Where a point of the page is in a picture that is fitted into a box.
+ * Converts a point of the page to a position in a picture that is fitted into a box.
  * @param {{x: number, y: number}} point
  * @param {{left: number, top: number, width: number, height: number}} box
  * @param {{width: number, height: number}} picture
- * @returns {{x: number, y: number, isInside: boolean}} In parts of the picture, from 0 to 1.
+ * @returns {{x: number, y: number, isInside: boolean}} Fractions of the size of the picture, from 0 to 1.
  */
 export function placeInPicture(point, box, picture) {
   const scale = Math.min(box.width / picture.width, box.height / picture.height);
@@ -25,24 +25,24 @@ export function placeInPicture(point, box, picture) {
 }
 
 /**
- * Sends what a pointer does on a canvas.
+ * Sends the events of a pointer on a canvas.
  * @param {HTMLCanvasElement} canvas
  * @param {Inputs} inputs
  * @param {() => boolean} isListening Whether inputs are for the game.
- * @returns {() => void} Ends it.
+ * @returns {() => void} Stops listening.
  */
 export function listenToPointer(canvas, inputs, isListening) {
   /** @type {PointerEvent | null} */
-  let moved = null;
+  let lastMove = null;
   let frame = 0;
 
   /** @param {PointerEvent} event */
   const place = (event) =>
     placeInPicture({ x: event.clientX, y: event.clientY }, canvas.getBoundingClientRect(), canvas);
-  /** @param {PointerEvent} event @param {{x: number, y: number}} at */
-  const positions = (event, at) => [
-    { t: event.timeStamp, name: "PointerX", value: at.x },
-    { t: event.timeStamp, name: "PointerY", value: at.y },
+  /** @param {PointerEvent} event @param {{x: number, y: number}} point */
+  const positions = (event, point) => [
+    { t: event.timeStamp, name: "PointerX", value: point.x },
+    { t: event.timeStamp, name: "PointerY", value: point.y },
   ];
   /** @param {PointerEvent} event */
   const buttons = (event) =>
@@ -54,25 +54,25 @@ export function listenToPointer(canvas, inputs, isListening) {
 
   const flush = () => {
     frame = 0;
-    if (moved && isListening()) inputs.change(positions(moved, place(moved)));
-    moved = null;
+    if (lastMove && isListening()) inputs.change(positions(lastMove, place(lastMove)));
+    lastMove = null;
   };
   /** @param {PointerEvent} event */
   const move = (event) => {
     if (!event.isPrimary) return;
-    // A mouse may report a thousand moves in a second: one for each picture of the page is enough.
-    moved = event;
+    // A mouse may report a thousand moves per second: one for each frame of the page is enough.
+    lastMove = event;
     frame ||= requestAnimationFrame(flush);
   };
   /** @param {PointerEvent} event */
   const press = (event) => {
     if (!event.isPrimary || !isListening()) return;
-    const at = place(event);
-    if (!at.isInside) return;
+    const point = place(event);
+    if (!point.isInside) return;
     event.preventDefault();
     canvas.focus({ preventScroll: true });
     canvas.setPointerCapture(event.pointerId);
-    inputs.change([...positions(event, at), ...buttons(event)]);
+    inputs.change([...positions(event, point), ...buttons(event)]);
   };
   /** @param {PointerEvent} event */
   const release = (event) => {
@@ -85,7 +85,7 @@ export function listenToPointer(canvas, inputs, isListening) {
   };
   /** @param {PointerEvent} event */
   const leave = (event) => {
-    moved = null;
+    lastMove = null;
     if (event.isPrimary && event.buttons === 0) {
       inputs.change(["PointerX", "PointerY"].map((name) => ({ t: event.timeStamp, name, value: 0 })));
     }

@@ -1,4 +1,5 @@
-import { inputsOf } from "../format.js";
+/** Inputs that are held, and elements of the page that press inputs. */
+import { splitInputs } from "../format.js";
 import { useEffect, useState } from "../html.js";
 
 /** @import { Player } from "./player.js" */
@@ -11,8 +12,8 @@ export const POINTER = /^Pointer/;
 /** One direction of an axis has a name of its own. */
 const DIRECTION = /^(.+\d)([+-])$/;
 
-/** Which inputs are held. @param {Player} player */
-export function useHeld(player) {
+/** Returns the held inputs, and renders the component again when they change. @param {Player} player */
+export function useHeldInputs(player) {
   const [, redraw] = useState(0);
   useEffect(() => {
     const listen = () => redraw((count) => count + 1);
@@ -23,24 +24,24 @@ export function useHeld(player) {
 }
 
 /**
- * Whether an input is held, or a direction of it.
+ * Returns whether an input is held, or an axis in a direction.
  * @param {Map<string, number>} held
  * @param {string} name
  */
-export function isOn(held, name) {
+export function isActive(held, name) {
   const [, axis, sign] = DIRECTION.exec(name) ?? [];
   return axis ? (held.get(axis) ?? 0) * (sign === "-" ? -1 : 1) > 0.5 : held.has(name);
 }
 
 /**
- * What makes an element press inputs: with a mouse, a pen, or any number of fingers.
+ * The attributes of an element that presses inputs: with a mouse, a pen, or any number of fingers.
  * @param {Player} player
- * @param {string} input Several that are pressed together are joined by "+".
+ * @param {string} input Inputs that are pressed together are joined by "+".
  */
-export function pressing(player, input) {
+export function pressHandlers(player, input) {
   /** @param {PointerEvent} event @param {number} value */
   const change = (event, value) =>
-    player.inputs.change(inputsOf(input).map((name) => ({ t: event.timeStamp, name, value })));
+    player.inputs.change(splitInputs(input).map((name) => ({ t: event.timeStamp, name, value })));
   return {
     tabindex: -1,
     onPointerDown: (/** @type {PointerEvent} */ event) => {

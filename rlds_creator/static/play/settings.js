@@ -1,4 +1,4 @@
-/** Image quality, pace, camera and devices. */
+/** The settings of a play: image quality, pace, camera and devices. */
 import { Button, Icon, toast } from "../components.js";
 import { formatNumber } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
@@ -18,9 +18,9 @@ const QUALITIES = /** @type {Record<string, string>} */ ({
 export function Settings({ player, offer, onDone }) {
   const { state } = player;
   const [fps, setFps] = useState(/** @type {number | null} */ (null));
-  const told = state?.fps ?? offer.fps;
-  useEffect(() => setFps(null), [told]);
-  const shownFps = fps ?? told;
+  const currentFps = state?.fps ?? offer.fps;
+  useEffect(() => setFps(null), [currentFps]);
+  const shownFps = fps ?? currentFps;
   const qualities = offer.qualities ?? [];
   const quality = Math.max(0, qualities.indexOf(state?.quality ?? "medium"));
   const cameras = offer.cameras ?? [];

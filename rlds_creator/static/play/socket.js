@@ -1,26 +1,26 @@
-/** The connection of a player: comes back by itself after the network was away. */
+/** The connection of a player, which reconnects after network failures. */
 
 const PROTOCOL = 1;
-/** How long the server keeps a play whose page is away, in milliseconds. */
-const GRACE = 60_000;
-const FIRST_WAIT = 250;
-const LONGEST_WAIT = 4_000;
-/** How long opening may take before it is tried anew. */
+/** The time for which the server keeps a play without a page, in milliseconds. */
+const GRACE_PERIOD = 60_000;
+const MIN_WAIT = 250;
+const MAX_WAIT = 4_000;
+/** The time after which opening is tried again, in milliseconds. */
 const OPEN_TIMEOUT = 10_000;
 
 /** @import { Message } from "../answers.js" */
 
 /**
  * @typedef {object} Listener
- * @property {(message: Message) => void} onMessage What the server says.
- * @property {(message: ArrayBuffer) => void} onFrame A picture came.
+ * @property {(message: Message) => void} onMessage Called for each message of the server.
+ * @property {(message: ArrayBuffer) => void} onFrame Called for each message with a picture.
  * @property {(state: "connecting" | "open" | "reconnecting" | "gone", reason: string) => void} onState
- *   `gone` is the end: "bye" and its reason, or "lost" after the server was away for too long.
+ *   `gone` is final: the reason is that of "bye", or "lost" after the server was away for too long.
  */
 
 export class PlaySocket {
   /**
-   * @param {string} path Of the play.
+   * @param {string} path The path of the play.
    * @param {Listener} listener
    */
   constructor(path, listener) {
@@ -30,14 +30,14 @@ export class PlaySocket {
     /** @type {WebSocket | null} */
     this.socket = null;
     this.tries = 0;
-    /** When the connection was lost; null while there is one. @type {number | null} */
+    /** The time at which the connection was lost; null while it is open. @type {number | null} */
     this.lostAt = null;
     this.hasBeenOpen = false;
     this.isDone = false;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
     this.goOnline = () => this.#open();
-    this.goOffline = () => this.#lose();
+    this.goOffline = () => this.#retry();
   }
 
   open() {
@@ -48,7 +48,7 @@ export class PlaySocket {
     this.#open();
   }
 
-  /** Ends it, from this side. */
+  /** Closes the connection for good. */
   close() {
     this.isDone = true;
     clearTimeout(this.timer);
@@ -58,9 +58,9 @@ export class PlaySocket {
   }
 
   /**
-   * Sends a message; what is sent while there is no connection is lost.
+   * Sends a message; without a connection, it is lost.
    * @param {object} message
-   * @returns {boolean} Whether it left.
+   * @returns {boolean} Whether it was sent.
    */
   send(message) {
     if (!this.socket || this.socket.readyState !== WebSocket.OPEN) return false;
@@ -68,9 +68,9 @@ export class PlaySocket {
     return true;
   }
 
-  /** Opens the connection anew: it is known to be dead, though it does not say so. */
+  /** Replaces a connection that is dead, although no event has reported it. */
   reconnect() {
-    this.#lose();
+    this.#retry();
   }
 
   #open() {
@@ -80,7 +80,7 @@ export class PlaySocket {
     const socket = new WebSocket(this.url);
     socket.binaryType = "arraybuffer";
     this.socket = socket;
-    this.timer = setTimeout(() => this.#lose(), OPEN_TIMEOUT);
+    this.timer = setTimeout(() => this.#retry(), OPEN_TIMEOUT);
     socket.onopen = () => {
       clearTimeout(this.timer);
       this.tries = 0;
@@ -98,20 +98,20 @@ export class PlaySocket {
       if (message.op === "bye") this.#end(message.reason);
       else this.listener.onMessage(message);
     };
-    socket.onclose = () => this.#lose();
+    socket.onclose = () => this.#retry();
   }
 
-  #lose() {
+  #retry() {
     if (this.isDone) return;
     this.#drop();
     clearTimeout(this.timer);
     this.lostAt ??= performance.now();
-    if (performance.now() - this.lostAt > GRACE) {
+    if (performance.now() - this.lostAt > GRACE_PERIOD) {
       this.#end("lost");
       return;
     }
-    // Players who lost the same server do not all come back at the same moment.
-    const wait = Math.min(FIRST_WAIT * 2 ** this.tries, LONGEST_WAIT) * (0.75 + 0.5 * Math.random());
+    // Random waits, so that the players of a restarted server do not all reconnect at the same moment.
+    const wait = Math.min(MIN_WAIT * 2 ** this.tries, MAX_WAIT) * (0.75 + 0.5 * Math.random());
     this.tries += 1;
     this.listener.onState(this.hasBeenOpen ? "reconnecting" : "connecting", "");
     this.timer = setTimeout(() => this.#open(), wait);

@@ -1,16 +1,16 @@
-/** Buttons for fingers. */
+/** The touch pad: buttons of the keys of the game, for touch screens. */
 import { keyName } from "../format.js";
 import { classes, html, useMemo } from "../html.js";
-import { PAD, POINTER, SPACE_AXIS, pressing, useHeld } from "./pressing.js";
+import { PAD, POINTER, SPACE_AXIS, pressHandlers, useHeldInputs } from "./pressing.js";
 
 /** @import { Offer } from "../answers.js" */
 /** @import { Player } from "./player.js" */
 
 const ARROWS = ["ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight"];
 
-/** Buttons for fingers; they show where the pointer is one. @param {{player: Player, offer: Offer}} props */
+/** The styles show the buttons only with a coarse pointer. @param {{player: Player, offer: Offer}} props */
 export function TouchPad({ player, offer }) {
-  const held = useHeld(player);
+  const held = useHeldInputs(player);
   const singles = useMemo(() => {
     const isKey = (/** @type {string} */ input) =>
       !input.includes("+") && !PAD.test(input) && !SPACE_AXIS.test(input) && !POINTER.test(input);
@@ -19,27 +19,27 @@ export function TouchPad({ player, offer }) {
       .filter(({ inputs }) => inputs.length > 0);
   }, [offer]);
   /** @param {string} arrow */
-  const arrowOf = (arrow) => singles.find(({ inputs }) => inputs.includes(arrow));
-  const hasArrows = ARROWS.some(arrowOf);
-  const others = singles.filter(({ inputs }) => !inputs.some((input) => ARROWS.includes(input)));
+  const findControl = (arrow) => singles.find(({ inputs }) => inputs.includes(arrow));
+  const hasArrows = ARROWS.some(findControl);
+  const buttons = singles.filter(({ inputs }) => !inputs.some((input) => ARROWS.includes(input)));
   if (singles.length === 0) return null;
-  // Left and right alone are for two thumbs.
-  const isWide = hasArrows && !arrowOf("ArrowUp") && !arrowOf("ArrowDown");
+  // Without up and down, left and right are placed for two thumbs.
+  const isWide = hasArrows && !findControl("ArrowUp") && !findControl("ArrowDown");
   return html`<div class=${classes("touchpad", isWide && "is-wide")} aria-hidden="true">
     ${hasArrows &&
     html`<div class="cross">
-      ${ARROWS.filter(arrowOf).map(
+      ${ARROWS.filter(findControl).map(
         (arrow) => html`<button key=${arrow} type="button"
-          class=${classes("touch", arrow, held.has(arrow) && "is-held")} title=${arrowOf(arrow)?.does}
-          ...${pressing(player, arrow)}>
+          class=${classes("touch", arrow, held.has(arrow) && "is-held")} title=${findControl(arrow)?.does}
+          ...${pressHandlers(player, arrow)}>
           ${keyName(arrow)}
         </button>`,
       )}
     </div>`}
     <div class="touches">
-      ${others.map(
+      ${buttons.map(
         ({ inputs, does }) => html`<button key=${inputs[0]} type="button"
-          class=${classes("touch", held.has(inputs[0]) && "is-held")} ...${pressing(player, inputs[0])}>
+          class=${classes("touch", held.has(inputs[0]) && "is-held")} ...${pressHandlers(player, inputs[0])}>
           ${does}
         </button>`,
       )}

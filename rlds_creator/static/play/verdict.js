@@ -1,4 +1,4 @@
-/** The question what an episode is worth. */
+/** The dialog after an episode: keep or discard it, and whether it worked. */
 import { Button, Dialog, Icon, Segments } from "../components.js";
 import { formatCount, formatDuration, formatNumber } from "../format.js";
 import { Fragment, html, useCallback, useLayoutEffect } from "../html.js";
@@ -12,7 +12,7 @@ const REASONS = /** @type {Record<string, string>} */ ({
   failed: "The environment failed. The steps before are recorded.",
 });
 
-/** Asks what an episode is worth. @param {{player: Player}} props */
+/** @param {{player: Player}} props */
 export function Verdict({ player }) {
   const { state } = player;
   const episode = state?.episode;
@@ -38,7 +38,7 @@ export function Verdict({ player }) {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const isOnButton = document.activeElement instanceof HTMLButtonElement;
       const answer = event.code === "Enter" && isOnButton ? undefined : answers[event.code];
-      // Keys that were meant for the game just before its end answer nothing.
+      // Keys that were meant for the game just before its end are ignored.
       if (event.repeat || !player.isQuiet) {
         if (event.code !== "Tab") event.preventDefault();
       } else if (answer) {

@@ -1,4 +1,4 @@
-/** The columns of the table of episodes: what they are, and conditions of them. */
+/** The columns of the table of episodes, and conditions on them. */
 import { Button, Dialog } from "../components.js";
 import { formatDuration, formatNumber } from "../format.js";
 import { html, useState } from "../html.js";
@@ -6,25 +6,25 @@ import { html, useState } from "../html.js";
 /** @import { EpisodeColumn } from "../answers.js" */
 
 const KINDS = { number: "number", flag: "yes or no", text: "text" };
-const MOST_TASKS = 4;
-const MOST_LETTERS = 32;
+const MAX_TASKS = 4;
+const MAX_LETTERS = 32;
 
 /** @param {EpisodeColumn} column */
 const isSuccess = ({ kind, name }) => kind === "flag" && /success/i.test(name) && !/\.(min|n"?)$/.test(name);
-/** Statistics of flags are numbers in conditions. @param {EpisodeColumn} column */
+/** Returns whether a column is a statistic: statistics of flags are numbers. @param {EpisodeColumn} column */
 const isStatistic = ({ name }) => /\.(min|max)$/.test(name) && !name.startsWith("label.");
 /** @param {string} text */
 const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
 
-/** What a column is called. @param {string} name @param {EpisodeColumn[]} columns */
-export function titleOf(name, columns) {
+/** The title of a column. @param {string} name @param {EpisodeColumn[]} columns */
+export function columnTitle(name, columns) {
   const title = columns.find((one) => one.name === name)?.title ?? name;
   if (title === "instruction") return "Task";
   return /^(steps|duration|return|success)$/.test(title) ? title[0].toUpperCase() + title.slice(1) : title;
 }
 
-/** A cell of a column, as text. @param {EpisodeColumn | undefined} column @param {any} value @returns {string} */
-export function textOfCell(column, value) {
+/** The text of a cell. @param {EpisodeColumn | undefined} column @param {any} value @returns {string} */
+export function formatCell(column, value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (column?.name === "duration" && typeof value === "number") return formatDuration(value);
@@ -35,64 +35,64 @@ export function textOfCell(column, value) {
 export const meansSuccess = (name) => isSuccess({ name, kind: "flag", title: name, examples: [] });
 
 /**
- * Conditions that people often want, of the columns that there are.
+ * Common conditions on the available columns.
  * @param {EpisodeColumn[]} columns
  * @returns {[string, string][]} Titles and conditions.
  */
 export function commonConditions(columns) {
   /** @type {[string, string][]} */
-  const found = [];
+  const conditions = [];
   const success = columns.find(isSuccess);
   if (success) {
     const { name } = success;
-    found.push(["Success", isStatistic(success) ? `${name} = 1` : name]);
-    found.push(["Failure", isStatistic(success) ? `${name} = 0` : `not ${name}`]);
+    conditions.push(["Success", isStatistic(success) ? `${name} = 1` : name]);
+    conditions.push(["Failure", isStatistic(success) ? `${name} = 0` : `not ${name}`]);
   }
   for (const { name, examples } of columns) {
     const [low, high] = examples;
-    if (name === "truncated" && examples.includes(true)) found.push(["Truncated", name]);
+    if (name === "truncated" && examples.includes(true)) conditions.push(["Truncated", name]);
     if (name === "steps" && high > low + 1) {
       const middle = Math.round((low + high) / 2);
-      found.push([`More than ${middle} steps`, `steps > ${middle}`]);
+      conditions.push([`More than ${middle} steps`, `steps > ${middle}`]);
     }
     if (name === "return" && high > low) {
       const middle = Number(((low + high) / 2).toPrecision(3));
-      found.push([`Return above ${formatNumber(middle)}`, `"return" > ${middle}`]);
+      conditions.push([`Return above ${formatNumber(middle)}`, `"return" > ${middle}`]);
     }
-    if (name === "instruction" && examples.length > 1 && examples.length <= MOST_TASKS)
+    if (name === "instruction" && examples.length > 1 && examples.length <= MAX_TASKS)
       for (const task of examples)
-        found.push([
-          task.length > MOST_LETTERS ? `${task.slice(0, MOST_LETTERS)}…` : task,
+        conditions.push([
+          task.length > MAX_LETTERS ? `${task.slice(0, MAX_LETTERS)}…` : task,
           `instruction = ${quoted(task)}`,
         ]);
   }
-  return found;
+  return conditions;
 }
 
-/** A condition with another one, or without it if it has it. @param {string} where @param {string} one */
-export function toggled(where, one) {
-  const parts = where.split(" and ").map((part) => part.trim());
-  if (parts.includes(one)) return parts.filter((part) => part !== one).join(" and ");
-  if (!where) return one;
-  return `${/\bor\b/i.test(where) ? `(${where})` : where} and ${one}`;
+/** Adds a clause to a condition, or removes it. @param {string} where @param {string} clause */
+export function toggleCondition(where, clause) {
+  const clauses = where.split(" and ").map((it) => it.trim());
+  if (clauses.includes(clause)) return clauses.filter((it) => it !== clause).join(" and ");
+  if (!where) return clause;
+  return `${/\bor\b/i.test(where) ? `(${where})` : where} and ${clause}`;
 }
 
-/** What a condition of a column begins with. @param {EpisodeColumn} column */
-function beginningOf({ kind, name, examples }) {
+/** An example of a condition on a column. @param {EpisodeColumn} column */
+function exampleCondition({ kind, name, examples }) {
   if (kind === "flag") return isStatistic({ kind, name, title: "", examples }) ? `${name} = 1` : name;
   if (kind === "text") return `${name} = ${quoted(String(examples[0] ?? ""))}`;
   return `${name} > ${examples.length > 1 ? Number(((examples[0] + examples[1]) / 2).toPrecision(3)) : 0}`;
 }
 
 /**
- * All columns with their types and examples: which of them the table shows, and conditions of them.
+ * The dialog of columns, with their types and examples: the visible columns, and conditions on them.
  * @param {{columns: EpisodeColumn[], shown?: string[], onShown?: (names: string[]) => void,
  *   onCondition: (condition: string) => void, onClose: () => void}} props
  */
 export function ColumnsDialog({ columns, shown = [], onShown, onCondition, onClose }) {
   const [ticked, setTicked] = useState(shown);
-  const [wanted, setWanted] = useState("");
-  const found = columns.filter(({ title }) => title.toLowerCase().includes(wanted.trim().toLowerCase()));
+  const [search, setSearch] = useState("");
+  const matching = columns.filter(({ title }) => title.toLowerCase().includes(search.trim().toLowerCase()));
   const toggle = (/** @type {string} */ name) => {
     const next = ticked.includes(name) ? ticked.filter((one) => one !== name) : [...ticked, name];
     setTicked(next);
@@ -105,27 +105,27 @@ export function ColumnsDialog({ columns, shown = [], onShown, onCondition, onClo
       Ranges and examples are of the episodes that were read.
     </p>
     <label class="columns-search"><span class="visually-hidden">Search columns</span>
-      <input type="search" placeholder="Search columns" value=${wanted}
-        onInput=${(/** @type {any} */ event) => setWanted(event.target.value)} />
+      <input type="search" placeholder="Search columns" value=${search}
+        onInput=${(/** @type {any} */ event) => setSearch(event.target.value)} />
     </label>
     <ul class="columns-list">
-      ${found.map((column) => {
+      ${matching.map((column) => {
         const { name, kind, examples } = column;
-        const words = examples.map((one) => textOfCell(column, one)).join(kind === "number" ? " to " : ", ");
+        const words = examples.map((one) => formatCell(column, one)).join(kind === "number" ? " to " : ", ");
         return html`<li key=${name}>
           <label>
             ${onShown &&
             html`<input type="checkbox" checked=${ticked.includes(name)} onChange=${() => toggle(name)} />`}
             <span>
-              <strong>${titleOf(name, columns)}</strong> <code>${name}</code>
+              <strong>${columnTitle(name, columns)}</strong> <code>${name}</code>
               <small class="quiet">${KINDS[kind]}${words && `: ${words}`}</small>
             </span>
           </label>
           <${Button} size="small" icon="filter" aria-label=${`Filter by ${name}`}
-            onClick=${() => onCondition(beginningOf(column))}>Filter<//>
+            onClick=${() => onCondition(exampleCondition(column))}>Filter<//>
         </li>`;
       })}
     </ul>
-    ${found.length === 0 && html`<p class="hint">No column has this name.</p>`}
+    ${matching.length === 0 && html`<p class="hint">No column has this name.</p>`}
   <//>`;
 }

@@ -7,11 +7,11 @@ import { html, useEffect, useMemo, useState } from "../html.js";
 /** @import { Outline, Series } from "../answers.js" */
 /** @import { EpisodeData } from "./episode.js" */
 /**
- * What all charts of a page share.
+ * The properties that all charts of a page share.
  * @typedef {Omit<Parameters<typeof Chart>[0], "label" | "steps" | "curves">} Shared
  */
 
-const MOST_CURVES = 18;
+const MAX_CURVES = 18;
 
 /** @param {(number | null)[]} rewards */
 export function runningTotal(rewards) {
@@ -21,10 +21,10 @@ export function runningTotal(rewards) {
 
 /** @typedef {import("../chart.js").Curve} Curve */
 
-/** Curves of which one is flat beside another one do not share a scale. */
-const MOST_UNEVEN = 20;
+/** The maximum ratio of the ranges of curves that share a scale. */
+const MAX_SCALE_RATIO = 20;
 
-/** Whether some curves are far smaller than others. @param {Curve[]} curves */
+/** Returns whether the ranges of curves are too different for a shared scale. @param {Curve[]} curves */
 export function isUneven(curves) {
   const sizes = curves.flatMap(({ values }) => {
     let [low, high] = [Infinity, -Infinity];
@@ -35,12 +35,12 @@ export function isUneven(curves) {
     }
     return high > low ? [high - low] : [];
   });
-  return Math.max(...sizes) > MOST_UNEVEN * Math.min(...sizes);
+  return Math.max(...sizes) > MAX_SCALE_RATIO * Math.min(...sizes);
 }
 
 /**
- * A chart with its head: the curves with their values where the mouse is, or else in the step that is shown. A
- * click on one of them hides it.
+ * A chart with a legend: the values of the curves under the mouse, or in the current step. A click in the legend
+ * hides a curve.
  * @param {{title?: string, unit?: string, steps: number[], curves: Curve[], label: string, note?: any, children?: any,
  *   class?: string} & Shared} props
  */
@@ -49,9 +49,9 @@ export function Plot({ title, unit, steps, curves, note, children, class: extra 
   const [hovered, setHovered] = useState(/** @type {number | null} */ (null));
   const hasAxes = curves.some(({ isRight }) => isRight);
   const uneven = useMemo(() => !hasAxes && isUneven(curves), [curves]);
-  const [chosen, setChosen] = useState(/** @type {boolean | null} */ (null));
-  const hasOwnScales = chosen ?? uneven;
-  const place = hovered ?? Math.max(steps.findLastIndex((step) => step <= rest.step), 0);
+  const [choice, setChoice] = useState(/** @type {boolean | null} */ (null));
+  const hasOwnScales = choice ?? uneven;
+  const row = hovered ?? Math.max(steps.findLastIndex((step) => step <= rest.step), 0);
   const toggle = (/** @type {number} */ index) => {
     const next = new Set(hidden);
     if (!next.delete(index)) next.add(index);
@@ -68,17 +68,17 @@ export function Plot({ title, unit, steps, curves, note, children, class: extra 
             onClick=${() => toggle(index)}>
             <span class=${["dot", "dot is-dashed", "dot is-dotted"][dash]}
               style=${{ "--color": `var(${color})` }}></span>${name}
-            <span class="legend-value">${formatNumber(values[place])}</span>
+            <span class="legend-value">${formatNumber(values[row])}</span>
           </button>`,
         )}
       </span>
-      ${hovered !== null && html`<span class="hint">step ${String(steps[place])}</span>`}
+      ${hovered !== null && html`<span class="hint">step ${String(steps[row])}</span>`}
       <span class="grow"></span>
       ${note && html`<span class="hint chart-hint">${note}</span>`}
       ${!hasAxes &&
       curves.length > 1 &&
       html`<button type="button" class="picture-choice" aria-pressed=${String(hasOwnScales)}
-        title="Each curve fills the height, whatever its size" onClick=${() => setChosen(!hasOwnScales)}>
+        title="Each curve fills the height, whatever its size" onClick=${() => setChoice(!hasOwnScales)}>
         Own scales
       </button>`}
       ${children}
@@ -102,7 +102,7 @@ export function RewardChart({ outline, ...rest }) {
     note=${`Click: go there. Drag: ${rest.onSelect ? "range" : "zoom"}. Wheel: zoom.`} />`;
 }
 
-/** Where ranges are chosen when there are no rewards. @param {Shared} shared */
+/** A chart without curves, to select ranges of steps if there are no rewards. @param {Shared} shared */
 export function StepsChart(shared) {
   const steps = useMemo(() => [0, Math.max(shared.numSteps - 1, 1)], [shared.numSteps]);
   const curves = useMemo(() => [{ name: "", values: [null, null] }], []);
@@ -120,7 +120,7 @@ export function FieldChart({ data, path, onClose, ...rest }) {
   }, [data, path]);
   const curves = useMemo(
     () =>
-      series?.series.slice(0, MOST_CURVES).map((values, index) => ({
+      series?.series.slice(0, MAX_CURVES).map((values, index) => ({
         name: String(series.names[index] ?? index),
         values,
         color: COLORS[index % COLORS.length],
@@ -136,7 +136,7 @@ export function FieldChart({ data, path, onClose, ...rest }) {
       <header><h2>${path}</h2><span class="grow"></span>${close}</header>
       ${problem ? html`<p class="hint">${problem}</p>` : html`<${Loading} />`}
     </section>`;
-  const cut = series.series.length > MOST_CURVES && `the first ${MOST_CURVES} of ${formatCount(series.series.length)}`;
+  const cut = series.series.length > MAX_CURVES && `the first ${MAX_CURVES} of ${formatCount(series.series.length)}`;
   return html`<${Plot} title=${path} unit=${data.outline?.fields.find((field) => field.path === path)?.unit}
     label=${`${path} over the steps`} steps=${series.steps} curves=${curves} note=${cut} ...${rest}>
     ${close}

@@ -1,39 +1,39 @@
-/** An episode as the server gives it: outline, steps and pictures, each kept for a while. */
-import { ApiError, get, queryOf } from "../api.js";
+/** The data of an episode from the server: outline, steps and pictures, with caches. */
+import { ApiError, get, formatQuery } from "../api.js";
 
 /** @import { Outline, Series } from "../answers.js" */
 
 
-/** How much memory decoded pictures may take. */
-const PICTURE_BYTES = 96 << 20;
-const MOST_STEPS = 400;
-/** Larger pictures are made smaller by the server: nobody has more room for them. */
-const MOST_SIDE = 1024;
+/** The maximum memory of decoded pictures, in bytes. */
+const MAX_PICTURE_BYTES = 96 << 20;
+const MAX_STEPS = 400;
+/** The maximum side of a picture in pixels; the server shrinks larger pictures. */
+const MAX_SIDE = 1024;
 
 
 /**
- * Where the data of the page of an episode are.
- * @param {string} address Of the page: `/replay/...` or `/datasets/...`.
- * @returns {string | null} null if it is no such page.
+ * Converts the address of the page of an episode to the address of its data.
+ * @param {string} address The address of the page: `/replay/...` or `/datasets/...`.
+ * @returns {string | null} null for other pages.
  */
-export function baseOf(address) {
+export function viewAddress(address) {
   let path = address.trim();
   try {
     path = new URL(path, location.origin).pathname;
   } catch {
     return null;
   }
-  const parts = path.split("/").filter(Boolean);
-  if (parts.length === 2 && parts[0] === "replay") return `/api/episodes/${parts[1]}/view`;
-  if (parts.length === 4 && parts[0] === "datasets") return `/api${path.replace(/\/$/, "")}/view`;
+  const segments = path.split("/").filter(Boolean);
+  if (segments.length === 2 && segments[0] === "replay") return `/api/episodes/${segments[1]}/view`;
+  if (segments.length === 4 && segments[0] === "datasets") return `/api${path.replace(/\/$/, "")}/view`;
   return null;
 }
 
-/** @template T Keeps what was asked for last. */
-class Kept {
-  /** @param {number} most */
-  constructor(most) {
-    this.most = most;
+/** @template T A cache of the most recently used entries. */
+class LruCache {
+  /** @param {number} limit */
+  constructor(limit) {
+    this.limit = limit;
     /** @type {Map<string, T>} */
     this.entries = new Map();
   }
@@ -52,7 +52,7 @@ class Kept {
   set(key, entry, drop = () => {}) {
     this.entries.set(key, entry);
     for (const [oldest, old] of this.entries) {
-      if (this.entries.size <= this.most) break;
+      if (this.entries.size <= this.limit) break;
       this.entries.delete(oldest);
       drop(old);
     }
@@ -61,29 +61,29 @@ class Kept {
 
 export class EpisodeData {
   /**
-   * @param {string} base Where its data are.
-   * @param {Record<string, string>} [filter] Of the list in which it is one.
+   * @param {string} base The address of the data.
+   * @param {Record<string, string>} [filter] The filter of the list of episodes.
    */
   constructor(base, filter = {}) {
     this.page = base;
-    // The outline names the address of the same data, which leads to an error after an edit.
+    // The outline replaces it by the address of this version of the data, which is an error after an edit.
     this.base = base;
     this.filter = filter;
     /** @type {Outline | null} */
     this.outline = null;
-    /** @type {Kept<{values?: Record<string, any>, isDone: boolean, done: Promise<Record<string, any>>}>} */
-    this.steps = new Kept(MOST_STEPS);
+    /** @type {LruCache<{values?: Record<string, any>, isDone: boolean, done: Promise<Record<string, any>>}>} */
+    this.steps = new LruCache(MAX_STEPS);
     /**
-     * Decoded pictures, or what went wrong.
-     * @type {Kept<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>}
+     * Decoded pictures, or errors.
+     * @type {LruCache<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>}
      */
-    this.pictures = new Kept(48);
+    this.pictures = new LruCache(48);
     this.isClosed = false;
   }
 
   /**
    * @param {AbortSignal} signal
-   * @param {number} [wait] How many seconds the server may take to read more of the rewards.
+   * @param {number} [wait] The time in seconds in which the server may read more rewards.
    */
   async load(signal, wait) {
     this.outline = await get(this.base, { ...this.filter, wait }, signal);
@@ -91,24 +91,24 @@ export class EpisodeData {
     return /** @type {Outline} */ (this.outline);
   }
 
-  /** The values of a step, which may still be on their way. @param {number} step */
+  /** Requests the values of a step, unless they are cached. @param {number} step */
   values(step) {
     const key = String(step);
-    const kept = this.steps.get(key);
-    if (kept) return kept;
+    const cached = this.steps.get(key);
+    if (cached) return cached;
     const done = get(`${this.base}/steps/${step}`).then((answer) => answer.values);
     /** @type {{values?: Record<string, any>, isDone: boolean, done: typeof done}} */
-    const made = { isDone: false, done };
+    const entry = { isDone: false, done };
     done.then(
-      (values) => Object.assign(made, { values, isDone: true }),
+      (values) => Object.assign(entry, { values, isDone: true }),
       (error) => {
-        made.isDone = true;
-        // What failed for the network is asked for again, but not for each picture of the page.
+        entry.isDone = true;
+        // Network errors are retried, but not for each picture of the page.
         if (error instanceof ApiError && error.status === 0) setTimeout(() => this.steps.entries.delete(key), 1000);
       },
     );
-    this.steps.set(key, made);
-    return made;
+    this.steps.set(key, entry);
+    return entry;
   }
 
   /** @param {string} path @returns {Promise<Series>} */
@@ -117,24 +117,24 @@ export class EpisodeData {
   }
 
   /**
-   * What an action is called that is one of several.
+   * The name of a discrete action.
    * @param {string} path
    * @param {any} value
    * @returns {string | undefined}
    */
-  nameOf(path, value) {
+  actionName(path, value) {
     return path === "action" ? this.outline?.metadata["rlds_creator:details"]?.actions?.[value] : undefined;
   }
 
   /** @param {number} step @param {string} path */
   pictureAddress(step, path) {
-    const field = this.outline?.fields.find((one) => one.path === path);
-    const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MOST_SIDE;
-    return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MOST_SIDE}` : ""}`;
+    const field = this.outline?.fields.find((it) => it.path === path);
+    const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MAX_SIDE;
+    return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MAX_SIDE}` : ""}`;
   }
 
   /**
-   * A picture, which may still be on its way.
+   * Requests a picture, unless it is cached.
    * @param {number} step
    * @param {string} path
    */
@@ -143,31 +143,31 @@ export class EpisodeData {
     let entry = this.pictures.get(key);
     if (!entry) {
       /** @type {{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}} */
-      const made = { isDone: false, done: Promise.resolve() };
-      made.done = this.#read(step, path).then(
+      const request = { isDone: false, done: Promise.resolve() };
+      request.done = this.#read(step, path).then(
         (bitmap) => {
-          made.bitmap = bitmap;
-          made.isDone = true;
-          this.pictures.most = Math.min(
+          request.bitmap = bitmap;
+          request.isDone = true;
+          this.pictures.limit = Math.min(
             600,
-            Math.max(24, Math.floor(PICTURE_BYTES / (4 * bitmap.width * bitmap.height))),
+            Math.max(24, Math.floor(MAX_PICTURE_BYTES / (4 * bitmap.width * bitmap.height))),
           );
           if (this.isClosed) bitmap.close();
         },
         (error) => {
-          made.error = error;
-          made.isDone = true;
-          // What failed for the network is asked for again when it is needed.
+          request.error = error;
+          request.isDone = true;
+          // Network errors are retried at the next request.
           if (error instanceof ApiError && error.status === 0) this.pictures.entries.delete(key);
         },
       );
-      this.pictures.set(key, made, (old) => old.bitmap?.close());
-      entry = made;
+      this.pictures.set(key, request, (old) => old.bitmap?.close());
+      entry = request;
     }
     return entry;
   }
 
-  /** Whether a step can be shown with its values and pictures. @param {number} step @param {string[]} paths */
+  /** Returns whether the values and pictures of a step are cached. @param {number} step @param {string[]} paths */
   isReady(step, paths) {
     return this.values(step).isDone && paths.every((path) => this.picture(step, path).isDone);
   }
@@ -179,22 +179,22 @@ export class EpisodeData {
   }
 
   /**
-   * A video of pictures, side by side.
+   * Requests a video of pictures, side by side.
    * @param {string[]} paths
-   * @param {number | null} rate Steps in a second; null for that of the data.
+   * @param {number | null} rate Steps per second; null for the rate of the data.
    */
   video(paths, rate) {
-    return fileOf(`${this.base}/video${queryOf({ path: paths, rate })}`);
+    return fetchFile(`${this.base}/video${formatQuery({ path: paths, rate })}`);
   }
 
   /** @param {number} step @param {string} path */
   async #read(step, path) {
-    return createImageBitmap(await fileOf(this.pictureAddress(step, path)));
+    return createImageBitmap(await fetchFile(this.pictureAddress(step, path)));
   }
 }
 
 /** @param {string} address */
-async function fileOf(address) {
+async function fetchFile(address) {
   /** @type {Response} */
   let response;
   try {
@@ -209,5 +209,5 @@ async function fileOf(address) {
   return response.blob();
 }
 
-/** @param {string} path Of a field. */
+/** @param {string} path The path of a field. */
 const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");

@@ -1,11 +1,11 @@
-/** Dialogs that ask who labels, and for a new layer. */
+/** Dialogs for the name of the annotator, and for a new layer. */
 import { Button, Dialog, KeyField, Segments, TextField } from "../components.js";
 import { layerName } from "../format.js";
 import { html, useState } from "../html.js";
 
 /** @import { Layer, Type } from "./labels.js" */
 
-/** Asks who labels. @param {{name: string, onName: (name: string) => void, onClose: () => void}} props */
+/** The dialog for the name. @param {{name: string, onName: (name: string) => void, onClose: () => void}} props */
 export function NameDialog({ name, onName, onClose }) {
   const [text, setText] = useState(name);
   const save = () => {
@@ -15,16 +15,16 @@ export function NameDialog({ name, onName, onClose }) {
   };
   return html`<${Dialog} title="Your name" size="small" onClose=${onClose} onSubmit=${save}
     actions=${html`<${Button} type="submit" kind="primary" disabled=${!text.trim()}>Save<//>`}>
-    <${TextField} label="Your name" hint="It is shown beside your labels. This browser remembers it." maxlength="200"
+    <${TextField} label="Your name" hint="It is shown next to your labels. This browser remembers it." maxlength="200"
       value=${text} onChange=${setText} autofocus=${true} />
   <//>`;
 }
 
-/** Makes a layer. @param {{taken: string[], onMade: (layer: Layer) => Promise<void>, onClose: () => void}} props */
-export function LayerDialog({ taken, onMade, onClose }) {
+/** Creates a layer. @param {{taken: string[], onCreate: (layer: Layer) => Promise<void>, onClose: () => void}} props */
+export function LayerDialog({ taken, onCreate, onClose }) {
   const [layer, setLayer] = useState({ title: "", doc: "", keys: /** @type {string[]} */ ([]) });
   const [type, setType] = useState(/** @type {Type} */ ("choice"));
-  const [of, setOf] = useState("episode");
+  const [target, setTarget] = useState("episode");
   const [text, setText] = useState("good, bad");
   const [error, setError] = useState("");
   const choices =
@@ -33,29 +33,29 @@ export function LayerDialog({ taken, onMade, onClose }) {
           ...new Set(
             text
               .split(",")
-              .map((one) => one.trim())
+              .map((choice) => choice.trim())
               .filter(Boolean),
           ),
         ]
       : [];
   const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
     setLayer((old) => ({ ...old, [name]: value }));
-  const setKey = (/** @type {number} */ place) => (/** @type {string} */ code) =>
-    set("keys")(named.map((_, index) => (index === place ? code : (layer.keys[index] ?? ""))));
-  const named = choices.length > 0 ? choices : [""];
+  const setKey = (/** @type {number} */ position) => (/** @type {string} */ code) =>
+    set("keys")(keyLabels.map((_, index) => (index === position ? code : (layer.keys[index] ?? ""))));
+  const keyLabels = choices.length > 0 ? choices : [""];
   const title = layer.title.trim();
   const name = title && layerName(title);
   const isTaken = taken.includes(name);
   const save = async () => {
     try {
-      await onMade({
+      await onCreate({
         ...layer,
         name,
         title: title === name ? "" : title,
         type,
-        whole: of === "episode",
+        whole: target === "episode",
         choices,
-        keys: named.map((_, index) => layer.keys[index] ?? ""),
+        keys: keyLabels.map((_, index) => layer.keys[index] ?? ""),
       });
       onClose();
     } catch (problem) {
@@ -71,14 +71,14 @@ export function LayerDialog({ taken, onMade, onClose }) {
       autofocus=${true} />
     <${Segments} label="Type" value=${type} onChange=${setType}
       choices=${["choice", "flag", "text", "number"].map((value) => ({ value, label: value }))} />
-    <${Segments} label="Applies to" value=${of} onChange=${setOf}
+    <${Segments} label="Applies to" value=${target} onChange=${setTarget}
       choices=${[{ value: "episode", label: "Whole episode" }, { value: "steps", label: "Steps and ranges" }]} />
     ${type === "choice" &&
     html`<${TextField} label="Choices, separated by commas" value=${text} onChange=${setText} maxlength="2000" />`}
     <div class="layer-keys">
-      ${named.map(
-        (choice, place) => html`<${KeyField} key=${place} label=${choice ? `Key of “${choice}”` : "Key"}
-          value=${layer.keys[place] ?? ""} onChange=${setKey(place)} />`,
+      ${keyLabels.map(
+        (choice, index) => html`<${KeyField} key=${index} label=${choice ? `Key of “${choice}”` : "Key"}
+          value=${layer.keys[index] ?? ""} onChange=${setKey(index)} />`,
       )}
     </div>
     <${TextField} label="When to use it" optional=${true} value=${layer.doc} onChange=${set("doc")} maxlength="20000" />

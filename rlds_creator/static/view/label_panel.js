@@ -1,9 +1,9 @@
-/** The labels beside an episode, and buttons that add some. */
+/** The panel of labels of an episode, with buttons to add labels. */
 import { Button, Icon, Panel, Segments, TextField } from "../components.js";
 import { formatTime, keyName } from "../format.js";
 import { Fragment, classes, html, useState } from "../html.js";
 import { LayerDialog } from "./label_dialogs.js";
-import { isSame, placeOf, rangeWith, textOf, titleOf } from "./labels.js";
+import { isSame, formatPlace, moveRangeEnd, textOf, titleOf } from "./labels.js";
 
 /** @import { Key, Label, Layer, Range, Scope, useLabels } from "./labels.js" */
 
@@ -30,41 +30,41 @@ export function Labels({
   onSeek,
 }) {
   const { labels, layers, keys, colorOf, error, may_label: canLabel, adds } = store;
-  const [isMaking, setIsMaking] = useState(false);
+  const [isCreating, setIsCreating] = useState(false);
   const name = adds === "layer" ? "label" : "tag";
   const sorted = [...labels].sort(
     (a, b) => (a.first ?? -1) - (b.first ?? -1) || (a.last ?? 0) - (b.last ?? 0) || a.layer.localeCompare(b.layer),
   );
   const target =
-    scope === "episode" ? "the whole episode" : scope === "range" && range ? placeOf(range) : `step ${step}`;
-  const setEnd = (/** @type {"first" | "last"} */ end) => setRange(rangeWith(range, end, step));
+    scope === "episode" ? "the whole episode" : scope === "range" && range ? formatPlace(range) : `step ${step}`;
+  const setEnd = (/** @type {"first" | "last"} */ end) => setRange(moveRangeEnd(range, end, step));
   const people = new Set(labels.map(({ author }) => author));
   const isOverruled = (/** @type {Label} */ one) =>
     one.decides === false &&
     !labels.some((other) => other.layer === one.layer && other.decides && other.value === one.value);
   const button = (/** @type {Key} */ { layer, value, code }, /** @type {string} */ title) => {
-    const said = { layer: layer.name, type: layer.type, value };
-    const isSaid =
+    const label = { layer: layer.name, type: layer.type, value };
+    const isSet =
       layer.whole &&
       labels.some(
         (one) =>
-          isSame(one, { ...said, first: null, last: null }) &&
+          isSame(one, { ...label, first: null, last: null }) &&
           one.value === value &&
           one.decides !== false &&
           (one.is_mine || adds === "tag"),
       );
     return html`<button key=${`${layer.name} ${value}`} type="button" class="label-button"
-      aria-pressed=${layer.whole && value !== undefined ? String(isSaid) : undefined}
+      aria-pressed=${layer.whole && value !== undefined ? String(isSet) : undefined}
       title=${[layer.doc, code && `Key: ${keyName(code)}`].filter(Boolean).join(" · ") || undefined}
       onClick=${(/** @type {MouseEvent} */ event) => {
         if (value === undefined) setEntry(layer);
         else apply(layer, value === true ? !(event.shiftKey && adds === "layer") : value);
       }}>
-      <span class="dot" style=${{ "--color": `var(${colorOf({ ...said, first: null, last: null })})` }}></span>${title}
+      <span class="dot" style=${{ "--color": `var(${colorOf({ ...label, first: null, last: null })})` }}></span>${title}
       ${code && html`<kbd>${keyName(code)}</kbd>`}
     </button>`;
   };
-  const of = (/** @type {Layer} */ layer) => keys.filter((key) => key.layer === layer);
+  const keysOf = (/** @type {Layer} */ layer) => keys.filter((key) => key.layer === layer);
   const plain = layers.filter(({ choices }) => choices.length === 0);
   return html`<${Panel} title=${adds === "tag" ? "Verdict and tags" : "Labels"} class="tags"
     actions=${canLabel &&
@@ -73,14 +73,14 @@ export function Labels({
       <${Button} kind="quiet" size="small" onClick=${onName} title="Change the annotator">
         ${by ? `Annotator: ${by}` : "Enter your name"}
       <//>
-      <${Button} kind="quiet" size="small" icon="add" onClick=${() => setIsMaking(true)}>Layer<//>
+      <${Button} kind="quiet" size="small" icon="add" onClick=${() => setIsCreating(true)}>Layer<//>
     <//>`}>
     ${(error || store.why_not) && html`<p class="hint">${error?.message ?? store.why_not}</p>`}
     ${canLabel &&
     html`<${Fragment}>
       ${layers
       .filter(({ choices, whole }) => choices.length > 0 && whole)
-      .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${of(layer)} button=${button} />`)}
+      .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${keysOf(layer)} button=${button} />`)}
       ${(adds === "tag" || layers.some(({ whole }) => !whole)) &&
       html`<div class="tag-target">
         <${Segments} label=${name} hideLabel=${true} value=${scope} onChange=${setScope}
@@ -101,13 +101,13 @@ export function Labels({
       </div>`}
       ${layers
       .filter(({ choices, whole }) => choices.length > 0 && !whole)
-      .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${of(layer)} button=${button} />`)}
+      .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${keysOf(layer)} button=${button} />`)}
       <div class="labels" role="group" aria-label=${`Mark ${target}`}>
-        ${plain.map((layer) => button(of(layer)[0], layer.title || layer.name))}
+        ${plain.map((layer) => button(keysOf(layer)[0], layer.title || layer.name))}
         ${adds === "tag" &&
         html`<${OtherTag}
           names=${[...new Set(labels.filter(({ type }) => type === "flag").map(({ layer }) => layer))].filter(
-            (one) => !layers.some(({ name: known }) => known === one),
+            (tag) => !layers.some((layer) => layer.name === tag),
           )}
           hasTags=${plain.length > 0} apply=${apply} />`}
       </div>
@@ -141,24 +141,24 @@ export function Labels({
             ${first === null
               ? html`<span class="tag-place quiet">whole episode</span>`
               : html`<button type="button" class="tag-place" title="Go to this step"
-                onClick=${() => onSeek(Math.min(first, numSteps - 1))}>${placeOf(label)}</button>`}
+                onClick=${() => onSeek(Math.min(first, numSteps - 1))}>${formatPlace(label)}</button>`}
             ${label.may_remove &&
-            html`<button type="button" class="tag-remove" aria-label=${`Remove ${textOf(label)}, ${placeOf(label)}`}
+            html`<button type="button" class="tag-remove" aria-label=${`Remove ${textOf(label)}, ${formatPlace(label)}`}
               title="Remove"
-              onClick=${() => store.take(label)}><${Icon} name="close" size=${14} /></button>`}
+              onClick=${() => store.removeLabel(label)}><${Icon} name="close" size=${14} /></button>`}
           </li>`;
         })}
       </ul>`}
-    ${isMaking &&
-    html`<${LayerDialog} taken=${layers.map(({ name }) => name)} onMade=${store.declare}
-      onClose=${() => setIsMaking(false)} />`}
+    ${isCreating &&
+    html`<${LayerDialog} taken=${layers.map(({ name }) => name)} onCreate=${store.declare}
+      onClose=${() => setIsCreating(false)} />`}
   <//>`;
 }
 
-/** What was changed last. @param {{last: ReturnType<typeof useLabels>["last"]}} props */
+/** The last change, with a button to undo it. @param {{last: ReturnType<typeof useLabels>["last"]}} props */
 export function LastChange({ last }) {
   return html`<span class=${classes("tag-last", last?.isBad && "is-bad")} role="status">
-    ${last && html`<span title=${last.words}>${last.words}</span>`}
+    ${last && html`<span title=${last.text}>${last.text}</span>`}
     ${last?.undo &&
     html`<${Button} kind="quiet" size="small" icon="undo" title="Undo: Ctrl Z" onClick=${last.undo}>Undo<//>`}
   </span>`;

@@ -1,5 +1,5 @@
-/** Labels of an episode, of its steps and of ranges of them: what there is, and what changes it. */
-import { get, post, put, queryOf, remove } from "../api.js";
+/** Labels of an episode, of its steps and of ranges of steps. */
+import { get, post, put, formatQuery, remove } from "../api.js";
 import { COLORS } from "../chart.js";
 import { EPISODE_STATES } from "../components.js";
 import { useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -14,18 +14,18 @@ import { useStored } from "./panes.js";
  * @typedef {ShownLayer["type"]} Type
  * @typedef {Pick<ShownLabel, "layer" | "type" | "first" | "last"> & {value: any, title?: string}} LabelValue
  * @typedef {ShownLabel & {title?: string}} Label
- * @typedef {{layer: Layer, value: any, code: string}} Key What a key says; it asks for the value if that is undefined.
+ * @typedef {{layer: Layer, value: any, code: string}} Key The label of a key; an undefined value has to be typed.
  * @typedef {{first: number, last: number}} Range
  * @typedef {"step" | "range" | "episode"} Scope
  */
 
-/** Keys of layers that have none, in the order in which they are given; and those that do something else. */
-const FREE = [..."123456789"]
+/** The keys for layers without keys, in order of preference. */
+const FREE_KEYS = [..."123456789"]
   .map((digit) => `Digit${digit}`)
   .concat([..."QWERTYUASDFGHJKLZXCMP"].map((letter) => `Key${letter}`));
 
 /** @param {{first: number | null, last: number | null}} label */
-export function placeOf({ first, last }) {
+export function formatPlace({ first, last }) {
   if (first === null) return "whole episode";
   return first === last || last === null ? `step ${first}` : `steps ${first}–${last}`;
 }
@@ -43,15 +43,15 @@ export function textOf({ layer, title, type, value }) {
 const GOOD = /^(good|success|succeeded|successful|completed|accepted|correct|ok|pass|passed|yes)$/i;
 const BAD = /^(bad|failure|failed|fail|rejected|wrong|no|unusable|broken)$/i;
 
-/** Whether a label is good or bad news. @param {LabelValue} label @returns {"good" | "bad" | "plain"} */
-export function toneOf({ layer, type, value }) {
+/** The tone of a label. @param {LabelValue} label @returns {"good" | "bad" | "plain"} */
+export function labelTone({ layer, type, value }) {
   const word = type === "flag" ? layer : String(value);
   const isGood = GOOD.test(word);
   if (!isGood && !BAD.test(word)) return "plain";
   return isGood === (type !== "flag" || value) ? "good" : "bad";
 }
 
-/** What has a colour of its own. @param {{layer: string, type: Type, value: any}} label */
+/** The key of the colour of a label. @param {{layer: string, type: Type, value: any}} label */
 const colorKey = ({ layer, type, value }) => (type === "choice" ? `${layer}: ${value}` : layer);
 
 /** @param {LabelValue} one @param {LabelValue} other */
@@ -59,24 +59,24 @@ export const isSame = (one, other) =>
   one.layer === other.layer && one.type === other.type && one.first === other.first && one.last === other.last;
 
 /**
- * What the keys say.
+ * Assigns keys to layers.
  * @param {Layer[]} layers
  * @returns {Key[]}
  */
-export function keysOf(layers) {
+export function assignKeys(layers) {
   const keys = layers.flatMap((layer) =>
-    (layer.choices.length > 0 ? layer.choices : [layer.type === "flag" ? true : undefined]).map((value, place) => ({
+    (layer.choices.length > 0 ? layer.choices : [layer.type === "flag" ? true : undefined]).map((value, index) => ({
       layer,
       value,
-      code: layer.keys[place] ?? "",
+      code: layer.keys[index] ?? "",
     })),
   );
   const taken = new Set(keys.map(({ code }) => code));
-  const free = FREE.filter((code) => !taken.has(code));
+  const free = FREE_KEYS.filter((code) => !taken.has(code));
   return keys.map((key) => ({ ...key, code: key.code || (free.shift() ?? "") }));
 }
 
-/** What who labels is called: what was said in this browser, or on the command line. */
+/** The name of the annotator, from this browser or from the command line. */
 export function useAnnotator() {
   const me = useMe();
   const [name, setName] = useStored("annotator", "");
@@ -84,9 +84,9 @@ export function useAnnotator() {
 }
 
 /**
- * The labels of an episode, and what changes them.
- * @param {string} base Where the data of the episode are.
- * @param {string | undefined} by Who labels, if the server does not know.
+ * The labels of an episode, and functions that change them.
+ * @param {string} base The address of the data of the episode.
+ * @param {string | undefined} by The name of the annotator, for servers without accounts.
  * @param {() => void} [onChange]
  */
 export function useLabels(base, by, onChange) {
@@ -101,88 +101,89 @@ export function useLabels(base, by, onChange) {
   );
   const isLoaded = state.adds !== "";
   const [error, setError] = useState(/** @type {Error | null} */ (null));
-  /** What was changed last, and what takes it back. */
-  const [last, setLast] = useState(/** @type {{words: string, isBad?: boolean, undo?: () => void} | null} */ (null));
+  /** The last change, with a function that undoes it. */
+  const [last, setLast] = useState(/** @type {{text: string, isBad?: boolean, undo?: () => void} | null} */ (null));
   const undos = useRef(/** @type {(() => void)[]} */ ([]));
-  // Keys may follow fast: one change is made after the other, each of what is there then.
-  const now = useRef({
+  // Keys may follow fast: changes run one after the other, each on the latest state.
+  const latest = useRef({
     state,
-    before: Promise.resolve(),
-    held: /** @type {((state: EpisodeLabels, keys: Key[]) => void)[]} */ ([]),
+    previous: Promise.resolve(),
+    waiting: /** @type {((state: EpisodeLabels, keys: Key[]) => void)[]} */ ([]),
   });
   const show = (/** @type {typeof state} */ next) => {
-    now.current.state = next;
+    latest.current.state = next;
     setState(next);
   };
-  const path = (/** @type {string} */ end) => `${base}/${end}${queryOf({ by })}`;
+  const path = (/** @type {string} */ end) => `${base}/${end}${formatQuery({ by })}`;
   const reload = useCallback(async () => {
-    const held = now.current.held;
+    const { waiting } = latest.current;
     try {
       /** @type {EpisodeLabels} */
       const next = await get(path("labels"));
       show(next);
       setError(null);
-      for (const change of held.splice(0)) change(next, keysOf(next.layers));
+      for (const change of waiting.splice(0)) change(next, assignKeys(next.layers));
     } catch (problem) {
       setError(/** @type {Error} */ (problem));
-      if (held.splice(0).length > 0) setLast({ words: "The labels did not load: press the keys again.", isBad: true });
+      const text = "The labels did not load: press the keys again.";
+      if (waiting.splice(0).length > 0) setLast({ text, isBad: true });
     }
   }, [base, by]);
   /**
-   * Does something with the labels when they come, also if the page shows another episode by then.
+   * Postpones a change until the labels are loaded, also if the page shows another episode by then.
    * @param {(state: EpisodeLabels, keys: Key[]) => void} change
    */
-  const hold = (change) => void now.current.held.push(change);
+  const postpone = (change) => void latest.current.waiting.push(change);
   useEffect(() => {
     void reload();
-    // Others may be at work on the same episode.
+    // Other people may label the same episode.
     const look = () => void (document.hidden || reload());
     document.addEventListener("visibilitychange", look);
     return () => document.removeEventListener("visibilitychange", look);
   }, [reload]);
 
   /**
-   * Does something, and says so.
-   * @param {string} words
-   * @param {() => Promise<(() => Promise<any>) | null>} change Returns what takes it back; null if there was nothing
-   *   to do.
-   * @param {boolean} [isLast] Whether that cannot be taken back.
+   * Runs a change, and shows it as the last change.
+   * @param {string} text
+   * @param {() => Promise<(() => Promise<any>) | null>} change Returns the function that undoes the
+   *   change; null if nothing changed.
+   * @param {boolean} [isFinal] Whether the change cannot be undone.
    */
-  const doing = (words, change, isLast = false) => {
-    now.current.before = now.current.before.then(async () => {
+  const run = (text, change, isFinal = false) => {
+    latest.current.previous = latest.current.previous.then(async () => {
       try {
-        const back = await change();
-        const once = () => {
-          const place = undos.current.indexOf(once);
-          if (place < 0) return;
-          undos.current.splice(place, 1);
-          doing(`Undone: ${words}`, async () => back && (await back()), true);
+        const revert = await change();
+        const undoOnce = () => {
+          const index = undos.current.indexOf(undoOnce);
+          if (index < 0) return;
+          undos.current.splice(index, 1);
+          run(`Undone: ${text}`, async () => revert && (await revert()), true);
         };
-        if (back && !isLast) undos.current.push(once);
+        if (revert && !isFinal) undos.current.push(undoOnce);
         setLast({
-          words: back || isLast ? words : `${words}: already set`,
-          undo: back && !isLast ? once : undefined,
+          text: revert || isFinal ? text : `${text}: already set`,
+          undo: revert && !isFinal ? undoOnce : undefined,
         });
         onChange?.();
       } catch (problem) {
-        setLast({ words: /** @type {Error} */ (problem).message, isBad: true });
+        setLast({ text: /** @type {Error} */ (problem).message, isBad: true });
       }
       await reload();
     });
   };
-  const say = (/** @type {LabelValue} */ { layer, type, value, first, last: end }) =>
+  const send = (/** @type {LabelValue} */ { layer, type, value, first, last: end }) =>
     post(path("labels"), { layer, type, value, first, last: end });
-  const add = (/** @type {LabelValue} */ said) =>
-    doing(`“${textOf(said)}”, ${placeOf(said)}`, async () => {
-      const { labels, adds } = now.current.state;
-      // Of tags there is one for all people; of other labels, one for each of them.
-      const old = labels.find((one) => isSame(one, said) && one.decides !== false && (one.is_mine || adds === "tag"));
-      if (old?.is_mine && old.value === said.value) return null;
-      const made = await say(said);
-      return () => (old ? say(old) : remove(path(`labels/${made.id}`)));
+  const add = (/** @type {LabelValue} */ label) =>
+    run(`“${textOf(label)}”, ${formatPlace(label)}`, async () => {
+      const { labels, adds } = latest.current.state;
+      // All people share a tag; other labels exist once for each person.
+      const old = labels.find((one) => isSame(one, label) && one.decides !== false && (one.is_mine || adds === "tag"));
+      if (old?.is_mine && old.value === label.value) return null;
+      const created = await send(label);
+      return () => (old ? send(old) : remove(path(`labels/${created.id}`)));
     });
-  const take = (/** @type {Label} */ label) =>
-    doing(`Removed “${textOf(label)}”, ${placeOf(label)}`, async () => {
+  const removeLabel = (/** @type {Label} */ label) =>
+    run(`Removed “${textOf(label)}”, ${formatPlace(label)}`, async () => {
       await remove(path(`labels/${label.id}`));
       return () => post(path(`labels/${label.id}`));
     });
@@ -192,7 +193,7 @@ export function useLabels(base, by, onChange) {
   };
   const undo = () => undos.current.at(-1)?.();
 
-  const keys = useMemo(() => keysOf(state.layers), [state.layers]);
+  const keys = useMemo(() => assignKeys(state.layers), [state.layers]);
   const colors = useMemo(() => {
     const names = [
       ...keys.map(({ layer, value }) => colorKey({ layer: layer.name, type: layer.type, value })),
@@ -201,7 +202,7 @@ export function useLabels(base, by, onChange) {
     return new Map([...new Set(names)].map((name, index) => [name, COLORS[(index + 1) % COLORS.length]]));
   }, [keys, state.labels]);
   const colorOf = (/** @type {LabelValue} */ label) => {
-    const tone = toneOf(label);
+    const tone = labelTone(label);
     // A verdict between good and bad has the color of neither.
     if (tone === "plain" && EPISODE_STATES[label.value]) return "--quiet";
     return tone === "plain" ? (colors.get(colorKey(label)) ?? COLORS[1]) : `--${tone}`;
@@ -210,17 +211,17 @@ export function useLabels(base, by, onChange) {
     const titles = new Map(state.layers.map(({ name, title }) => [name, title]));
     return state.labels.map((label) => ({ ...label, title: titles.get(label.layer) }));
   }, [state]);
-  return { ...state, labels, isLoaded, hold, keys, colorOf, error, last, add, take, declare, undo };
+  return { ...state, labels, isLoaded, postpone, keys, colorOf, error, last, add, removeLabel, declare, undo };
 }
 
 /**
- * A range with another end; the end that is passed comes along.
+ * Moves an end of a range; it pushes the other end along if it passes it.
  * @param {Range | null} range
  * @param {"first" | "last"} end
  * @param {number} step
  * @returns {Range}
  */
-export function rangeWith(range, end, step) {
+export function moveRangeEnd(range, end, step) {
   const { first, last } = range ?? { first: step, last: step };
   return end === "first" ? { first: step, last: Math.max(last, step) } : { first: Math.min(first, step), last: step };
 }

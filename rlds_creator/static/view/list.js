@@ -1,10 +1,10 @@
-/** The episodes beside the one that is shown, and the condition that chooses them. */
+/** The list of episodes next to the shown episode, and its filter. */
 import { useResource } from "../api.js";
-import { Button, Failed, IconButton, Loading, SelectField, StateChip, TextField, Time } from "../components.js";
+import { Button, LoadError, IconButton, Loading, SelectField, StateChip, TextField, Time } from "../components.js";
 import { formatCount, formatNumber, plural } from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { address, navigate } from "../router.js";
-import { ColumnsDialog, commonConditions, toggled } from "./columns.js";
+import { ColumnsDialog, commonConditions, toggleCondition } from "./columns.js";
 import { useAnnotator } from "./labels.js";
 
 /** @import { DatasetEpisode, EpisodeColumn, ListedEpisode, Listing, Outline } from "../answers.js" */
@@ -13,8 +13,8 @@ import { useAnnotator } from "./labels.js";
 const LIMIT = 50;
 
 /**
- * A small picture of an episode, or several of them side by side; nothing if it has none.
- * @param {{base: string, frames?: number}} props `base` is where its data are.
+ * A thumbnail of an episode, or a filmstrip; empty without pictures.
+ * @param {{base: string, frames?: number}} props `base` is the address of the data.
  */
 export function Thumbnail({ base, frames = 1 }) {
   const [missing, setMissing] = useState("");
@@ -26,8 +26,8 @@ export function Thumbnail({ base, frames = 1 }) {
 }
 
 /**
- * Some episodes of a dataset, again as long as more of them are read. While a table is made for
- * another condition or order, the last episodes stay.
+ * A page of the episodes of a dataset, which is reloaded until the server has read all. While the server builds a
+ * table for another condition or order, the previous episodes stay.
  * @param {string | null} path
  * @param {Record<string, any>} [query]
  * @returns {Resource<Listing> & {shown: Listing | null}}
@@ -37,20 +37,20 @@ export function useListing(path, query) {
   const { data, error, reload } = listing;
   const last = useRef(/** @type {{path: string | null, data: Listing} | null} */ (null));
   if (data && !data.making) last.current = { path, data };
-  const isPart = data !== null && !error && (data.making !== undefined || data.is_complete === false);
+  const isIncomplete = data !== null && !error && (data.making !== undefined || data.is_complete === false);
   useEffect(() => {
-    if (!isPart) return undefined;
+    if (!isIncomplete) return undefined;
     const timer = setTimeout(reload, 500);
     return () => clearTimeout(timer);
-  }, [data, isPart, reload]);
+  }, [data, isIncomplete, reload]);
   return { ...listing, shown: last.current?.path === path ? last.current.data : null };
 }
 
-/** Whether episodes have their stored numbers, by which they are found. @param {Listing} listing */
+/** Returns whether the indices of episodes are the stored ones. @param {Listing} listing */
 export const isNumbered = ({ episodes }) => episodes.every(({ index, number }) => index === number);
 
 /**
- * Goes to an episode by its number.
+ * A field that goes to an episode by its index.
  * @param {{total: number | null, addressOf: (index: string) => string}} props
  */
 export function GoTo({ total, addressOf }) {
@@ -66,12 +66,12 @@ export function GoTo({ total, addressOf }) {
 }
 
 /**
- * Conditions that choose what is still to be labelled.
+ * Queues of labelling, as conditions and titles.
  * @param {Record<string, string>} layers Titles by names.
  * @param {string} by
  * @returns {[string, string][]}
  */
-export const queuesOf = (layers, by) =>
+export const labelQueues = (layers, by) =>
   Object.entries(layers).flatMap(([name, title]) => [
     [`label."${name}.n" = 0`, `${title}: unlabelled`],
     [`not list_contains(label."${name}.by", '${by.replaceAll("'", "''")}')`, `${title}: not by ${by || "me"}`],
@@ -79,30 +79,30 @@ export const queuesOf = (layers, by) =>
   ]);
 
 /**
- * The columns of a split, and the layers of its labels; read again when these change, or the listing does.
- * @param {string} path Where the split is.
+ * The columns of a split, and the layers of its labels; reloaded when the layers or the listing change.
+ * @param {string} path The address of the split.
  * @param {Listing | null} listing
  */
 export function useColumns(path, listing) {
-  const found = useResource(`${path}/columns`);
+  const resource = useResource(`${path}/columns`);
   const isComplete = listing?.is_complete;
   useEffect(() => {
-    if (isComplete) void found.reload();
-    addEventListener("layers", found.reload);
-    return () => removeEventListener("layers", found.reload);
-  }, [found.reload, isComplete]);
+    if (isComplete) void resource.reload();
+    addEventListener("layers", resource.reload);
+    return () => removeEventListener("layers", resource.reload);
+  }, [resource.reload, isComplete]);
   return {
-    columns: /** @type {EpisodeColumn[]} */ (found.data?.columns ?? []),
-    layers: /** @type {Record<string, string>} */ (found.data?.layers ?? {}),
+    columns: /** @type {EpisodeColumn[]} */ (resource.data?.columns ?? []),
+    layers: /** @type {Record<string, string>} */ (resource.data?.layers ?? {}),
   };
 }
 
 /**
- * A field for a condition, with common ones; while the table of episodes is made, how far that is.
+ * A field for a condition, with common conditions, and the progress of the table of episodes.
  * @param {{where: string, listing: Resource<Listing>, onChange: (where: string) => void,
  *   about: {columns: EpisodeColumn[], layers: Record<string, string>}, isWide?: boolean,
  *   shown?: string[], onShown?: (names: string[]) => void}} props
- *   `shown` are the columns of the table beside it.
+ *   `shown` has the names of the visible columns.
  */
 export function WhereBox({ where, listing, onChange, about, isWide = false, shown, onShown }) {
   const { data, error } = listing;
@@ -113,7 +113,7 @@ export function WhereBox({ where, listing, onChange, about, isWide = false, show
   const { done = 0, total = null } = data?.making ?? {};
   const count = `${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`}`;
   const { by = "" } = useAnnotator();
-  const queues = queuesOf(layers, by);
+  const queues = labelQueues(layers, by);
   const own = /** @type {[string, string][]} */ (
     where && !queues.some(([one]) => one === where) ? [[where, "Custom condition"]] : []
   );
@@ -141,26 +141,26 @@ export function WhereBox({ where, listing, onChange, about, isWide = false, show
       ${common.map(
         ([title, one]) => html`<button key=${one} type="button" class="picture-choice" title=${one}
           aria-pressed=${String(where.split(" and ").includes(one))}
-          onClick=${() => onChange(toggled(where, one))}>${title}</button>`,
+          onClick=${() => onChange(toggleCondition(where, one))}>${title}</button>`,
       )}
     </div>`}
     ${data?.making && !error && html`<${Loading} label=${`Reading all episodes once: ${count}`} />`}
     ${isChoosing &&
     html`<${ColumnsDialog} columns=${columns} shown=${shown} onShown=${onShown} onClose=${() => setIsChoosing(false)}
       onCondition=${(/** @type {string} */ one) => {
-        setText(toggled(text.trim(), one));
+        setText(toggleCondition(text.trim(), one));
         setIsChoosing(false);
       }} />`}
   </form>`;
 }
 
 /**
- * The rows of a dataset, and of what was recorded here.
- * @param {Record<string, string>} params Of the address of an episode.
+ * The address and the rows of a list of recorded episodes, or of a dataset.
+ * @param {Record<string, string>} params The parameters of the address of an episode.
  * @param {string} search
- * @param {string} [id] Of the dataset as it is now; after an edit, browsers do not show old pictures under it.
+ * @param {string} [id] The current id of the dataset; it changes with each edit, so that caches are not used.
  */
-function rowsOf({ episode, d, split, i }, search, id = d) {
+function listSource({ episode, d, split, i }, search, id = d) {
   if (episode !== undefined)
     return {
       path: "/api/episodes",
@@ -189,10 +189,10 @@ function rowsOf({ episode, d, split, i }, search, id = d) {
 }
 
 /**
- * The list in which an episode is one.
+ * The list of episodes that contains the shown episode.
  * @param {{params: Record<string, string>, filter: Record<string, string>,
  *   outline: Outline | null, isFailed: boolean, onWhere: (where: string) => void}} props
- *   `isFailed`: The episode cannot be opened.
+ *   `isFailed`: the episode cannot be opened.
  */
 export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
   const isDataset = params.episode === undefined;
@@ -205,13 +205,13 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
         query: isDataset ? filter : (outline?.listed ?? filter),
       });
   }, [outline, isFailed]);
-  const { path } = rowsOf(params, "");
+  const { path } = listSource(params, "");
   const listing = useListing(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
   const { data, error, isLoading } = listing;
-  const kept = listing.shown ?? data;
-  const { row } = rowsOf(params, pairs && `?${pairs}`, kept?.id);
+  const current = listing.shown ?? data;
+  const { row } = listSource(params, pairs && `?${pairs}`, current?.id);
   useEffect(() => {
-    // A verdict changes how the episode is listed.
+    // A verdict changes the row of the episode.
     const change = (/** @type {any} */ { detail }) => {
       if (data?.episodes && !isDataset)
         listing.set({
@@ -224,14 +224,14 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
   }, [data]);
   const here = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [params.episode ?? params.i, data]);
-  const rows = /** @type {any[]} */ (kept?.episodes ?? []).map(/** @type {any} */ (row));
-  const total = kept?.total ?? null;
+  const rows = /** @type {any[]} */ (current?.episodes ?? []).map(/** @type {any} */ (row));
+  const total = current?.total ?? null;
   const offset = shown?.offset ?? 0;
   const turn = (/** @type {number} */ by) => shown && setShown({ ...shown, offset: Math.max(0, offset + by) });
   return html`<nav class="episode-list panel" aria-label="Episodes">
     ${isDataset &&
     html`<${ListFilter} path=${path} where=${filter.where ?? ""} listing=${listing} onChange=${onWhere} />`}
-    ${error && !filter.where && html`<${Failed} error=${error} />`}
+    ${error && !filter.where && html`<${LoadError} error=${error} />`}
     ${!data && isLoading && html`<${Loading} label="Loading episodes…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
       ${rows.map(
@@ -242,7 +242,7 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
         </li>`,
       )}
     </ul>
-    ${kept &&
+    ${current &&
     html`<footer class="quiet">
       <span role="status">${total === null ? "" : plural(total, "episode")}</span>
       ${(offset > 0 || (total ?? Infinity) > LIMIT) &&
@@ -252,7 +252,7 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
         disabled=${rows.length < LIMIT || offset + LIMIT >= (total ?? Infinity)} onClick=${() => turn(LIMIT)} />`}
       ${isDataset &&
       (offset > 0 || (total ?? Infinity) > LIMIT) &&
-      isNumbered(kept) &&
+      isNumbered(current) &&
       html`<${GoTo} total=${pairs ? null : total}
         addressOf=${(/** @type {string} */ index) => address("datasets", params.d, params.split, index)} />`}
     </footer>`}

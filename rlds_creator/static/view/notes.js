@@ -7,7 +7,7 @@ import { useGuard } from "../router.js";
 /** @import { EpisodeRecord } from "../api_types.js" */
 
 /**
- * Notes, which others may change at the same time.
+ * Notes, which other people may change at the same time.
  * @param {{episode: EpisodeRecord, canEdit: boolean, onSaved: (episode: EpisodeRecord) => void}} props
  */
 export function Notes({ episode, canEdit, onSaved }) {

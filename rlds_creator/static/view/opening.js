@@ -1,4 +1,4 @@
-/** Opens episodes. */
+/** The data of an episode as a hook. */
 import { useEffect, useState } from "../html.js";
 import { EpisodeData } from "./episode.js";
 
@@ -7,7 +7,7 @@ import { EpisodeData } from "./episode.js";
 /**
  * Opens an episode.
  * @param {string | null} base
- * @param {Record<string, string>} [filter] Of the list in which it is one.
+ * @param {Record<string, string>} [filter] The filter of the list of episodes.
  */
 export function useEpisode(base, filter) {
   const [state, setState] = useState(
@@ -23,7 +23,7 @@ export function useEpisode(base, filter) {
     if (base === null) return undefined;
     const controller = new AbortController();
     const data = new EpisodeData(base, filter);
-    /** The rewards of a long episode come in parts. @param {Outline} outline */
+    /** Requests more rewards of a long episode until all are loaded. @param {Outline} outline */
     const show = (outline) => {
       setState({ data, outline, error: null });
       if (outline.is_complete === false) data.load(controller.signal, 3).then(show, () => {});
@@ -36,7 +36,7 @@ export function useEpisode(base, filter) {
       data.close();
     };
   }, [base, tries, JSON.stringify(filter)]);
-  // What is said now is not meant for the episode before.
+  // After a change of the address, the state is that of the previous episode for a moment.
   const isOther = state.data !== null && state.data.page !== base;
   return { ...state, ...(isOther && { data: null, outline: null }), reload: () => setTries(tries + 1) };
 }

@@ -1,25 +1,25 @@
-/** A picture of a step, drawn when it is there; until then, the one before it stays. */
+/** Pictures of a step; the previous picture stays until the next one is loaded. */
 import { Icon } from "../components.js";
 import { html, useLayoutEffect, useRef, useState } from "../html.js";
 import { drawPicture } from "../play/canvas.js";
 import { shortName } from "./pictures.js";
 
 /**
- * In how many columns pictures are largest.
- * @param {number} number
+ * The number of columns in which pictures are largest.
+ * @param {number} count
  * @param {number} width
  * @param {number} height
- * @param {number} aspect How much wider than high a picture is.
+ * @param {number} aspect The width of a picture divided by its height.
  */
-export function columnsFor(number, width, height, aspect) {
-  const sizes = Array.from({ length: number }, (_, index) =>
-    Math.min(width / (index + 1) / aspect, height / Math.ceil(number / (index + 1))),
+export function bestColumns(count, width, height, aspect) {
+  const sizes = Array.from({ length: count }, (_, index) =>
+    Math.min(width / (index + 1) / aspect, height / Math.ceil(count / (index + 1))),
   );
   return Math.max(sizes.indexOf(Math.max(...sizes)) + 1, 1);
 }
 
 /**
- * Pictures side by side, as large as they fit.
+ * Pictures side by side, as large as possible.
  * @param {{data: import("./episode.js").EpisodeData, step: number, paths: string[]}} props
  */
 export function Pictures({ data, step, paths }) {
@@ -29,7 +29,7 @@ export function Pictures({ data, step, paths }) {
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    const fit = () => setColumns(columnsFor(paths.length, element.clientWidth, element.clientHeight, aspect));
+    const fit = () => setColumns(bestColumns(paths.length, element.clientWidth, element.clientHeight, aspect));
     const observer = new ResizeObserver(fit);
     observer.observe(element);
     fit();
@@ -51,8 +51,8 @@ export function Pictures({ data, step, paths }) {
 function Picture({ data, step, path, name, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
-  const [isThere, setIsThere] = useState(false);
-  // It is drawn together with the values of its step.
+  const [isDrawn, setIsDrawn] = useState(false);
+  // A layout effect, so that a cached picture appears together with the values of its step.
   useLayoutEffect(() => {
     let isCurrent = true;
     const entry = data.picture(step, path);
@@ -62,7 +62,7 @@ function Picture({ data, step, path, name, onAspect }) {
       if (!entry.bitmap || !canvas.current) return;
       drawPicture(canvas.current, entry.bitmap);
       canvas.current.dataset.step = String(step);
-      setIsThere(true);
+      setIsDrawn(true);
       onAspect(entry.bitmap.width / entry.bitmap.height);
     };
     if (entry.isDone) show();
@@ -74,8 +74,8 @@ function Picture({ data, step, path, name, onAspect }) {
   return html`<figure class="picture">
     ${name && html`<figcaption title=${path}>${name}</figcaption>`}
     <canvas ref=${canvas} width="16" height="9" role="img" aria-label=${`${path}, step ${step}`}
-      hidden=${!isThere}></canvas>
+      hidden=${!isDrawn}></canvas>
     ${problem && html`<p class="picture-problem" role="status"><${Icon} name="error" size=${16} /> ${problem}</p>`}
-    ${!isThere && !problem && html`<p class="picture-problem"><span class="spinner" aria-hidden="true"></span></p>`}
+    ${!isDrawn && !problem && html`<p class="picture-problem"><span class="spinner" aria-hidden="true"></span></p>`}
   </figure>`;
 }

@@ -1,4 +1,4 @@
-/** The pictures of an episode that are shown, and those that come next. */
+/** The choice of visible pictures, and prefetching. */
 import { html, useEffect, useMemo } from "../html.js";
 import { useStored } from "./panes.js";
 
@@ -6,15 +6,15 @@ import { useStored } from "./panes.js";
 /** @import { EpisodeData } from "./episode.js" */
 /** @import { Playback } from "./playback.js" */
 
-/** How many steps are asked for before they are needed. */
+/** The number of prefetched steps. */
 const AHEAD = 10;
-/** How often a browser draws in a second: faster than that, steps are left out. */
-const DRAWN = 60;
-/** So many cameras are shown at first. */
-const MOST_PICTURES = 9;
+/** The frame rate of browsers; a faster playback skips steps. */
+const DRAW_RATE = 60;
+/** The maximum number of pictures that are visible by default. */
+const MAX_PICTURES = 9;
 
 /**
- * Which pictures are shown, and which are there.
+ * The available and the chosen pictures.
  * @param {Outline} outline
  */
 export function usePictures(outline) {
@@ -24,7 +24,7 @@ export function usePictures(outline) {
   );
   const [chosen, setChosen] = useStored(
     `pictures:${paths}`,
-    outline.shown ? [outline.shown] : paths.slice(0, MOST_PICTURES),
+    outline.shown ? [outline.shown] : paths.slice(0, MAX_PICTURES),
   );
   const toggle = (/** @type {string} */ path) => {
     const next = paths.filter((one) => (one === path) !== chosen.includes(one));
@@ -34,7 +34,7 @@ export function usePictures(outline) {
 }
 
 /**
- * Asks for the values and pictures that come next.
+ * Prefetches the values and pictures of the next steps.
  * @param {EpisodeData} data
  * @param {string[]} paths
  * @param {Playback} playback
@@ -44,11 +44,11 @@ export function usePrefetch(data, paths, playback, numSteps) {
   const { step, isPlaying, speed, begins } = playback;
   const rate = (speed * (begins.length - 1)) / (begins.at(-1) || 1);
   useEffect(() => {
-    const stride = isPlaying ? Math.max(1, Math.round(rate / DRAWN)) : 1;
-    const room = paths.length > 0 ? Math.floor(data.pictures.most / (2 * paths.length)) : AHEAD;
+    const stride = isPlaying ? Math.max(1, Math.round(rate / DRAW_RATE)) : 1;
+    const room = paths.length > 0 ? Math.floor(data.pictures.limit / (2 * paths.length)) : AHEAD;
     const ahead = isPlaying ? Math.min(AHEAD, Math.max(2, room)) : 2;
-    for (let place = 1; place <= ahead; place++) {
-      const next = step + place * stride;
+    for (let offset = 1; offset <= ahead; offset++) {
+      const next = step + offset * stride;
       if (next >= numSteps) break;
       data.values(next);
       for (const path of paths) data.picture(next, path);
@@ -56,7 +56,7 @@ export function usePrefetch(data, paths, playback, numSteps) {
   }, [data, paths, step, isPlaying, rate, numSteps]);
 }
 
-/** Pictures to choose from. @param {{paths: string[], chosen: string[], toggle: (path: string) => void}} props */
+/** Buttons that choose pictures. @param {{paths: string[], chosen: string[], toggle: (path: string) => void}} props */
 export function PictureChooser({ paths, chosen, toggle }) {
   if (paths.length < 2) return null;
   return html`<div class="picture-chooser" role="group" aria-label="Pictures">
@@ -67,7 +67,7 @@ export function PictureChooser({ paths, chosen, toggle }) {
   </div>`;
 }
 
-/** What a picture is called among others. @param {string} path @param {string[]} paths */
+/** The shortest unique name of a picture. @param {string} path @param {string[]} paths */
 export function shortName(path, paths) {
   const name = path.split("/").at(-1) ?? path;
   return paths.filter((one) => one.split("/").at(-1) === name).length === 1 ? name : path;

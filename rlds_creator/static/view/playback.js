@@ -1,33 +1,33 @@
-/** Going through the steps of an episode: by hand, or at the pace at which it was played. */
+/** The playback of an episode: by hand, or at the recorded pace. */
 import { useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
-/** Steps in a second where nothing states a rate. */
+/** Steps per second of data without a rate. */
 export const DEFAULT_RATE = 15;
-/** Where the player thought for longer, it goes on after so many seconds. */
-const LONGEST_STEP = 1;
-/** What took longer than that between two pictures of the page was no playing. */
-const LONGEST_TICK = 0.25;
+/** The maximum duration of a step in seconds, as players may pause to think. */
+const MAX_STEP_TIME = 1;
+/** The maximum time between two frames of the page in seconds; longer pauses are skipped. */
+const MAX_TICK_TIME = 0.25;
 
 /**
- * When each step begins, in seconds.
+ * The time at which each step begins, in seconds.
  * @param {number} numSteps
  * @param {number | null} fps
  * @param {number[] | null} times
  * @returns {Float64Array}
  */
-export function beginnings(numSteps, fps, times) {
+export function stepTimes(numSteps, fps, times) {
   const begins = new Float64Array(numSteps);
   const fixed = 1 / (fps && fps > 0 ? fps : DEFAULT_RATE);
   for (let step = 1; step < numSteps; step++) {
-    const took = times ? Math.min(Math.max(times[step] - times[step - 1], 0), LONGEST_STEP) : fixed;
-    begins[step] = begins[step - 1] + took;
+    const duration = times ? Math.min(Math.max(times[step] - times[step - 1], 0), MAX_STEP_TIME) : fixed;
+    begins[step] = begins[step - 1] + duration;
   }
   return begins;
 }
 
 /**
- * The step that is shown at a time.
+ * The step at a time.
  * @param {Float64Array} begins
  * @param {number} time
  */
@@ -46,10 +46,10 @@ export function stepAt(begins, time) {
  * @typedef {object} Playback
  * @property {number} step
  * @property {boolean} isPlaying
- * @property {boolean} isWaiting For pictures.
+ * @property {boolean} isWaiting Whether it waits for pictures.
  * @property {number} speed
- * @property {Float64Array} begins When each step begins, in seconds.
- * @property {() => number} at The step, also when the page is not drawn again yet after keys that follow fast.
+ * @property {Float64Array} begins The time at which each step begins, in seconds.
+ * @property {() => number} latestStep Returns the step, which may be newer than the rendered `step`.
  * @property {(step: number) => void} seek
  * @property {() => void} toggle
  * @property {() => void} pause
@@ -60,8 +60,8 @@ export function stepAt(begins, time) {
  * @param {object} options
  * @param {number} options.numSteps
  * @param {Float64Array} options.begins
- * @param {number} options.first The step to begin at.
- * @param {(step: number) => boolean} options.isReady Whether a step can be shown now.
+ * @param {number} options.first The first shown step.
+ * @param {(step: number) => boolean} options.isReady Returns whether a step is loaded.
  * @returns {Playback}
  */
 export function usePlayback({ numSteps, begins, first, isReady }) {
@@ -71,36 +71,36 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
   const [isPlaying, setIsPlaying] = useState(false);
   const [isWaiting, setIsWaiting] = useState(false);
   const [speed, setSpeed] = useState(1);
-  const now = useRef(/** @type {any} */ ({}));
-  now.current = { step, speed, isReady };
+  const latest = useRef(/** @type {any} */ ({}));
+  latest.current = { step, speed, isReady };
   const go = useCallback((/** @type {number} */ to) => {
-    now.current.step = to;
+    latest.current.step = to;
     setStep(to);
   }, []);
 
   useEffect(() => {
     if (!isPlaying) return undefined;
-    let time = begins[now.current.step] ?? 0;
-    let before = performance.now();
-    let shown = now.current.step;
+    let time = begins[latest.current.step] ?? 0;
+    let lastTick = performance.now();
+    let shown = latest.current.step;
     let waitedSince = 0;
     let frame = 0;
-    const tick = (/** @type {number} */ at) => {
+    const tick = (/** @type {number} */ now) => {
       frame = requestAnimationFrame(tick);
-      // Somebody went to another step in between.
-      if (now.current.step !== shown) {
-        shown = now.current.step;
+      // Somebody has moved to another step.
+      if (latest.current.step !== shown) {
+        shown = latest.current.step;
         time = begins[shown];
       }
       const next = Math.min(
-        time + Math.min(Math.max(at - before, 0) / 1000, LONGEST_TICK) * now.current.speed,
+        time + Math.min(Math.max(now - lastTick, 0) / 1000, MAX_TICK_TIME) * latest.current.speed,
         begins[last],
       );
-      before = at;
+      lastTick = now;
       const target = stepAt(begins, next);
-      if (target !== shown && !now.current.isReady(target)) {
-        waitedSince ||= at;
-        if (at - waitedSince > 300) setIsWaiting(true);
+      if (target !== shown && !latest.current.isReady(target)) {
+        waitedSince ||= now;
+        if (now - waitedSince > 300) setIsWaiting(true);
         return;
       }
       if (waitedSince) {
@@ -121,22 +121,22 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
     };
   }, [isPlaying, begins, last]);
 
-  const at = useCallback(() => now.current.step, []);
+  const latestStep = useCallback(() => latest.current.step, []);
   const seek = useCallback((/** @type {number} */ to) => go(clamp(to)), [clamp]);
   const pause = useCallback(() => setIsPlaying(false), []);
   const toggle = useCallback(() => {
     if (last === 0) return;
-    // At the end, it begins anew.
-    if (!isPlaying && now.current.step >= last) go(0);
+    // At the end, the playback starts again.
+    if (!isPlaying && latest.current.step >= last) go(0);
     setIsPlaying(!isPlaying);
   }, [isPlaying, last]);
   return useMemo(
-    () => ({ step: clamp(step), isPlaying, isWaiting, speed, begins, at, seek, toggle, pause, setSpeed }),
+    () => ({ step: clamp(step), isPlaying, isWaiting, speed, begins, latestStep, seek, toggle, pause, setSpeed }),
     [step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, clamp],
   );
 }
 
-/** Whether what has the focus got it from a mouse or a finger, and not from the keyboard. */
+/** Whether the focused element got the focus from a mouse or a finger, not from the keyboard. */
 let isClicked = false;
 addEventListener("pointerdown", () => (isClicked = true), true);
 addEventListener(
@@ -148,10 +148,10 @@ addEventListener(
 );
 
 /**
- * Whether a key is meant for the page, and not for a field of it.
+ * Returns whether a key is meant for the page, not for one of its fields.
  * @param {KeyboardEvent} event
  */
-export function isForPage(event) {
+export function isPageKey(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return false;
   if (document.querySelector("dialog[open], .menu-list")) return false;
   const active = document.activeElement;
@@ -160,34 +160,34 @@ export function isForPage(event) {
   if (active instanceof HTMLInputElement && !isChoice) return active.type === "range";
   if (isChoice || (active instanceof HTMLButtonElement && (event.code === "Space" || event.code === "Enter"))) {
     if (!isClicked) return false;
-    // It has the focus because it was clicked: nobody means to press it again.
+    // The element has the focus because of a click, so the key is not meant for it.
     active.blur();
   }
   return true;
 }
 
 /**
- * The keys that go through an episode.
+ * Handles a key of the playback.
  * @param {KeyboardEvent} event
  * @param {Playback} playback
  * @param {number} numSteps
- * @returns {boolean} Whether it was one.
+ * @returns {boolean} Whether the key has a function.
  */
-export function playKey(event, playback, numSteps) {
-  const far = event.shiftKey ? 10 : 1;
+export function playbackKey(event, playback, numSteps) {
+  const distance = event.shiftKey ? 10 : 1;
   const { speed } = playback;
-  const step = playback.at();
+  const step = playback.latestStep();
   switch (event.code) {
     case "Space":
       playback.toggle();
       return true;
     case "ArrowLeft":
       playback.pause();
-      playback.seek(step - far);
+      playback.seek(step - distance);
       return true;
     case "ArrowRight":
       playback.pause();
-      playback.seek(step + far);
+      playback.seek(step + distance);
       return true;
     case "Home":
       playback.seek(0);
@@ -197,8 +197,8 @@ export function playKey(event, playback, numSteps) {
       return true;
     case "ArrowUp":
     case "ArrowDown": {
-      const place = SPEEDS.indexOf(speed) + (event.code === "ArrowUp" ? 1 : -1);
-      playback.setSpeed(SPEEDS[Math.min(Math.max(place, 0), SPEEDS.length - 1)]);
+      const index = SPEEDS.indexOf(speed) + (event.code === "ArrowUp" ? 1 : -1);
+      playback.setSpeed(SPEEDS[Math.min(Math.max(index, 0), SPEEDS.length - 1)]);
       return true;
     }
     default:

@@ -1,4 +1,4 @@
-/** What the keys do. */
+/** The dialog of keyboard shortcuts. */
 import { Dialog } from "../components.js";
 import { keyName } from "../format.js";
 import { html } from "../html.js";
@@ -6,7 +6,7 @@ import { textOf } from "./labels.js";
 
 /** @import { useLabels } from "./labels.js" */
 
-/** What the keys do. @param {{store: ReturnType<typeof useLabels>, onClose: () => void}} props */
+/** @param {{store: ReturnType<typeof useLabels>, onClose: () => void}} props */
 export function Shortcuts({ store, onClose }) {
   const keys = [
     ["Space", "play, pause"],
@@ -25,7 +25,7 @@ export function Shortcuts({ store, onClose }) {
         ]
       : []),
   ];
-  const says = store.keys
+  const labelKeys = store.keys
     .filter(({ code }) => code && store.may_label)
     .map(({ layer, value, code }) => {
       const text =
@@ -35,7 +35,7 @@ export function Shortcuts({ store, onClose }) {
       return [keyName(code), layer.doc ? `${text}: ${layer.doc}` : text];
     });
   if (store.adds === "layer" && store.keys.some(({ value }) => value === true))
-    says.push(["Shift", "with the key of a flag: set it to no"]);
+    labelKeys.push(["Shift", "with the key of a flag: set it to no"]);
   const list = (/** @type {string[][]} */ all, /** @type {boolean} */ isWhole) => html`<dl>
     ${all.map(
       ([names, does]) => html`<div key=${`${names} ${does}`}>
@@ -45,7 +45,7 @@ export function Shortcuts({ store, onClose }) {
     )}
   </dl>`;
   return html`<${Dialog} title="Keys" class="shortcuts" onClose=${onClose}>
-    ${says.length > 0 && html`<h3>Labels</h3>${list(says, true)}`}
+    ${labelKeys.length > 0 && html`<h3>Labels</h3>${list(labelKeys, true)}`}
     <h3>The episode</h3>${list(keys, false)}
   <//>`;
 }

@@ -6,7 +6,7 @@ import { setQuery } from "../router.js";
 /** @import { Playback } from "./playback.js" */
 
 /**
- * Keeps the step in the address, and follows it when somebody goes back.
+ * Writes the step to the address, and reads it when somebody goes back in the history.
  * @param {Playback} playback
  * @param {string | undefined} t
  */
@@ -14,7 +14,7 @@ export function useStepInAddress({ step, isPlaying, seek }, t) {
   const written = useRef(t);
   useEffect(() => {
     if (isPlaying) return undefined;
-    // Browsers refuse pages that change their address all the time.
+    // Browsers limit the rate of changes of the address.
     const timer = setTimeout(() => {
       const next = step === 0 && written.current === undefined ? undefined : String(step);
       if (next === written.current) return;
@@ -24,11 +24,11 @@ export function useStepInAddress({ step, isPlaying, seek }, t) {
     return () => clearTimeout(timer);
   }, [step, isPlaying]);
   useEffect(() => {
-    // The page may be drawn later than its address changes: what it says now counts.
-    const now = new URLSearchParams(location.search).get("t") ?? undefined;
-    if (now === written.current) return;
-    written.current = now;
-    seek(Number(now ?? 0));
+    // The address may have changed since the page was rendered.
+    const current = new URLSearchParams(location.search).get("t") ?? undefined;
+    if (current === written.current) return;
+    written.current = current;
+    seek(Number(current ?? 0));
   }, [t]);
 }
 

@@ -1,4 +1,4 @@
-/** The step in words. */
+/** The rewards, flags and labels of a step, as text. */
 import { Chip } from "../components.js";
 import { formatNumber } from "../format.js";
 import { html, useMemo } from "../html.js";
@@ -11,19 +11,19 @@ import { useValues } from "./values.js";
 /** @import { useLabels } from "./labels.js" */
 
 /**
- * The rewards, flags and labels of a step in words, for those who do not see the chart.
+ * The rewards, flags and labels of a step as text, also for screen readers.
  * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean,
  *   store: ReturnType<typeof useLabels>}} props
  */
 export function StepLine({ data, outline, step, isPlaying, store }) {
   const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
   const reward = outline.rewards[step];
-  const { values, at } = useValues(data, step);
-  const isOn = (/** @type {string} */ path) => at === step && values?.[path] === true;
+  const { values, shownStep } = useValues(data, step);
+  const isActive = (/** @type {string} */ path) => shownStep === step && values?.[path] === true;
   const flags = outline.fields
-    .filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isOn(path))
+    .filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isActive(path))
     .map(({ path }) => path.replace(/^is_|^tag:/, ""));
-  if (isOn("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
+  if (isActive("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
   const labels = store.labels.filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
   return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
     ${outline.rewards.some((one) => one !== null) &&
@@ -41,7 +41,7 @@ export function StepLine({ data, outline, step, isPlaying, store }) {
 }
 
 /**
- * The text of the task, in the step if its steps have it.
+ * The text of the task, from the step if steps have it.
  * @param {{data: EpisodeData, outline: Outline, step: number}} props
  */
 export function Instruction({ data, outline: { instruction, instruction_path: path }, step }) {

@@ -1,9 +1,9 @@
-/** What a tag goes to. */
+/** The target of a new label: the step, a range or the episode. */
 import { useRef, useState } from "../html.js";
 
 /** @import { Range, Scope } from "./labels.js" */
 
-/** What a tag goes to. `target` has it also when the page is not drawn again yet after keys that follow fast. */
+/** The target of a new label. The ref `target` may be newer than the rendered state. */
 export function useTarget() {
   const [state, setState] = useState({
     scope: /** @type {Scope} */ ("step"),

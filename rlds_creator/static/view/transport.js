@@ -9,14 +9,14 @@ import { DEFAULT_RATE, SPEEDS } from "./playback.js";
 
 /**
  * @typedef {object} Rate
- * @property {number | null} fps Steps in a second; null where steps have times.
- * @property {"stated" | "set" | "assumed"} by What it is from: the data, the person, or nothing.
+ * @property {number | null} fps Steps per second; null if steps have times.
+ * @property {"stated" | "set" | "assumed"} by The origin of the rate: the data, the person, or a default.
  * @property {(fps: number) => void} set
  */
 
 /**
- * The rate of an episode. This browser keeps the one that a person sets for a dataset that states none.
- * @param {string} base Where the data of the episode are.
+ * The rate of an episode. For a dataset without a rate, this browser remembers the rate that a person sets.
+ * @param {string} base The address of the data of the episode.
  * @param {Outline} outline
  * @returns {Rate}
  */
@@ -27,8 +27,8 @@ export function useRate(base, { fps, times }) {
 }
 
 /** @param {number} seconds */
-export function clockOf(seconds) {
-  const tenths = Math.floor(seconds * 10 + 1e-6); // Sums of parts of seconds are a bit less than they should be.
+export function formatClock(seconds) {
+  const tenths = Math.floor(seconds * 10 + 1e-6); // Sums of fractions may be slightly too small.
   const whole = Math.floor(tenths / 10);
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}.${tenths % 10}`;
 }
@@ -69,9 +69,9 @@ export function Transport({ playback, rate, numSteps, line, children }) {
         <input class="step-field" type="text" inputmode="numeric" aria-label="Go to step" value=${String(step)}
           style=${{ "--digits": String(last).length }}
           onChange=${(/** @type {any} */ event) => {
-            const wanted = Number(event.target.value);
-            if (Number.isFinite(wanted)) go(wanted);
-            event.target.value = String(Math.min(Math.max(Math.round(wanted) || 0, 0), last));
+            const requested = Number(event.target.value);
+            if (Number.isFinite(requested)) go(requested);
+            event.target.value = String(Math.min(Math.max(Math.round(requested) || 0, 0), last));
           }}
           onKeyDown=${(/** @type {any} */ event) => event.key === "Enter" && event.target.blur()}
         /><span class="quiet"> / ${formatCount(last)}</span>
@@ -82,7 +82,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
             ? `${formatNumber(rate.fps)} steps/s`
             : "Recorded times"
           : undefined}>
-        ${clockOf(time)} / ${clockOf(begins[last] ?? 0)}
+        ${formatClock(time)} / ${formatClock(begins[last] ?? 0)}
       </span>
       ${rate.by !== "stated" && html`<${RateField} rate=${rate} />`}
       ${isWaiting && html`<span class="quiet" role="status">Loading…</span>`}
@@ -90,7 +90,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
       <label class="speed"><span class="visually-hidden">Speed</span>
         <select value=${String(speed)} onChange=${(/** @type {any} */ event) => setSpeed(Number(event.target.value))}>
           ${SPEEDS.map(
-            (one) => html`<option key=${one} value=${String(one)} selected=${one === speed}>${one}×</option>`,
+            (it) => html`<option key=${it} value=${String(it)} selected=${it === speed}>${it}×</option>`,
           )}
         </select>
       </label>
@@ -99,7 +99,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
   </div>`;
 }
 
-/** Shows the rate where the data states none, and takes another. @param {{rate: Rate}} props */
+/** A field for the rate of data that states no rate. @param {{rate: Rate}} props */
 function RateField({ rate }) {
   return html`<label class="rate quiet"
     title="The data has no rate. This browser remembers your value for the dataset.">

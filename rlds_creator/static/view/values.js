@@ -6,60 +6,62 @@ import { Fragment, classes, html, useEffect, useMemo, useRef, useState } from ".
 /** @import { Field } from "../answers.js" */
 /** @typedef {import("./episode.js").EpisodeData} EpisodeData */
 
-const MOST_SHOWN = 64;
+const MAX_SHOWN = 64;
 const ORDER = ["action", "reward", "discount", "keys", "inputs", "observation"];
-/** Whether the page shows them elsewhere, or nobody reads them. */
+/** Flags, which are shown in one row. */
 const FLAGS = ["is_first", "is_last", "is_terminal"];
 
 /**
- * The values of a step; until they have come, those of the step that was shown last, `at`.
+ * The values of a step. During a request, the values of the last shown step, which is `shownStep`.
  * @param {EpisodeData} data
  * @param {number} step
  */
 export function useValues(data, step) {
   const [shown, setShown] = useState(/** @type {{values: Record<string, any>, step: number} | null} */ (null));
   const [problem, setProblem] = useState("");
-  const wanted = useRef({ data, step, isBusy: false });
+  const request = useRef({ data, step, isBusy: false });
   useEffect(() => {
-    Object.assign(wanted.current, { data, step });
+    Object.assign(request.current, { data, step });
     const read = async () => {
-      if (wanted.current.isBusy) return;
-      wanted.current.isBusy = true;
-      // While one plays, only as many steps are asked for as come.
-      for (let at = -1, of = data; at !== wanted.current.step || of !== wanted.current.data; ) {
-        ({ data: of, step: at } = wanted.current);
+      if (request.current.isBusy) return;
+      request.current.isBusy = true;
+      // During playback, one request runs at a time; steps in between are skipped.
+      for (let readStep = -1, source = data; readStep !== request.current.step || source !== request.current.data; ) {
+        ({ data: source, step: readStep } = request.current);
         try {
-          const values = await of.values(at).done;
-          if (!of.isClosed) {
-            setShown({ values, step: at });
+          const values = await source.values(readStep).done;
+          if (!source.isClosed) {
+            setShown({ values, step: readStep });
             setProblem("");
           }
         } catch (error) {
           setProblem(/** @type {Error} */ (error).message);
         }
       }
-      wanted.current.isBusy = false;
+      request.current.isBusy = false;
     };
     void read();
   }, [data, step]);
-  // What is there already is drawn together with the step.
+  // Cached values appear together with the step.
   const values = data.steps.get(String(step))?.values;
   return values
-    ? { values, at: step, problem: "" }
-    : { values: shown?.values ?? null, at: shown?.step ?? step, problem };
+    ? { values, shownStep: step, problem: "" }
+    : { values: shown?.values ?? null, shownStep: shown?.step ?? step, problem };
 }
 
 /**
  * @param {{data: EpisodeData, fields: Field[], step: number, plotted: string[], onPlot: (path: string) => void}} props
  */
 export function Values({ data, fields, step, plotted, onPlot }) {
-  const { values, at, problem } = useValues(data, step);
+  const { values, shownStep, problem } = useValues(data, step);
   const [filter, setFilter] = useState("");
-  const groups = useMemo(() => groupsOf(fields), [fields]);
-  const wanted = filter.trim().toLowerCase();
+  const groups = useMemo(() => groupFields(fields), [fields]);
+  const search = filter.trim().toLowerCase();
   return html`<section class="panel values" aria-labelledby="values-title">
     <header>
-      <h2 id="values-title">Values ${at !== step && html`<small class="quiet">of step ${String(at)}</small>`}</h2>
+      <h2 id="values-title">
+        Values ${shownStep !== step && html`<small class="quiet">of step ${String(shownStep)}</small>`}
+      </h2>
       ${fields.length > 8 &&
       html`<label class="values-filter"><span class="visually-hidden">Show fields named</span>
         <input type="search" placeholder="Filter" value=${filter}
@@ -69,7 +71,7 @@ export function Values({ data, fields, step, plotted, onPlot }) {
     ${problem && html`<p class="hint" role="status">${problem}</p>`}
     ${values &&
     groups.map(({ name, members }) => {
-      const shown = members.filter(({ path }) => path.toLowerCase().includes(wanted));
+      const shown = members.filter(({ path }) => path.toLowerCase().includes(search));
       if (shown.length === 0) return null;
       if (name === "flags")
         return html`<div class="value-group flags" key=${name}>
@@ -82,7 +84,7 @@ export function Values({ data, fields, step, plotted, onPlot }) {
       return html`<div class="value-group" key=${name}>
         ${shown.map(
           (field) => html`<${ValueRow} key=${field.path} field=${field} value=${values[field.path]}
-            name=${data.nameOf(field.path, values[field.path])} isPlotted=${plotted.includes(field.path)}
+            name=${data.actionName(field.path, values[field.path])} isPlotted=${plotted.includes(field.path)}
             onPlot=${onPlot} />`,
         )}
       </div>`;
@@ -91,7 +93,7 @@ export function Values({ data, fields, step, plotted, onPlot }) {
 }
 
 /** @param {Field[]} fields */
-function groupsOf(fields) {
+function groupFields(fields) {
   /** @type {Map<string, Field[]>} */
   const groups = new Map();
   for (const field of fields) {
@@ -104,8 +106,8 @@ function groupsOf(fields) {
 
 /** @param {string} name */
 function rank(name) {
-  const place = ORDER.indexOf(name);
-  return place >= 0 ? place : name === "others" ? ORDER.length : ORDER.length + 1;
+  const index = ORDER.indexOf(name);
+  return index >= 0 ? index : name === "others" ? ORDER.length : ORDER.length + 1;
 }
 
 /** @param {{field: Field, value: any, name?: string, isPlotted: boolean, onPlot: (path: string) => void}} props */
@@ -138,7 +140,7 @@ function ValueRow({ field, value, name, isPlotted, onPlot }) {
 
 /** @param {{value: any, field?: Field}} props */
 function Value({ value, field }) {
-  if (field?.path === "keys") return html`<${Held} held=${value} />`;
+  if (field?.path === "keys") return html`<${HeldKeys} held=${value} />`;
   if (field?.path === "inputs") return html`<${Inputs} inputs=${value} />`;
   if (value === null || value === undefined) return html`<div class="value-plain quiet">–</div>`;
   if (field?.kind === "picture") {
@@ -172,7 +174,7 @@ function Value({ value, field }) {
 }
 
 /**
- * JSON in lines: what is flat is in one.
+ * Formats a value as JSON, with short and flat values on one line.
  * @param {any} value
  * @param {string} [indent]
  * @returns {string}
@@ -180,18 +182,18 @@ function Value({ value, field }) {
 export function pretty(value, indent = "") {
   if (value === null || typeof value !== "object") return JSON.stringify(value) ?? "null";
   const isList = Array.isArray(value);
-  const parts = isList
-    ? value.map((one) => pretty(one, `${indent}  `))
-    : Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${pretty(one, `${indent}  `)}`);
+  const items = isList
+    ? value.map((item) => pretty(item, `${indent}  `))
+    : Object.entries(value).map(([name, item]) => `${JSON.stringify(name)}: ${pretty(item, `${indent}  `)}`);
   const [open, close] = isList ? "[]" : "{}";
-  const line = `${open}${parts.join(", ")}${close}`;
+  const line = `${open}${items.join(", ")}${close}`;
   if (line.length + indent.length <= 40 || (isList && !line.includes("{") && !line.includes("[", 1))) return line;
-  return `${open}\n${parts.map((part) => `${indent}  ${part}`).join(",\n")}\n${indent}${close}`;
+  return `${open}\n${items.map((item) => `${indent}  ${item}`).join(",\n")}\n${indent}${close}`;
 }
 
 /** @param {{values: any[], names: string[], isCut?: boolean}} props */
 function Vector({ values, names, isCut = false }) {
-  const shown = values.slice(0, MOST_SHOWN);
+  const shown = values.slice(0, MAX_SHOWN);
   const size = Math.max(...shown.map((one) => (typeof one === "number" ? Math.abs(one) : 0)), 1e-9);
   return html`<ol class=${classes("vector", names.length > 0 && "is-named")} start="0">
     ${shown.map(
@@ -209,8 +211,8 @@ function Vector({ values, names, isCut = false }) {
   </ol>`;
 }
 
-/** Keys that made an action. @param {{held: any}} props */
-function Held({ held }) {
+/** The held keys of an action. @param {{held: any}} props */
+function HeldKeys({ held }) {
   const entries = held && typeof held === "object" ? Object.entries(held) : [];
   if (entries.length === 0) return html`<div class="value-plain quiet">no keys held</div>`;
   return html`<div class="value-plain held">
@@ -223,12 +225,12 @@ function Held({ held }) {
   </div>`;
 }
 
-/** Events between two steps, as the page of the player sent them. @param {{inputs: any}} props */
+/** The input events between two steps. @param {{inputs: any}} props */
 function Inputs({ inputs }) {
   if (!Array.isArray(inputs) || inputs.length === 0) return html`<div class="value-plain quiet">no events</div>`;
   const start = inputs[0][0];
   return html`<ol class="events">
-    ${inputs.slice(0, MOST_SHOWN).map(
+    ${inputs.slice(0, MAX_SHOWN).map(
       ([time, name, value], index) => html`<li key=${index}>
         <span class="quiet">+${(time - start).toFixed(0)} ms</span>
         ${name === "*"
