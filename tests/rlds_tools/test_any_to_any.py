@@ -56,23 +56,23 @@ def run(capsys):
 @pytest.mark.parametrize("name", SPOILT)
 def test_damaged_episodes_are_named_and_can_be_left_out(name, run, tmp_path):
     path = hostile_sources.written(name, tmp_path / "raw")
-    number = len(rlds.sources.open(path))
+    length = len(rlds.sources.open(path))
     spoil(tmp_path / "raw", SPOILT[name])
     (folder := tmp_path / "made").mkdir()
     call = ["convert", path, folder / "made", "--to", "webdataset"]
-    code, said, error = run(*call)
+    code, output, error = run(*call)
     file = SPOILT[name].rpartition(":")[0] or SPOILT[name]
-    assert (code, said, list(folder.iterdir())) == (1, "", [])
+    assert (code, output, list(folder.iterdir())) == (1, "", [])
     assert error.startswith("error: ")
     assert file in error
     assert ", episode " in error
     with pytest.warns(UserWarning, match="1 episode is damaged and left out: "):
-        code, said, error = run(*call, "--skip-damaged")
+        code, output, error = run(*call, "--skip-damaged")
     assert (code, error) == (0, "")
-    assert said.splitlines()[1].startswith(f"{number - 1} episode")
-    assert f"left out: {tmp_path}" in said or f"left out: {file}" in said
+    assert output.splitlines()[1].startswith(f"{length - 1} episode")
+    assert f"left out: {tmp_path}" in output or f"left out: {file}" in output
     assert run("inspect", path)[0] == 0
-    code, said, error = run("validate", path)
+    code, output, error = run("validate", path)
     assert (code, error) == (1, "")
-    assert "cannot be read: " in said
-    assert file in said
+    assert "cannot be read: " in output
+    assert file in output

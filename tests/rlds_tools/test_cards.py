@@ -41,9 +41,9 @@ def run_code(card, monkeypatch, directory):
 
 
 def test_a_card_of_a_log_has_its_counts_and_fields(log, tmp_path, monkeypatch):
-    found = rlds_tools.card(log, license="CC-BY-4.0", tags=["catch"], name="Catch: a game")
-    front, body = parts_of(found)
-    assert front == found.front_matter
+    result = rlds_tools.card(log, license="CC-BY-4.0", tags=["catch"], name="Catch: a game")
+    front, body = parts_of(result)
+    assert front == result.front_matter
     assert front == {
         "license": "cc-by-4.0",
         "pretty_name": "Catch: a game",
@@ -57,24 +57,24 @@ def test_a_card_of_a_log_has_its_counts_and_fields(log, tmp_path, monkeypatch):
     assert "| `observation` | float32 | `(10, 5)` |" in body
     assert "The origin of the data is not recorded." in body
     assert "No citation is given." in body
-    assert found.missing == ("citation",)
-    assert str(Path(log).parent) not in found.readme
-    number, names = run_code(found, monkeypatch, Path(log).parent)
-    assert number == 2
+    assert result.missing == ("citation",)
+    assert str(Path(log).parent) not in result.readme
+    num_episodes, names = run_code(result, monkeypatch, Path(log).parent)
+    assert num_episodes == 2
     assert names["steps"][0].timestep.first()
     assert len(names["episodes"]) == 3
 
 
 def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
-    found = rlds_tools.card(dataset)
-    front, body = parts_of(found)
+    result = rlds_tools.card(dataset)
+    front, body = parts_of(result)
     assert "license" not in front
-    assert found.missing == ("description", "license", "citation")
+    assert result.missing == ("description", "license", "citation")
     assert "No license is stated." in body
     assert "| `train` | 3 | 43 |" in body  # Counted: no file says it.
     assert "| `action` | int64 | `()` | Which way to go. |" in body
     assert "| `observation/camera` | uint8 | `(8, 8, 3)` | PNG |" in body
-    without_tfds = found.readme.partition("With TensorFlow")[0]
+    without_tfds = result.readme.partition("With TensorFlow")[0]
     monkeypatch.chdir(Path(dataset).parent.parent)
     names = {}
     exec(re.findall(r"```python\n(.*?)```", without_tfds, re.DOTALL)[0], names)
@@ -85,29 +85,29 @@ def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
 
 def test_a_card_for_a_repository_downloads_from_it(log, tmp_path):
     folder = Path(log).parent
-    found = rlds_tools.card(
+    result = rlds_tools.card(
         log, tmp_path / "README.md", croissant=tmp_path / "c.json", repository="me/catch"
     )
-    assert 'snapshot_download("me/catch", repo_type="dataset")\n' in found.readme
-    metadata = found.croissant["distribution"][0]
+    assert 'snapshot_download("me/catch", repo_type="dataset")\n' in result.readme
+    metadata = result.croissant["distribution"][0]
     assert metadata["contentUrl"].startswith(
         "https://huggingface.co/datasets/me/catch/resolve/main/"
     )
     try:
-        found = rlds_tools.card(log, folder / "README.md", repository="me/catch")
+        result = rlds_tools.card(log, folder / "README.md", repository="me/catch")
     finally:
         (folder / "README.md").unlink(missing_ok=True)
-    assert 'repo_type="dataset") + "/catch"\n' in found.readme
+    assert 'repo_type="dataset") + "/catch"\n' in result.readme
 
 
 def test_a_homepage_that_is_no_page_is_no_link(dataset, tmp_path):
-    found = rlds_tools.card(
+    result = rlds_tools.card(
         dataset, homepage="javascript:alert(1)", croissant=tmp_path / "a.json", repository="me/a"
     )
-    assert "Homepage: javascript:alert(1)" in found.readme
-    assert found.croissant["url"] == "https://huggingface.co/datasets/me/a"
-    found = rlds_tools.card(dataset, homepage="https://x.org/a b")
-    assert "Homepage: <https://x.org/a%20b>" in found.readme
+    assert "Homepage: javascript:alert(1)" in result.readme
+    assert result.croissant["url"] == "https://huggingface.co/datasets/me/a"
+    result = rlds_tools.card(dataset, homepage="https://x.org/a b")
+    assert "Homepage: <https://x.org/a%20b>" in result.readme
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
     mlcroissant = pytest.importorskip("mlcroissant")
     for path, kind in [(dataset, "tfrecord"), (log, "riegeli")]:
         file = tmp_path / f"{kind}.json"
-        found = rlds_tools.card(
+        result = rlds_tools.card(
             path,
             croissant=file,
             license="MIT",
@@ -125,7 +125,7 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
             homepage="https://x.org",
             published="2026-11-22",
         )
-        assert json.loads(file.read_text()) == found.croissant
+        assert json.loads(file.read_text()) == result.croissant
         read = mlcroissant.Dataset(jsonld=str(file))
         assert not read.metadata.issues.errors
         # A log has no version.
@@ -137,7 +137,7 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
         fields = {field.name: field for field in read.metadata.record_sets[2].fields}
         assert fields["action"].data_type is np.int64
         assert fields["is_last"].data_type is bool
-        files = found.croissant["distribution"][:-1]
+        files = result.croissant["distribution"][:-1]
         for entry in files:
             content = (tmp_path / entry["contentUrl"]).read_bytes()
             assert entry["sha256"] == hashlib.sha256(content).hexdigest()
@@ -147,16 +147,16 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
     assert fields["observation"].array_shape_tuple == (10, 5)
     # It says where the dataset comes from.
     first = rlds.sources.export(log, "webdataset", tmp_path / "first").path
-    made = rlds.sources.export(first, "tfds", tmp_path / "made").path
-    found = rlds_tools.card(made, croissant=tmp_path / "made.json")
-    assert not mlcroissant.Dataset(jsonld=found.croissant_file).metadata.issues.errors
-    (activity,) = found.croissant["prov:wasGeneratedBy"]
+    created = rlds.sources.export(first, "tfds", tmp_path / "made").path
+    result = rlds_tools.card(created, croissant=tmp_path / "made.json")
+    assert not mlcroissant.Dataset(jsonld=result.croissant_file).metadata.issues.errors
+    (activity,) = result.croissant["prov:wasGeneratedBy"]
     assert activity["prov:label"] == "convert format: tfds"
     assert activity["prov:wasAssociatedWith"]["prov:label"].startswith("rlds-ecosystem ")
-    (origin,) = found.croissant["prov:wasDerivedFrom"]
+    (origin,) = result.croissant["prov:wasDerivedFrom"]
     assert origin["identifier"].startswith("files:sha256:")
     assert origin["prov:wasDerivedFrom"][0]["prov:label"] == Path(log).name
-    assert "convert format: webdataset" in found.readme
+    assert "convert format: webdataset" in result.readme
 
 
 @pytest.mark.slow
@@ -166,9 +166,9 @@ def test_fields_of_all_kinds_in_croissant(tmp_path):
     mlcroissant = pytest.importorskip("mlcroissant")
     golden = Path(__file__).parents[1] / "golden" / "tfds_4_9_10" / "tfrecord"
     file = tmp_path / "golden.json"
-    found = rlds_tools.card(golden, croissant=file)
-    assert "| `test` | 2 | 4 |" in found.readme
-    assert "| `complex` | complex64 | `(2,)` | stored as bytes |" in found.readme
+    result = rlds_tools.card(golden, croissant=file)
+    assert "| `test` | 2 | 4 |" in result.readme
+    assert "| `complex` | complex64 | `(2,)` | stored as bytes |" in result.readme
     read = mlcroissant.Dataset(jsonld=str(file))
     assert not read.metadata.issues.errors
     [_, episodes, steps] = read.metadata.record_sets
@@ -191,7 +191,7 @@ def test_strings_of_others_are_no_markup(tmp_path):
         directory, features, "nasty", description=NASTY, metadata={"made|by": NASTY}
     ) as writer:
         writer.add({"steps": columns})
-    found = rlds_tools.card(
+    result = rlds_tools.card(
         directory,
         croissant=tmp_path / "c.json",
         license=NASTY,
@@ -199,13 +199,13 @@ def test_strings_of_others_are_no_markup(tmp_path):
         name=NASTY,
         tags=[NASTY],
     )
-    front, body = parts_of(found)
+    front, body = parts_of(result)
     assert front["pretty_name"] == front["tags"][-1] == NASTY
     assert front["license"] == "other"
     assert re.fullmatch(r"[a-z0-9.-]+", front["license_name"])
     assert "<script>" not in body.partition("## Citation")[0]
-    assert "<script>" not in found._repr_html_()
-    assert "\x1b" not in found.readme
+    assert "<script>" not in result._repr_html_()
+    assert "\x1b" not in result.readme
     [row] = [line for line in body.splitlines() if line.startswith("| ``a")]
     assert row.startswith("| ``a\\|b `c` <d> é`` | float32 |")
     assert len(re.findall(r"(?<!\\)\|", row)) == 5
@@ -268,14 +268,14 @@ def test_a_file_that_is_there_stays(log, tmp_path):
 def test_the_code_in_a_card_of_a_single_file_runs(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     file = raw_d4rl.mujoco_v2(tmp_path / "hopper_medium-v2.hdf5")
-    found = rlds_tools.card(file, croissant=tmp_path / "c.json")
-    assert found.missing == ("license",)
-    assert "fu2020d4rl" in found.readme
-    _, names = run_code(found, monkeypatch, tmp_path)
+    result = rlds_tools.card(file, croissant=tmp_path / "c.json")
+    assert result.missing == ("license",)
+    assert "fu2020d4rl" in result.readme
+    _, names = run_code(result, monkeypatch, tmp_path)
     assert names["path"] == file.name
     counted = len(names["episodes"]), sum(episode.num_steps for episode in names["episodes"])
-    assert f"| `train` | {counted[0]:,} | {counted[1]:,} |" in found.readme
-    assert [entry["name"] for entry in found.croissant["distribution"]] == [file.name, "data"]
+    assert f"| `train` | {counted[0]:,} | {counted[1]:,} |" in result.readme
+    assert [entry["name"] for entry in result.croissant["distribution"]] == [file.name, "data"]
 
 
 def test_the_command_prints_or_writes_the_card_and_overwrites_nothing(

@@ -26,9 +26,9 @@ def test_swapped_actions_are_found_unless_they_are_ignored(dataset, episodes, tm
     actions[[2, 5]] = actions[[5, 2]]
     other = write_dataset(tmp_path / "other", episodes)
     assert run(["diff", same, other, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["episodes"], found["steps"], found["differences"]) == (3, 43, [])
-    (action,) = found["values"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["episodes"], result["steps"], result["differences"]) == (3, 43, [])
+    (action,) = result["values"]
     assert action["field"] == "steps/action"
     assert (action["episodes"], action["steps"], action["largest"]) == (1, 2, 3)
     assert (action["split"], action["episode"], action["step"]) == ("train", 1, 2)
@@ -48,19 +48,19 @@ def test_names_order_and_shards_do_not_count(dataset, episodes, tmp_path):
     other = write_dataset(tmp_path / "other", episodes[::-1], name="renamed")
     assert rlds_tools.diff(one, other).exit_code == 0
     by_index = rlds_tools.diff(one, other, match="index")
-    assert {found.field for found in by_index.values} > {"steps", "steps/reward"}
+    assert {result.field for result in by_index.values} > {"steps", "steps/reward"}
     assert "episode_id in 2 episodes" in [note.what for note in by_index.notes]
 
 
 def test_episodes_and_fields_that_only_one_has(dataset, episodes, tmp_path, capsys):
     more = write_dataset(tmp_path / "more", [episode(7, seed=7), *episodes[1:]])
-    found = rlds_tools.diff(dataset, more)
-    assert [(u.path, u.split, u.episodes, u.ids) for u in found.unmatched] == [
+    result = rlds_tools.diff(dataset, more)
+    assert [(u.path, u.split, u.episodes, u.ids) for u in result.unmatched] == [
         (dataset, "train", 1, ("episode 5",)),
         (more, "train", 1, ("episode 7",)),
     ]
-    assert (found.episodes, found.values) == (2, ())
-    assert f"only in {more}, train: 1 episode: episode 7" in str(found)
+    assert (result.episodes, result.values) == (2, ())
+    assert f"only in {more}, train: 1 episode: episode 7" in str(result)
     twice = write_dataset(tmp_path / "twice", [*episodes, episodes[2]])
     assert rlds_tools.diff(dataset, twice).unmatched[0].episodes == 1
     with pytest.raises(ValueError, match=r"episodes 2 and 3 have the same id 'episode 30'"):
@@ -106,17 +106,17 @@ def test_images_are_compared_by_pixels_and_dtypes_differ(tmp_path):
     raw = tfds_files.Tensor(shape=(8, 8, 3), dtype=uint8)
     one = write(tmp_path / "png", png, np.float32, pixels)
     other = write(tmp_path / "raw", raw, np.float32, pixels)
-    found = rlds_tools.diff(one, other)
-    assert found.exit_code == 0
-    assert "field steps/camera" in [note.what for note in found.notes]  # Any size, and 8 by 8.
+    result = rlds_tools.diff(one, other)
+    assert result.exit_code == 0
+    assert "field steps/camera" in [note.what for note in result.notes]  # Any size, and 8 by 8.
     lossy = write(tmp_path / "jpeg", jpeg, np.float32, np.array([*map(as_jpeg, pixels)], object))
     assert rlds_tools.diff(lossy, lossy).exit_code == 0
     (camera,) = rlds_tools.diff(one, lossy).values
     assert (camera.field, camera.steps, camera.step, len(camera.index)) == ("steps/camera", 3, 0, 3)
     wider = write(tmp_path / "wider", png, np.float64, pixels, extra=np.arange(3))
-    found = rlds_tools.diff(one, wider)
-    assert [(d.what, d.one, d.other) for d in found.differences] == [
+    result = rlds_tools.diff(one, wider)
+    assert [(d.what, d.one, d.other) for d in result.differences] == [
         ("field steps/x", "float32 of shape (2,)", "float64 of shape (2,)"),
         ("field steps/extra", None, "int64 of shape ()"),
     ]
-    assert found.values == ()
+    assert result.values == ()

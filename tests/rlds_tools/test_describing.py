@@ -10,18 +10,18 @@ from rlds_tools.command_line.commands import run
 
 
 def test_statistics_ignore_placeholders_and_are_saved(dataset, tmp_path, capsys):
-    found = rlds_tools.stats(dataset)
+    result = rlds_tools.stats(dataset)
     steps = [tfds_files.open_folder(dataset)["train"][i]["steps"] for i in range(3)]
     returns = [episode["reward"][:-1].sum() for episode in steps]
-    assert (found.episodes, found.steps, found.lengths.median) == (3, 43, 8)
-    assert found.returns.mean == pytest.approx(np.mean(returns))
-    assert set(found.fields) == {"observation/position", "action", "reward", "discount"}
+    assert (result.episodes, result.steps, result.lengths.median) == (3, 43, 8)
+    assert result.returns.mean == pytest.approx(np.mean(returns))
+    assert set(result.fields) == {"observation/position", "action", "reward", "discount"}
     positions = np.concatenate([episode["observation"]["position"] for episode in steps])
-    np.testing.assert_allclose(found.fields["observation/position"].mean, positions.mean(0), 1e-6)
+    np.testing.assert_allclose(result.fields["observation/position"].mean, positions.mean(0), 1e-6)
     actions = np.concatenate([episode["action"][:-1] for episode in steps])
-    assert found.fields["action"].count == len(actions)
-    assert found.to_dict()["fields"]["action"]["quantiles"]["0.5"] == np.median(actions)
-    assert "observation/position[2]" in str(found)
+    assert result.fields["action"].count == len(actions)
+    assert result.to_dict()["fields"]["action"]["quantiles"]["0.5"] == np.median(actions)
+    assert "observation/position[2]" in str(result)
 
     assert run(["stats", dataset, "--fields", "action", "--out", str(tmp_path / "s.npz")]) == 0
     assert np.load(tmp_path / "s.npz")["action/mean"] == pytest.approx(actions.mean())
@@ -45,24 +45,24 @@ def test_statistics_count_episodes_by_the_values_of_a_field(dataset):
 def test_values_that_are_not_finite_do_not_count_and_are_counted(tmp_path):
     rng = np.random.default_rng(0)
     expected = []
-    for number in range(3):
+    for index in range(3):
         observation, action = rng.normal(size=(11, 3)), rng.normal(size=(10, 2))
-        if number == 1:
+        if index == 1:
             observation[4, 2], action[9, 0] = np.nan, np.inf
         expected.append(observation)
-        np.savez(tmp_path / f"{number}.npz", observation=observation, action=action)
-    with pytest.warns(RuntimeWarning, match=r"NaN and infinite values") as said:
-        found = rlds_tools.stats(tmp_path)
-    assert [str(each.message) for each in said] == [
+        np.savez(tmp_path / f"{index}.npz", observation=observation, action=action)
+    with pytest.warns(RuntimeWarning, match=r"NaN and infinite values") as output:
+        result = rlds_tools.stats(tmp_path)
+    assert [str(each.message) for each in output] == [
         "NaN and infinite values are ignored: observation 1, action 1. The first is observation in "
         "step 4 of episode 1 (1.npz)."
     ]
-    field = found.fields["observation"]
+    field = result.fields["observation"]
     np.testing.assert_allclose(field.mean, np.nanmean(np.concatenate(expected), axis=0))
     np.testing.assert_allclose(field.max, np.nanmax(np.concatenate(expected), axis=0))
     assert field.count.tolist() == [33, 33, 32]
-    assert found.fields["action"].count.tolist() == [29, 30]
-    lines = str(found).splitlines()
+    assert result.fields["action"].count.tolist() == [29, 30]
+    lines = str(result).splitlines()
     assert re.search(r"count +nan +mean", "".join(lines))
     assert next(line for line in lines if line.startswith("observation[2]")).split()[1:3] == [
         "32",

@@ -66,18 +66,18 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
     (tmp_path / "r.hdf5").unlink()  # It says so without what it was made of.
     capsys.readouterr()
     assert run("inspect", tmp_path / "data", "--lineage") == 0
-    said = capsys.readouterr().out
-    assert "\n  convert format: tfds, options: {'name': 'demos'" in said
+    output = capsys.readouterr().out
+    assert "\n  convert format: tfds, options: {'name': 'demos'" in output
     for line in (
         "convert format: robomimic",
         "convert format: webdataset",
         "where: index > 0",
     ):
-        assert f"{line}\n" in said
-    assert "2 of 3 episodes, from" in said
+        assert f"{line}\n" in output
+    assert "2 of 3 episodes, from" in output
     origins = []
-    for number in "01":
-        assert run("inspect", tmp_path / "data", "--lineage", "--episode", number, "--json") == 0
+    for index in "01":
+        assert run("inspect", tmp_path / "data", "--lineage", "--episode", index, "--json") == 0
         origins.append(json.loads(capsys.readouterr().out)["origin"])
     assert {"file": first.file, "begin": first.begin, "end": first.end} in origins
     assert run("inspect", tmp_path / "w", "--lineage", "--episode", "0") == 0

@@ -14,38 +14,38 @@ from rlds_tools.inspection import InspectedField, InspectedSplit
 
 
 def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
-    found = rlds_tools.inspect(dataset)
-    assert (found.format, found.name, found.version) == ("tfds", "tiny", "1.0.0")
-    (split,) = found.splits
+    result = rlds_tools.inspect(dataset)
+    assert (result.format, result.name, result.version) == ("tfds", "tiny", "1.0.0")
+    (split,) = result.splits
     assert (split.name, split.episodes, split.files) == ("train", 3, 1)
-    assert rlds_tools.inspect(dataset, split="train").splits == found.splits
+    assert rlds_tools.inspect(dataset, split="train").splits == result.splits
     assert run(["inspect", dataset, "--split", "test"]) == 1
     assert "no split 'test'; there are: train" in capsys.readouterr().err
-    assert InspectedField("observation/camera", "uint8", (8, 8, 3), "PNG") in found.step_fields
-    assert InspectedField("action", "int64", (), "Which way to go.") in found.step_fields
-    assert [field.name for field in found.step_fields[-3:]] == [
+    assert InspectedField("observation/camera", "uint8", (8, 8, 3), "PNG") in result.step_fields
+    assert InspectedField("action", "int64", (), "Which way to go.") in result.step_fields
+    assert [field.name for field in result.step_fields[-3:]] == [
         "is_first",
         "is_last",
         "is_terminal",
     ]
-    assert found.episode_fields == (InspectedField("episode_id", "string", ()),)
+    assert result.episode_fields == (InspectedField("episode_id", "string", ()),)
     # From a folder above, too, and the same for what reads all of it.
-    assert rlds_tools.inspect(Path(dataset).parent).step_fields == found.step_fields
+    assert rlds_tools.inspect(Path(dataset).parent).step_fields == result.step_fields
     decoded = {
         leaf.name: leaf.feature
         for leaf in tfds_files.features.leaves_of(tfds_files.open_folder(dataset).features)
     }
-    for field in found.step_fields:
+    for field in result.step_fields:
         feature = decoded[f"steps/{field.name}"]
         assert (field.dtype, field.shape) == (feature.dtype.name, feature.shape)
 
 
 def test_a_log_is_described_with_the_lengths_of_its_episodes(log):
-    found = rlds_tools.inspect(log)
-    assert (found.format, found.name) == ("envlogger", "catch")
-    assert found.splits == (InspectedSplit("train", 3, 30, lengths=(10, 10.0, 10)),)
-    assert InspectedField("observation", "float32", (10, 5)) in found.step_fields
-    assert "10  10  10" in str(found)
+    result = rlds_tools.inspect(log)
+    assert (result.format, result.name) == ("envlogger", "catch")
+    assert result.splits == (InspectedSplit("train", 3, 30, lengths=(10, 10.0, 10)),)
+    assert InspectedField("observation", "float32", (10, 5)) in result.step_fields
+    assert "10  10  10" in str(result)
 
 
 def test_an_episode_and_a_step_show_their_values(dataset):
@@ -67,8 +67,8 @@ def test_an_episode_and_a_step_show_their_values(dataset):
 
 def test_a_folder_of_imitation_is_none_of_tfds(tmp_path):
     """Though both have a dataset_info.json."""
-    found = rlds_tools.inspect(raw_imitation.write(tmp_path))
-    assert (found.format, found.splits[0].episodes) == (
+    result = rlds_tools.inspect(raw_imitation.write(tmp_path))
+    assert (result.format, result.splits[0].episodes) == (
         "imitation",
         len(raw_imitation.trajectories()),
     )
@@ -124,12 +124,12 @@ def test_options_of_the_format_reach_each_command(tmp_path, capsys):
     assert run([*words, "--episode", "0", "--step", "3"]) == 0
     assert "action" in capsys.readouterr().out
     # Commands that do not inspect take the same words.
-    said = words[2:]
-    assert run(["card", str(tmp_path), *said]) == 0
+    output = words[2:]
+    assert run(["card", str(tmp_path), *output]) == 0
     assert "| `action` | float64 |" in capsys.readouterr().out
-    assert run(["label", "add", str(tmp_path), "quality", "0", "good", "--by", "ann", *said]) == 0
-    assert run(["label", str(tmp_path), *said, "-q"]) == 0
-    assert run(["label", "export", str(tmp_path), str(tmp_path / "labels.csv"), *said]) == 0
+    assert run(["label", "add", str(tmp_path), "quality", "0", "good", "--by", "ann", *output]) == 0
+    assert run(["label", str(tmp_path), *output, "-q"]) == 0
+    assert run(["label", "export", str(tmp_path), str(tmp_path / "labels.csv"), *output]) == 0
     assert "1 label" in capsys.readouterr().out
     assert run(["label", str(tmp_path), "-O", "no=1", "--format", "npz"]) == 2
     assert run([*words, "-O", "colour=red"]) == 2

@@ -47,14 +47,14 @@ def test_labels_are_added_shown_and_compared(data, capsys):
         **{"annotators": {"ann": 3, "bob": 1}},
         **{"episodes": 3, "unlabelled": 0, "disagree": 1},
     }
-    numbers = {"min": 4.0, "mean": 4.75, "max": 5.5}
-    assert (layers["score"]["values"], layers["score"]["unlabelled"]) == (numbers, 1)
+    values = {"min": 4.0, "mean": 4.75, "max": 5.5}
+    assert (layers["score"]["values"], layers["score"]["unlabelled"]) == (values, 1)
     assert run(data) == 0
     shown = capsys.readouterr().out
     assert "quality  choice       4         3           0         1  good 3, bad 1" in shown
-    found = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
-    assert found["quality"]["annotators"] == ["ann", "bob"]
-    assert (found["quality"]["equal"], found["slip"]["alpha"]) == (0.0, None)
+    result = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
+    assert result["quality"]["annotators"] == ["ann", "bob"]
+    assert (result["quality"]["equal"], result["slip"]["alpha"]) == (0.0, None)
     assert run("agreement", data, "--layer", "quality") == 0
     assert "quality  ann, bob    0.000     0%         1" in capsys.readouterr().out
     assert run("agreement", data) == 0

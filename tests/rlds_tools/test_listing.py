@@ -15,15 +15,15 @@ def test_datasets_below_a_folder_are_listed_with_damaged_ones(dataset, log, tmp_
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "dataset_info.json").write_text("{")
     (tmp_path / "loop").symlink_to(tmp_path)
-    found = rlds_tools.list_datasets(tmp_path)
-    assert [(Path(d.path).name, d.format, d.episodes) for d in found.datasets] == [
+    result = rlds_tools.list_datasets(tmp_path)
+    assert [(Path(d.path).name, d.format, d.episodes) for d in result.datasets] == [
         ("damaged", "tfds", None),
         ("1.0.0", "tfds", 3),
         ("catch", "envlogger", 3),
         ("robot", "lerobot", 3),
     ]
-    assert "dataset_info.json" in found.datasets[0].error
-    assert "data/tiny/1.0.0" in str(found)
+    assert "dataset_info.json" in result.datasets[0].error
+    assert "data/tiny/1.0.0" in str(result)
     assert not rlds_tools.list_datasets(tmp_path, depth=1).datasets[1:]
     with pytest.raises(FileNotFoundError, match="not a folder"):
         rlds_tools.list_datasets(tmp_path / "nowhere")
@@ -47,11 +47,13 @@ def test_datasets_below_a_folder_are_listed_with_damaged_ones(dataset, log, tmp_
 
 
 def test_formats_are_listed_with_their_options():
-    found = rlds_tools.list_formats()
-    assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in found.formats}
-    assert "length=integer" in str(found)
+    result = rlds_tools.list_formats()
+    assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in result.formats}
+    assert "length=integer" in str(result)
     written = {
-        format["name"]: format["export_options"] for format in found.formats if format["is_written"]
+        format["name"]: format["export_options"]
+        for format in result.formats
+        if format["is_written"]
     }
     assert "tfds" in written
     assert any(option.startswith("data_format=") for option in written["minari"])

@@ -37,5 +37,5 @@ def test_a_large_chunk_ends_early_and_keeps_its_warnings(dataset, monkeypatch):
         return read(*args)
 
     monkeypatch.setattr(reading, "_read", warn)
-    found, messages = reading._read_chunk(episodes, [0, 1, 2])
-    assert (len(found), list(map(str, messages))) == (1, ["old"])
+    result, messages = reading._read_chunk(episodes, [0, 1, 2])
+    assert (len(result), list(map(str, messages))) == (1, ["old"])

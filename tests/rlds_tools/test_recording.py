@@ -82,12 +82,12 @@ def bytes_of(log):
 
 def test_a_game_and_what_is_said_of_it(tmp_path):
     log = str(tmp_path / "log")
-    found = rlds_tools.record("catch", log, episodes=3, seed=7, metadata={"task": "falling"})
-    assert (found.episodes, found.steps, found.seed, found.policy) == (3, 30, 7, "random")
-    assert not found.exit_code
+    result = rlds_tools.record("catch", log, episodes=3, seed=7, metadata={"task": "falling"})
+    assert (result.episodes, result.steps, result.seed, result.policy) == (3, 30, 7, "random")
+    assert not result.exit_code
     episodes = open_episodes(log)
     rewards = [episode.steps["reward"].sum() for episode in episodes]
-    assert found.returns == rlds_tools.Spread.from_values(rewards)
+    assert result.returns == rlds_tools.Spread.from_values(rewards)
     assert episodes.metadata == {"environment": "catch", "task": "falling"}
     assert episodes[1].metadata == {
         "agent_id": "random",
@@ -96,10 +96,10 @@ def test_a_game_and_what_is_said_of_it(tmp_path):
         "length": 9,
     }
     assert len({tuple(episode.steps["action"]) for episode in episodes}) == 3
-    text = str(found)
+    text = str(result)
     assert text.startswith(f"{log}: 3 episodes, 30 steps of catch")
     assert text.splitlines()[-1].startswith(f"next: rlds inspect {log} · rlds convert {log} ")
-    assert json.loads(json.dumps(found.to_dict()))["returns"]["max"] == max(rewards)
+    assert json.loads(json.dumps(result.to_dict()))["returns"]["max"] == max(rewards)
 
 
 @pytest.mark.slow
@@ -118,9 +118,9 @@ def test_the_same_seed_records_the_same_bytes(tmp_path, environment):
 
 def test_a_log_grows_only_by_the_same_environment(tmp_path):
     rlds_tools.record("catch", tmp_path, episodes=2, seed=1)
-    found = rlds_tools.record("catch", tmp_path, episodes=1, seed=2)
-    assert (found.episodes, found.episodes_before) == (1, 2)
-    assert "appended to 2 earlier episodes" in str(found)
+    result = rlds_tools.record("catch", tmp_path, episodes=1, seed=2)
+    assert (result.episodes, result.episodes_before) == (1, 2)
+    assert "appended to 2 earlier episodes" in str(result)
     assert [episode.metadata["seed"] for episode in open_episodes(tmp_path)] == [1, 1, 2]
     with pytest.raises(ValueError, match="is a log of catch"):
         rlds_tools.record(Catch(), tmp_path, episodes=1)
@@ -136,8 +136,8 @@ def test_a_log_grows_only_by_the_same_environment(tmp_path):
 
 
 def test_limits_truncate(tmp_path):
-    found = rlds_tools.record("catch", tmp_path / "a", steps=25, max_episode_steps=6)
-    assert (found.episodes, found.steps) == (4, 25)
+    result = rlds_tools.record("catch", tmp_path / "a", steps=25, max_episode_steps=6)
+    assert (result.episodes, result.steps) == (4, 25)
     episodes = list(open_episodes(tmp_path / "a"))
     assert [episode.num_steps for episode in episodes] == [7, 7, 7, 4]
     assert all(episode.truncated and episode.complete for episode in episodes)
@@ -195,8 +195,8 @@ class Anything(dm_env.Environment):
 
 def test_random_actions_of_all_kinds(tmp_path):
     env = Anything()
-    found = rlds_tools.record(env, tmp_path, episodes=200, seed=1)
-    assert found.returns is None  # Several in a step.
+    result = rlds_tools.record(env, tmp_path, episodes=200, seed=1)
+    assert result.returns is None  # Several in a step.
     spec = env.action_spec()
     for action in env.actions:
         spec["move"].validate(action["move"])
@@ -214,8 +214,8 @@ def test_random_actions_of_all_kinds(tmp_path):
 
 def test_frames_are_observations(tmp_path):
     env = Drawn()
-    found = rlds_tools.record(env, tmp_path / "a", episodes=2, render=True, seed=1)
-    assert env.drawn == found.steps
+    result = rlds_tools.record(env, tmp_path / "a", episodes=2, render=True, seed=1)
+    assert env.drawn == result.steps
     steps = open_episodes(tmp_path / "a").columns(1)["observation"]
     assert steps["state"].shape == (10, 10, 5)
     assert steps["render"].shape == (10, 31, 45, 3)
@@ -234,8 +234,8 @@ def test_frames_are_observations(tmp_path):
 def test_a_video_of_the_first_episode(tmp_path):
     av = pytest.importorskip("av")
     env, video = Drawn(), tmp_path / "first.mp4"
-    found = rlds_tools.record(env, tmp_path / "log", episodes=3, video=video)
-    assert found.video == str(video)
+    result = rlds_tools.record(env, tmp_path / "log", episodes=3, video=video)
+    assert result.video == str(video)
     assert env.drawn == 10  # The others are not drawn.
     assert open_episodes(tmp_path / "log").columns(0)["observation"].shape == (10, 10, 5)
     with av.open(str(video)) as container:
@@ -257,9 +257,14 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
 
         return policy
 
-    found = rlds_tools.record("catch", tmp_path / "a", policy=interrupted_at(22), episodes=9)
-    assert (found.interrupted, found.exit_code, found.episodes, found.steps) == (True, 130, 2, 20)
-    assert "interrupted" in str(found)
+    result = rlds_tools.record("catch", tmp_path / "a", policy=interrupted_at(22), episodes=9)
+    assert (result.interrupted, result.exit_code, result.episodes, result.steps) == (
+        True,
+        130,
+        2,
+        20,
+    )
+    assert "interrupted" in str(result)
     assert [episode.num_steps for episode in open_episodes(tmp_path / "a")] == [10, 10]
 
     class Unwilling(Catch):
@@ -271,8 +276,8 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
                 raise KeyboardInterrupt
             return super().reset()
 
-    found = rlds_tools.record(Unwilling(), tmp_path / "b")
-    assert found.episodes == len(open_episodes(tmp_path / "b")) == 2
+    result = rlds_tools.record(Unwilling(), tmp_path / "b")
+    assert result.episodes == len(open_episodes(tmp_path / "b")) == 2
     nothing = rlds_tools.record("catch", tmp_path / "c", policy=interrupted_at(0))
     assert (nothing.episodes, nothing.returns) == (0, None)
     assert "next:" not in str(nothing)
@@ -313,15 +318,17 @@ def test_errors_of_policies_and_arguments_name_the_cause(tmp_path):
 
 def test_gymnasium_environments_are_recorded_by_name_or_as_objects(tmp_path):
     gymnasium = pytest.importorskip("gymnasium")
-    found = rlds_tools.record(
+    result = rlds_tools.record(
         "CartPole-v1", tmp_path / "a", max_episode_steps=5, policy="constant:0"
     )
-    assert found.steps == 60
+    assert result.steps == 60
     with envlogger.Reader(tmp_path / "a") as log:
         assert log.action_spec().num_values == 2
-    made = gymnasium.make("Pendulum-v1", max_episode_steps=4)
-    found = rlds_tools.record(made, tmp_path / "b", episodes=1, info=True, policy="constant:0.5")
-    assert found.environment == "Pendulum-v1"
+    created = gymnasium.make("Pendulum-v1", max_episode_steps=4)
+    result = rlds_tools.record(
+        created, tmp_path / "b", episodes=1, info=True, policy="constant:0.5"
+    )
+    assert result.environment == "Pendulum-v1"
     steps = open_episodes(tmp_path / "b")[0].steps
     assert steps["truncated"].tolist() == [False] * 4 + [True]
     assert steps["action"][0].tolist() == [0.5]
@@ -342,8 +349,8 @@ def test_unknown_cameras_are_errors(tmp_path):
 
 def test_atari_games_are_recorded_with_their_info(tmp_path):
     pytest.importorskip("ale_py")
-    found = rlds_tools.record("ALE/Breakout-v5", tmp_path, steps=12, info=True, seed=1)
-    assert found.steps == 12
+    result = rlds_tools.record("ALE/Breakout-v5", tmp_path, steps=12, info=True, seed=1)
+    assert result.steps == 12
     steps = open_episodes(tmp_path)[0].steps
     assert steps["observation"].shape == (12, 210, 160, 3)
     assert set(steps["info"]["lives"]) == {5}

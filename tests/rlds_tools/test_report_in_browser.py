@@ -68,17 +68,17 @@ def chromium(tmp_path, page, theme, *options):
 
 def faulty_episodes():
     rng = np.random.default_rng(0)
-    for number, length in enumerate((40, 25, 2, 60, 33, 50)):
-        content = episode(length, seed=number)
+    for index, length in enumerate((40, 25, 2, 60, 33, 50)):
+        content = episode(length, seed=index)
         steps = content["steps"]
         x, y = np.meshgrid(np.arange(8), np.arange(8))
         waves = np.sin(x + y + np.arange(length)[:, None, None] / 4)
         steps["observation"]["camera"] = np.repeat((waves * 99 + 120)[..., None], 3, 3).astype("u1")
         steps["observation"]["position"] = rng.normal(size=(length, 3)).astype(np.float32).cumsum(0)
         steps["observation"]["position"][:, 2] = 0
-        if number == 1:
+        if index == 1:
             steps["observation"]["camera"][:] = 0
-        if number == 3:
+        if index == 3:
             steps["is_last"][:] = False
         yield content
 
@@ -97,13 +97,15 @@ def test_a_page_in_the_browser(width, theme, tmp_path):
     (tmp_path / "copy.html").write_text(copy.replace("</head>", probe, 1))
     (tmp_path / "frame.html").write_text(FRAME.format(name="copy.html", width=width))
     text = chromium(tmp_path, tmp_path / "frame.html", theme, "--dump-dom")
-    found = json.loads(html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', text, re.DOTALL)[1]))
-    assert found["violations"] == []
-    assert found["errors"] == []
-    assert found["requests"] == []
-    assert not found["scrolls"], "the page is wider than its window"
-    assert found["videos"]
-    assert all(found["videos"])
+    result = json.loads(
+        html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', text, re.DOTALL)[1])
+    )
+    assert result["violations"] == []
+    assert result["errors"] == []
+    assert result["requests"] == []
+    assert not result["scrolls"], "the page is wider than its window"
+    assert result["videos"]
+    assert all(result["videos"])
     # The page itself, with its own policy.
     OUT.mkdir(parents=True, exist_ok=True)
     (tmp_path / "frame.html").write_text(FRAME.format(name="page.html", width=width))

@@ -78,19 +78,19 @@ def audited(tmp_path_factory):
         17: {"task": ""},
     }
     folder = tmp_path_factory.mktemp("audited")
-    for number, each in enumerate(episodes):
-        each = each.changed(**changes.get(number, {}))
-        rng = np.random.default_rng(2 if number == 9 else number)
-        image = rng.integers(0, 255, (len(each), 16, 16, 3), np.uint8) * np.uint8(number != 16)
+    for index, each in enumerate(episodes):
+        each = each.changed(**changes.get(index, {}))
+        rng = np.random.default_rng(2 if index == 9 else index)
+        image = rng.integers(0, 255, (len(each), 16, 16, 3), np.uint8) * np.uint8(index != 16)
         columns = {"observation/state": each.state, "observation/image": image}
         columns |= {"action": each.action, "language_instruction": np.array(each.task)}
-        np.savez(folder / f"{number:02}.npz", **columns)
+        np.savez(folder / f"{index:02}.npz", **columns)
     return str(folder)
 
 
 def test_a_fault_is_in_a_report_once(audited):
     report = rlds_tools.report(audited, frames=2)
-    named = [(index, found.check) for found in report.findings for index in found.episodes]
+    named = [(index, result.check) for result in report.findings for index in result.episodes]
     assert sorted(named) == [
         (4, "not finite"),
         (7, "lag"),
@@ -100,19 +100,19 @@ def test_a_fault_is_in_a_report_once(audited):
         (16, "camera blank"),
         (17, "task"),
     ]
-    assert all(found.count for found in report.findings)
+    assert all(result.count for result in report.findings)
     text = re.sub(r"<[^>]+>", " ", report.content)
     assert text.count("the state follows the action 2 rows earlier than usual") == 2  # Table, mark.
     assert "Not assessed: smoothness" in text
     assert set(report.shown) >= {4, 7, 9, 11, 14, 16, 17}
     assert rlds_tools.report(audited, frames=2, jobs=2).findings == report.findings
-    validated = {found.check for found in rlds_tools.validate(audited).checks[0].findings}
+    validated = {result.check for result in rlds_tools.validate(audited).checks[0].findings}
     assert validated == {*dict(named).values()} - {"lag", "short"}
 
 
 def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_path):
     episodes = audited_data.make_episodes("arm", 31, 18)
-    tasks = [f"task {max(number - 4, 0)}" for number in range(18)]
+    tasks = [f"task {max(index - 4, 0)}" for index in range(18)]
     audited_data.write(
         tmp_path, [each.changed(task=task) for each, task in zip(episodes, tasks, strict=True)]
     )
@@ -131,14 +131,14 @@ def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_pa
 
 
 def test_what_most_episodes_have_is_in_a_report_once(audited, tmp_path):
-    for number in range(20):
-        with np.load(f"{audited}/{number:02}.npz") as content:
+    for index in range(20):
+        with np.load(f"{audited}/{index:02}.npz") as content:
             columns = dict(content)
         columns["observation/image"][:] = 0
         columns["observation/state"][0, 1] = np.nan
-        np.savez(tmp_path / f"{number:02}.npz", **columns)
+        np.savez(tmp_path / f"{index:02}.npz", **columns)
     findings = rlds_tools.report(tmp_path, frames=2).findings
-    checks = [found.check for found in findings]
+    checks = [result.check for result in findings]
     assert [checks.count(name) for name in ("camera blank", "not finite")] == [1, 1]
     assert "camera black" not in checks
 
@@ -165,20 +165,20 @@ def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
 def test_statistics_can_be_read_from_the_page(dataset):
     page = rlds_tools.report(dataset, frames=1).content
     text = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
-    found = json.loads(text)
+    result = json.loads(text)
     described = rlds_tools.stats(dataset).statistics
     for name in ("observation/position", "action", "reward"):
-        np.testing.assert_allclose(found[name]["mean"], described[name].mean)
-        np.testing.assert_allclose(found[name]["std"], described[name].std)
-        np.testing.assert_allclose(found[name]["q99"], described[name].quantiles[0.99])
+        np.testing.assert_allclose(result[name]["mean"], described[name].mean)
+        np.testing.assert_allclose(result[name]["std"], described[name].std)
+        np.testing.assert_allclose(result[name]["q99"], described[name].quantiles[0.99])
 
 
 def test_what_the_data_says_is_never_html(tmp_path):
     hostile = '</script><script>alert("1")</script><img src=x onerror=alert(1)>'
-    for number in range(3):
-        observation = np.random.default_rng(number).normal(size=(9, 2))
+    for index in range(3):
+        observation = np.random.default_rng(index).normal(size=(9, 2))
         np.savez(
-            tmp_path / f"{number}.npz",
+            tmp_path / f"{index}.npz",
             observation=observation,
             action=np.arange(8.0),
             language_instruction=hostile,
@@ -210,7 +210,7 @@ def test_a_sample_is_called_one(made, page):
 
 
 def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
-    played = [raw.episode(number, terminal=True, shape=(8, 8), seed=number) for number in (5, 3, 9)]
+    played = [raw.episode(index, terminal=True, shape=(8, 8), seed=index) for index in (5, 3, 9)]
     rows = raw.record(played)
     raw.write_run(tmp_path / "1" / "replay_logs", rows, capacity=len(rows["action"]))
     report = rlds_tools.report(tmp_path, max_episodes=2, frames=2)

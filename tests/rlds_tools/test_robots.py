@@ -124,9 +124,9 @@ def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_actions_that_are_zero_now_and_then_are_no_fault(tmp_path, shape):
     rng = np.random.default_rng(0)
-    for number in range(4):
+    for index in range(4):
         action = rng.normal(size=(9, *shape)) * rng.integers(0, 2, (9, *[1] * len(shape)))
         action[0] = 0
         observation = rng.normal(size=(10, 2))
-        np.savez(tmp_path / f"{number}.npz", observation=observation, action=action)
+        np.savez(tmp_path / f"{index}.npz", observation=observation, action=action)
     assert not [text for _, text in found(tmp_path) if "first action" in text]

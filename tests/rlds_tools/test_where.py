@@ -31,10 +31,10 @@ def printed(capsys, *words):
 
 
 def test_stats_count_the_chosen_episodes(dataset, log, capsys):
-    found = printed(capsys, "stats", dataset, "--where", "steps > 5")
-    assert (found["episodes"], found["steps"]) == (2, 38)
-    found = printed(capsys, "stats", log, "--where", "index = 1")
-    assert (found["episodes"], found["steps"]) == (1, 10)
+    result = printed(capsys, "stats", dataset, "--where", "steps > 5")
+    assert (result["episodes"], result["steps"]) == (2, 38)
+    result = printed(capsys, "stats", log, "--where", "index = 1")
+    assert (result["episodes"], result["steps"]) == (1, 10)
     assert run("stats", dataset, "--where", "steps > 100") == 1
     assert "none of the 3 episodes fulfils" in capsys.readouterr().err
     assert run("stats", dataset, "--where", "stepps > 5") == 1
@@ -42,30 +42,30 @@ def test_stats_count_the_chosen_episodes(dataset, log, capsys):
 
 
 def test_inspect_numbers_chosen_episodes_as_the_dataset_does(dataset, log, capsys):
-    found = printed(capsys, "inspect", dataset, "--where", "steps > 5")
-    assert [(s["episodes"], s["steps"], s["lengths"]) for s in found["splits"]] == [
+    result = printed(capsys, "inspect", dataset, "--where", "steps > 5")
+    assert [(s["episodes"], s["steps"], s["lengths"]) for s in result["splits"]] == [
         (2, 38, [8, 19, 30])
     ]
-    found = printed(capsys, "inspect", log, "--where", "steps > 10")
-    assert [(split["episodes"], split["steps"]) for split in found["splits"]] == [(0, 0)]
+    result = printed(capsys, "inspect", log, "--where", "steps > 10")
+    assert [(split["episodes"], split["steps"]) for split in result["splits"]] == [(0, 0)]
     assert run("inspect", log, "--where", "steps > 10", "--lineage") == 2
     words = ("inspect", dataset, "--where", "steps > 5", "--episode", "0")
     assert printed(capsys, *words)["num_steps"] == 8
     whole = rlds.sources.open(dataset)
-    found = printed(capsys, *words, "--step", "3")
-    assert found["episode"] == 1  # Its number in the dataset, which edits take.
+    result = printed(capsys, *words, "--step", "3")
+    assert result["episode"] == 1  # Its number in the dataset, which edits take.
     assert run(*words) == 0
     assert f"next: rlds inspect {dataset} --episode 1 --step 0" in capsys.readouterr().out
     assert run(*words[:4]) == 0
     assert f"next: rlds episodes {dataset} --where 'steps > 5'" in capsys.readouterr().out
-    assert found["fields"]["action"] == whole[1]["action"][3]
+    assert result["fields"]["action"] == whole[1]["action"][3]
 
 
 def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsys):
     words = ("episodes", dataset, "--where", "steps > 5")
-    found = printed(capsys, *words)
-    assert found["columns"][:3] == ["index", "key", "steps"]
-    assert [episode[0::2][:2] for episode in found["episodes"]] == [[1, 8], [2, 30]]
+    result = printed(capsys, *words)
+    assert result["columns"][:3] == ["index", "key", "steps"]
+    assert [episode[0::2][:2] for episode in result["episodes"]] == [[1, 8], [2, 30]]
     assert run(*words, "--columns", "index,steps", "--csv") == 0
     assert capsys.readouterr().out == "index,steps\n1,8\n2,30\n"
     assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
@@ -90,10 +90,10 @@ def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_pat
         shutil.copytree(data, tmp_path / "data" / os.path.basename(data))
     (tmp_path / "data" / "damaged").mkdir()
     (tmp_path / "data" / "damaged" / "dataset_info.json").write_text("{")
-    found = printed(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
+    result = printed(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
     counted = {
         each["format"]: [each[name] for name in ("episodes", "matching", "matching_steps", "error")]
-        for each in found
+        for each in result
         if not each["path"].endswith("damaged")
     }
     assert counted == {"tfds": [3, 1, 30, None], "envlogger": [3, 3, 30, None]}
@@ -113,16 +113,16 @@ def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_pat
 
 def test_a_report_shows_the_chosen_episodes_and_its_condition(dataset, log, tmp_path, capsys):
     condition = "steps > 5 and index <> 7"
-    found = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
-    assert (found["episodes"], found["total"], found["steps"]) == (2, 2, 38)
+    result = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
+    assert (result["episodes"], result["total"], result["steps"]) == (2, 2, 38)
     titles = re.findall(r"<h3>(Episode \d+)", (tmp_path / "r.html").read_text())
     assert sorted(titles) == ["Episode 1", "Episode 2"]  # Their numbers in the dataset.
     assert (
         shlex.quote(condition).replace("'", "&#x27;").replace(">", "&gt;").replace("<", "&lt;")
         in (tmp_path / "r.html").read_text()
     )
-    found = printed(capsys, "report", log, "-o", tmp_path / "l.html", "--where", "index = 2")
-    assert (found["episodes"], found["steps"]) == (1, 10)
+    result = printed(capsys, "report", log, "-o", tmp_path / "l.html", "--where", "index = 2")
+    assert (result["episodes"], result["steps"]) == (1, 10)
 
 
 def test_the_viewer_lists_the_chosen_episodes(dataset, log):
@@ -142,21 +142,21 @@ def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run(*words, "--plan") == 0
     assert not (tmp_path / "x.h5").exists()
     assert run(*words) == 0
-    whole, found = rlds.sources.open(data), rlds.sources.open(tmp_path / "x.h5")
-    assert len(found) == 2
-    for episode, index in zip(found, (0, 2)):
+    whole, result = rlds.sources.open(data), rlds.sources.open(tmp_path / "x.h5")
+    assert len(result) == 2
+    for episode, index in zip(result, (0, 2)):
         assert (episode["action"][:-1] == whole[index]["action"][:-1]).all()
 
 
 def test_a_converted_dataset_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run("convert", data, tmp_path, "--where", "index <> 1", "--name", "some", "-q") == 0
-    made = tmp_path / "some" / "1.0.0"
-    whole, found = rlds.sources.open(data), rlds.sources.open(made)
-    assert sorted(map(len, found)) == [len(whole[0]), len(whole[2])]
+    created = tmp_path / "some" / "1.0.0"
+    whole, result = rlds.sources.open(data), rlds.sources.open(created)
+    assert sorted(map(len, result)) == [len(whole[0]), len(whole[2])]
     # Of some of these it is not said that the metadata counts more.
-    counts = found.metadata["conversion"]["splits"]["train"]
+    counts = result.metadata["conversion"]["splits"]["train"]
     assert counts["episodes"] == 2  # Steps of what is copied are not counted.
-    assert counts.get("steps", sum(map(len, found))) == sum(map(len, found))
-    findings = rlds_tools.report(made, where="index = 0").findings
+    assert counts.get("steps", sum(map(len, result))) == sum(map(len, result))
+    findings = rlds_tools.report(created, where="index = 0").findings
     assert not [finding for finding in findings if "the metadata says" in finding.text]
     assert run("convert", "--dataset", "rlds_d4rl/x", data, tmp_path, "--where", "index = 1") == 2
