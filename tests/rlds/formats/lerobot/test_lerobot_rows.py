@@ -626,7 +626,7 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
     raw.write_tasks(path)  # Now the numbers have no texts.
     [fault] = [f for f in LeRobotSource(path).can.faults("train") if f.field == TEXT]
-    assert fault.what == "the dataset has no task 4"
+    assert fault.problem == "the dataset has no task 4"
     with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
         rlds.edit(path, Delete(episodes=[0]))
     rlds.edit(path, Delete(episodes=[0]), options={"task_columns": []})
