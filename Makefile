@@ -69,7 +69,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python tools/docstrings.py
+	$(BIN)/python tools/words.py
 	@if $(MAKE) --no-print-directory $(NODE_TOOLS)/.installed; then $(MAKE) --no-print-directory lint-pages; \
 	else echo "The JavaScript of the pages was NOT checked: npm is missing, or could not install tools/package.json."; fi
 

@@ -68,7 +68,7 @@ def extensions() -> list[Extension]:
 
 
 def page(text: str, source: str, version: str) -> str:
-    """Makes the links of the README absolute: a package page has no files beside it.
+    """Makes the links of the README absolute: a package page is alone.
 
     Args:
       text: The README.

@@ -93,7 +93,7 @@ def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
             counts[2:4] += sum(bool(named[episode]) for episode in clean), len(clean)
             alone = case.clean(seed + 1000)
             counts[4:] += sum(map(bool, case.named_in(alone).values())), len(alone)
-    print("| dataset | faults found | clean episodes named | in a dataset without faults |")
+    print("| dataset | faults detected | clean episodes named | in a dataset without faults |")
     print("|---|--:|--:|--:|")
     for name, (
         num_found,
@@ -107,7 +107,7 @@ def faults(seeds: Iterable[int], datasets: Mapping[str, FaultyDataset]) -> None:
         print(f"| {name} | {' | '.join(_share(*cell) for cell in cells)} |")
     total = sum(by_dataset.values())
     print(f"| all | {' | '.join(_share(*total[column : column + 2]) for column in (0, 2, 4))} |\n")
-    print("| fault | found | with another finding, too |")
+    print("| fault | detected | with another finding, too |")
     print("|---|--:|--:|")
     for kind, (num_found, num_planted, more) in by_fault.items():
         print(f"| {kind} | {_share(num_found, num_planted)} | {more} |")
@@ -144,7 +144,7 @@ def timed() -> dict[str, FaultyDataset]:
 
 def leaks(seeds: Iterable[int]) -> None:
     """Prints the share of detected episodes of an earlier split; one in ten is one."""
-    print("| dataset | equal | nearly equal | others named |\n|---|--:|--:|--:|")
+    print("| dataset | equal | nearly equal | other episodes named |\n|---|--:|--:|--:|")
     for name in audited_data.DATASETS:
         counts = np.zeros((3, 2), int)
         for seed in seeds:

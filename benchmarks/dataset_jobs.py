@@ -46,7 +46,7 @@ def write_minari(folder: Path, size: int, *, length: int) -> None:
     rng = np.random.default_rng(0)
     buffers = [
         EpisodeBuffer(
-            id=number,
+            id=index,
             observations=rng.standard_normal((length + 1, 17)),
             actions=rng.standard_normal((length, 6)).astype(np.float32),
             rewards=rng.standard_normal(length).tolist(),
@@ -54,7 +54,7 @@ def write_minari(folder: Path, size: int, *, length: int) -> None:
             truncations=[False] * (length - 1) + [True],
             infos={"position": rng.standard_normal((length + 1, 2))},
         )
-        for number in range(size // length)
+        for index in range(size // length)
     ]
     write_buffers(
         MINARI_ID,

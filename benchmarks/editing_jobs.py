@@ -110,7 +110,7 @@ def delete_from_log(data: Path, size: int, *, kind: str) -> Work:
 
     def work(folder: Path) -> int:
         edited = rlds.edit(log, Delete(episodes=episodes), to=folder / "made")
-        assert edited.num_episodes == edited.of - len(episodes)
+        assert edited.num_episodes == edited.num_original - len(episodes)
         return size
 
     return work

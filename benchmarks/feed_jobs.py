@@ -374,7 +374,7 @@ def tf_data(data: Data) -> Batches:
 
     episodes = load(str(data.folder))
     if data.has_images:
-        # The last step of an episode has no action: no window of the others starts there.
+        # The last step of an episode has no action: no other window starts there.
         samples = windows(episodes, history=HISTORY, horizon=HORIZON).map(_without_last)
     else:
         samples = transitions(episodes, gamma=GAMMA)

@@ -111,16 +111,16 @@ def _writing_and_reading(
     subject: str, kind: str, size: int, options: str, quick: int = 0
 ) -> list[Job]:
     records = partial(riegeli_jobs.write_records, kind=kind)
-    of = partial(by, data=records, options=options)
+    measure = partial(by, data=records, options=options)
     return [
         Job(
             f"Write {subject}",
             "record",
             size,
-            ours=of(riegeli_jobs.write),
+            ours=measure(riegeli_jobs.write),
             peers={
-                ARRAY_RECORD: of(riegeli_jobs.write_array_record),
-                ENVLOGGER: of(riegeli_jobs.write_envlogger),
+                ARRAY_RECORD: measure(riegeli_jobs.write_array_record),
+                ENVLOGGER: measure(riegeli_jobs.write_envlogger),
             },
             quick=quick,
         ),
@@ -128,10 +128,10 @@ def _writing_and_reading(
             f"Read {subject}",
             "record",
             size,
-            ours=of(riegeli_jobs.read),
+            ours=measure(riegeli_jobs.read),
             peers={
-                ARRAY_RECORD: of(riegeli_jobs.read_array_record),
-                ENVLOGGER: of(riegeli_jobs.read_envlogger),
+                ARRAY_RECORD: measure(riegeli_jobs.read_array_record),
+                ENVLOGGER: measure(riegeli_jobs.read_envlogger),
             },
             quick=quick,
         ),
@@ -146,7 +146,7 @@ RECORDS = [
     *_writing_and_reading("records of 150 kB, zstd", "images", 80, "zstd:3"),
 ]
 
-# --- Beside TFDS and Minari ----------------------------------------------------------------------
+# --- Compared with TFDS and Minari ---------------------------------------------------------------
 
 
 def _conversion(
@@ -227,7 +227,7 @@ DATASETS = [
     _minari("Read Minari by columns", dataset_jobs.read_minari_columns, 500, 10_000, 2_000),
 ]
 
-# --- Beside rlds ---------------------------------------------------------------------------------
+# --- Compared with rlds --------------------------------------------------------------------------
 
 
 def _transformations(

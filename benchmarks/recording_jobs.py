@@ -81,7 +81,7 @@ def record(data: Path, size: int, *, kind: str) -> Work:
 
 
 def write_logs(folder: Path, size: int) -> None:
-    """Records steps of floats, as data for others."""
+    """Records steps of floats, as data for other jobs."""
     record(folder, size, kind="floats")(folder)
 
 

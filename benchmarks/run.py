@@ -4,8 +4,8 @@
     python benchmarks/run.py --conversions      # Conversions; needs a machine with nothing else.
 
 Peers are what people would use otherwise: EnvLogger 1.2, rlds 0.1.8, TFDS, Minari, ArrayRecord,
-and for batches PyTorch's DataLoader, Grain, Hugging Face. The first two cannot live beside this
-project, so they are installed in `build/peers`, once. To use other versions, set
+and for batches PyTorch's DataLoader, Grain, Hugging Face. The first two conflict with this project:
+they are installed in `build/peers`, once. To use other versions, set
 ENVLOGGER_PYTHON, a Python that has EnvLogger 1.2, and RLDS_PEER_PYTHON, one that has rlds 0.1.8.
 What is not installed is left out, and named: pip install torch grain datasets
 LOADERS_PYTHON and ROBOTICS_PYTHON name Pythons that have OpenVLA, Octo and openpi, and LeRobot with

@@ -108,7 +108,7 @@ def estimates(data: EvaluationSet, policy: GaussianPolicy) -> dict[str, Estimate
 
 
 def show(name: str, truth: float, estimates: dict[str, Estimate]) -> None:
-    """Prints the estimates beside the truth."""
+    """Prints the estimates and the true values."""
     weights = estimates["IS"].weights
     table = Table(title=f"Target {name}: the true value is {truth:.2f}", title_justify="left")
     for column in ("estimator", "estimate", "95 % interval", "has the true value"):

@@ -99,12 +99,12 @@ class Adam:
         self._parameters, self._learning_rate = network.parameters, learning_rate
         self._mean = np.zeros_like(network.parameters)
         self._square = np.zeros_like(network.parameters)
-        self._number = 0
+        self._count = 0
 
     def step(self, gradient: np.ndarray) -> None:
         """Takes a step against a gradient."""
-        self._number += 1
+        self._count += 1
         self._mean += 0.1 * (gradient - self._mean)
         self._square += 0.001 * (gradient**2 - self._square)
-        rate = self._learning_rate * np.sqrt(1 - 0.999**self._number) / (1 - 0.9**self._number)
+        rate = self._learning_rate * np.sqrt(1 - 0.999**self._count) / (1 - 0.9**self._count)
         self._parameters -= np.float32(rate) * self._mean / (np.sqrt(self._square) + 1e-8)

@@ -55,7 +55,7 @@ class Learner:
 
     def __init__(self, observation_size: int, action_size: int, alpha: float, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self._rng, self._alpha, self._number = rng, alpha, 0
+        self._rng, self._alpha, self._count = rng, alpha, 0
         sizes = [observation_size, 128, 128, action_size]
         pair_sizes = [observation_size + action_size, 128, 128, 1]
         self.actor = Network(sizes, rng, bounded=True)
@@ -68,8 +68,8 @@ class Learner:
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         """Learns from a batch of transitions."""
         self._update_critics(batch)
-        self._number += 1
-        if self._number % 2 == 0:
+        self._count += 1
+        if self._count % 2 == 0:
             self._update_actor(batch)
             slow = [self._slow_actor, *self._slow_critics]
             for follower, network in zip(slow, [self.actor, *self.critics], strict=True):

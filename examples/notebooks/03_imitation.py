@@ -2,7 +2,7 @@
 # # Imitation from demonstrations
 #
 # A car is too weak to drive up a hill directly. It must swing first. Drivers of different skill
-# demonstrate this, and a network learns from them. You also concatenate parts of an observation,
+# demonstrate this, and a network learns from them. You also concatenate fields of an observation,
 # sum rewards up to an event, and add absorbing states.
 
 # %%

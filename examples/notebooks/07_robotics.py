@@ -303,7 +303,7 @@ plt.show()
 # ## Mixtures
 #
 # Training usually mixes several datasets with weights. Here each instruction is one dataset, and
-# the red cube has twice the weight of the others. The figure counts the sampled episodes.
+# the red cube has twice the weight of the other datasets. The figure counts the sampled episodes.
 
 
 # %%

@@ -43,7 +43,7 @@ STARTS = {"reach": [0], "survive": [1, 2, 3]}
 
 
 def after(task, position, move):
-    """The place that a move (-1 or 1) leads to, or None if it ends the episode."""
+    """The position after a move (-1 or 1), or None if it ends the episode."""
     position += move
     if position == (POSITIONS if task == "reach" else -1):
         return None
@@ -110,7 +110,7 @@ for task, dataset in episodes.items():
 
 # %%
 def occupancy_of(dataset):
-    """The share of each place and action in the transitions of the episodes."""
+    """The share of each position and action in the transitions of the episodes."""
     counts = np.zeros((POSITIONS + 1, 2))
     for episode in dataset.as_numpy_iterator():
         steps = episode[rlds.STEPS]
@@ -140,7 +140,7 @@ REWARDS = {
 
 
 def probabilities(task):
-    """Returns the transition probabilities of places and actions; the last place is the end."""
+    """The probabilities of transitions; the last position is the end."""
     table = np.zeros((POSITIONS, 2, POSITIONS + 1))
     for position, action, slips in np.ndindex(POSITIONS, 2, 2):
         next_position = after(task, position, (2 * action - 1) * (-1 if slips else 1))

@@ -2,8 +2,8 @@
 # # Audit: faults in demonstrations
 #
 # A policy also learns the faults of its data. You generate 30 demonstrations of an arm, plant four
-# faults, and let an audit find them. The audit has no settings: it compares each episode with the
-# others. Then you edit the dataset, and audit the result.
+# faults, and let an audit find them. The audit has no settings: it compares each episode with all
+# other episodes. Then you edit the dataset, and audit the result.
 
 # %%
 import tempfile

@@ -245,7 +245,7 @@ def edit(
       verify: Whether to read back and compare the written data.
       progress: Whether to show a progress bar; if None, on a terminal.
       jobs: The number of processes that write large changes; see `rlds.sources.export`.
-      draft: The folder for unfinished parts; see `rlds.sources.export`.
+      draft: The folder for unfinished files; see `rlds.sources.export`.
       options: Options of the format of the data.
       target_options: Options of the format of the new dataset.
 
