@@ -444,9 +444,7 @@ def check_positions(positions: _Integers, size: int) -> None:
     check_integers("positions", positions, (np.int64,))
     if positions.size and (positions.min() < 0 or positions.max() >= size):
         outside = (positions < 0) | (positions >= size)
-        raise IndexError(
-            f"position {positions[outside.argmax()]} is not in a permutation of {size}"
-        )
+        raise IndexError(f"position {positions[outside.argmax()]} is not in [0, {size})")
 
 
 def _sort_positions(size: int, key: int) -> _Integers:

@@ -93,13 +93,11 @@ def _crop(
     """Crops images to a random area and aspect ratio, and resizes them back."""
     logs = [math.log(bound) for bound in ratio]
     area, shape = _lerp(scale, randoms[0]), math.exp(_lerp(logs, randoms[1]))
-    for axis, size, fraction in (
-        (-2, math.sqrt(area / shape), 2),
-        (-1, math.sqrt(area * shape), 3),
-    ):
+    sizes = math.sqrt(area / shape), math.sqrt(area * shape)
+    for axis, size, random in zip((-2, -1), sizes, randoms[2:]):
         share = min(size, 1.0)
         length = values.shape[axis]
-        begin = randoms[fraction] * (1 - share)
+        begin = random * (1 - share)
         coordinates = (begin + share * np.linspace(0, 1, length)) * (length - 1)
         lower_pixels = np.minimum(coordinates.astype(np.int64), max(length - 2, 0))
         weights = (coordinates - lower_pixels).astype(np.float32).reshape(-1, *(1,) * (-axis - 1))

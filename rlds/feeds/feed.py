@@ -203,10 +203,8 @@ class Feed:
         """
         num_batches = self.num_batches
         if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
-            valid_range = (
-                "indices begin at 0" if num_batches is None else f"there are {num_batches}"
-            )
-            raise IndexError(f"no batch {first}: {valid_range}")
+            limits = "indices begin at 0" if num_batches is None else f"there are {num_batches}"
+            raise IndexError(f"no batch {first}: {limits}")
         if num_batches is not None:
             count = min(count, num_batches - first)
         positions, sizes = self._batch_positions(first, count)
@@ -412,9 +410,8 @@ class Feed:
                 raise ValueError(f"start: got {start}, expected 0 or more")
             return start
         if start.get("version") != _STATE_VERSION:
-            raise ValueError(
-                f"the state is of version {start.get('version')!r}, not {_STATE_VERSION}"
-            )
+            version = start.get("version")
+            raise ValueError(f"the state has version {version!r}, expected {_STATE_VERSION}")
         current = self._identity
         fields = {
             "data": "the data or the fields that are read differ",
@@ -431,13 +428,10 @@ class Feed:
         batch, size = start.get("batch"), start.get("batch_size")
         if not (type(batch) is int and type(size) is int and batch >= 0 and size > 0):
             raise ValueError(f"the state is damaged: batch {batch!r}, of size {size!r}")
-        if batch * size % self.batch_size or (
-            self.remainder != "carry" and size != self.batch_size
-        ):
-            raise ValueError(
-                f"start: {batch} batches of {size} samples are not a multiple of batches of "
-                f"{self.batch_size}"
-            )
+        must_be_equal = self.remainder != "carry"
+        if batch * size % self.batch_size or (must_be_equal and size != self.batch_size):
+            multiple = f"a multiple of batches of {self.batch_size}"
+            raise ValueError(f"start: {batch} batches of {size} samples are not {multiple}")
         return batch * size // self.batch_size
 
     def torch(

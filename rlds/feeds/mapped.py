@@ -322,9 +322,7 @@ class MappedStorage(Storage):
 
     @override
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
-        return _MappedRows(
-            self, episodes, steps, [path for path in paths if not self.is_random(path)]
-        )
+        return _MappedRows(self, episodes, steps, [p for p in paths if not self.is_random(p)])
 
     @override
     def read_ahead(
@@ -334,10 +332,8 @@ class MappedStorage(Storage):
         ranges = []
         for column in map(self.columns.get, paths):
             if isinstance(column, _Column):
-                begins, ends = (
-                    column.begins[episodes] + n * column.stride for n in (firsts, lasts)
-                )
-                ends = ends + column.width
+                begins = column.begins[episodes] + firsts * column.stride
+                ends = column.begins[episodes] + lasts * column.stride + column.width
                 if column.is_mapped is not None:
                     ends = np.where(column.is_mapped[episodes], ends, begins)
                 ranges.append((shards, begins, ends))
@@ -358,10 +354,8 @@ class MappedStorage(Storage):
         begins, ends = np.empty((2, len(steps)), np.int64)
         for shard in np.unique(shards).tolist():
             rows = np.flatnonzero(shards == shard)
-            bounds = self.indexes[shard].find_strings(
-                name, episodes[rows] - self.firsts[shard], steps[rows]
-            )
-            begins[rows], ends[rows] = bounds
+            index, shard_episodes = self.indexes[shard], episodes[rows] - self.firsts[shard]
+            begins[rows], ends[rows] = index.find_strings(name, shard_episodes, steps[rows])
         return begins, ends
 
     @override
@@ -393,9 +387,7 @@ class MappedStorage(Storage):
 
     def fingerprint(self) -> str:
         """Hashes the record checksums of the files."""
-        return hash_of(
-            *((index.checksum, len(index), index.offsets[:1].tolist()) for index in self.indexes)
-        )
+        return hash_of(*((i.checksum, len(i), i.offsets[:1].tolist()) for i in self.indexes))
 
     @override
     def bytes_of_step(self, path: str) -> float:
@@ -543,7 +535,6 @@ class _MappedRows(FileRows):
     def _strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns the bytes of texts or image files."""
         shards = self._shards[rows]
-        begins, ends = self._storage.find_strings(
-            column.name, shards, self._episodes[rows], self._steps[rows]
-        )
+        episodes, steps = self._episodes[rows], self._steps[rows]
+        begins, ends = self._storage.find_strings(column.name, shards, episodes, steps)
         return self._storage.files.copy_ranges(shards, begins, ends)

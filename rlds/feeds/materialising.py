@@ -102,15 +102,11 @@ def materialise(
     if image_size is not None and images != "raw":
         raise ValueError(f"image_size needs images='raw', got images={images!r}")
     if not stores.is_local(directory):
-        raise ValueError(
-            f"{os.fspath(directory)}: feeds read local datasets only; pass a local folder"
-        )
+        raise ValueError(f"{os.fspath(directory)}: feeds read local files; pass a local folder")
     if not isinstance(source, Episodes):
         source = open_episodes(source, split or "all", **options)
     elif options:
-        raise TypeError(
-            f"option {min(options)!r}: pass it to rlds.sources.open, not with opened episodes"
-        )
+        raise TypeError(f"option {min(options)!r}: pass it to rlds.sources.open with the path")
     opened: Any = reading.with_image_files(source.source)
     as_png = opened.about.images_as_png and opened.can.examples is None
     if fields is not None or images == "raw" or as_png != (images == "png"):
@@ -169,9 +165,8 @@ class Materialised(ChangedImages):
                 raise ValueError(f"{path}: the images have several sizes; pass image_size")
             self._decoders[path] = None
             if field.encoding:
-                self._decoders[path] = ImageDecoder(
-                    shape, dtype, field.encoding, jpeg=jpeg, threads=None
-                )
+                decoder = ImageDecoder(shape, dtype, field.encoding, jpeg=jpeg, threads=None)
+                self._decoders[path] = decoder
             shape = height, width, shape[2] or 3
             pixels[path] = dataclasses.replace(field, dtype=dtype, shape=shape, encoding="")
         super().__init__(source, pixels)

@@ -55,9 +55,7 @@ class Mixture:
         datasets = list(datasets.values()) if isinstance(datasets, Mapping) else list(datasets)
         if isinstance(weights, Mapping):
             if {*weights} != {*names}:
-                raise ValueError(
-                    f"weights: got the names {sorted(weights)}, expected {sorted(names)}"
-                )
+                raise ValueError(f"weights: got {sorted(weights)}, expected {sorted(names)}")
             weights = [weights[name] for name in names]
         if temperature is not None:
             if not temperature > 0 or sizes is not None:

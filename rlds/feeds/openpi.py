@@ -76,9 +76,7 @@ def _as_norm_stats(field: FieldStatistics, role: str) -> dict[str, Any]:
 def _first_elements(field: FieldStatistics, dim: int | None, role: str) -> FieldStatistics:
     size = field.mean.size
     if dim is not None and dim > size:
-        raise ValueError(
-            f"The statistics of the {role} have {size} elements, expected {dim} or more."
-        )
+        raise ValueError(f"The statistics of the {role} have {size} elements, expected {dim}.")
 
     arrays = ("count", "mean", "squares", "min", "max", "mask")
     return dataclasses.replace(

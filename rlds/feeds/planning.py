@@ -96,10 +96,9 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
         segment_bytes = min(_REMOTE_SEGMENT_BYTES, int(window * size / _MIN_SEGMENTS))
     length = max(int(segment_bytes / size), 16)
     window = max(window // length, 2)
-    shuffle = (
-        _with_lanes(length, window, 0) if storage.is_remote else SegmentShuffle(length, window)
-    )
-    return Plan(shuffle, reason)
+    if storage.is_remote:
+        return Plan(_with_lanes(length, window, 0), reason)
+    return Plan(SegmentShuffle(length, window), reason)
 
 
 def samples_ahead(samples: Samples, plan: Plan) -> int:

@@ -191,9 +191,7 @@ class PrioritizedFeed(Iterator[Batch]):
         if not (np.isfinite(priorities) & (priorities >= 0)).all():
             raise ValueError("priorities must be finite, and 0 or more")
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self.samples)):
-            raise IndexError(
-                f"not all of the samples {indices} exist: there are {len(self.samples)}"
-            )
+            raise IndexError(f"not all samples {indices} exist: there are {len(self.samples)}")
         self._tree.update(indices, self._tree_values(priorities))
 
     def state_dict(self) -> dict[str, Any]:

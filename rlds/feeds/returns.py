@@ -8,7 +8,7 @@ import numpy as np
 
 import rlds
 from rlds.alignment import discounts_of
-from rlds.feeds.samples import Transitions, with_rank_of
+from rlds.feeds.samples import Transitions, match_rank
 from rlds.feeds.table import Table
 from rlds_ecosystem.model.nests import is_below, leaves_at, nest
 
@@ -86,6 +86,6 @@ def lambda_returns(
             for path, returns in all_returns.items():
                 next_returns = returns[next_steps] if back > 1 else step_values[path][next_steps]
                 targets = (1 - lambda_) * step_values[path][next_steps] + lambda_ * next_returns
-                discount = with_rank_of(targets, transition_fields[discount_of[path]][rows])
+                discount = match_rank(targets, transition_fields[discount_of[path]][rows])
                 returns[steps] = transition_fields[path][rows] + discount * targets
     return nest(all_returns)[rlds.REWARD]

@@ -48,7 +48,7 @@ __all__ = [
     "Transitions",
     "WeightedSamples",
     "Windows",
-    "with_rank_of",
+    "match_rank",
 ]
 
 Columns: TypeAlias = dict[str, np.ndarray]
@@ -480,9 +480,7 @@ class Transitions(Samples):
 
     def _discounts_of_rewards(self) -> dict[str, str]:
         """Returns the discount field of each reward, by their paths."""
-        shapes = {
-            path: self._stored[path].shape for path in _paths_in(self.table.fields, rlds.REWARD)
-        }
+        shapes = {p: self._stored[p].shape for p in _paths_in(self.table.fields, rlds.REWARD)}
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
         discounts = {path: self._stored[path].shape for path in self._discounts}
@@ -525,7 +523,7 @@ class Transitions(Samples):
         next_is_terminal = self._is_terminal(rows, next_rows, next_steps, is_unknown, episodes)
         totals, products = self._returns(rows, steps, ends, result)
         for product in products.values():
-            product *= with_rank_of(product, ~next_is_terminal)
+            product *= match_rank(product, ~next_is_terminal)
         for path, values in (totals | products).items():
             stored = self._stored.get(path)
             dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
@@ -579,15 +577,13 @@ class Transitions(Samples):
             next_rows = rows.with_steps(np.where(is_valid, steps + offset, steps))
             for path, discount in self._discount_of.items():
                 rewards = next_rows.take(path).astype(np.float64)
-                rewards *= with_rank_of(rewards, products[discount])
-                totals[path] = totals[path] + np.where(
-                    with_rank_of(rewards, is_valid), rewards, 0.0
-                )
+                rewards *= match_rank(rewards, products[discount])
+                totals[path] = totals[path] + np.where(match_rank(rewards, is_valid), rewards, 0.0)
             for path, product in products.items():
                 factor = next_rows.take(path) if self._discounts else np.ones(len(steps))
                 factor = factor.astype(np.float64)
                 factor *= self._gamma
-                product *= np.where(with_rank_of(factor, is_valid), factor, 1.0)
+                product *= np.where(match_rank(factor, is_valid), factor, 1.0)
         return totals, products
 
 
@@ -682,10 +678,8 @@ class Offsets(_NeighbourSteps):
 
     @override
     def reach(self, path: str) -> tuple[int, int]:
-        offsets = [
-            0,
-            *(n for name in self._offsets if is_below(path, name) for n in self._offsets[name]),
-        ]
+        lists = [offsets for name, offsets in self._offsets.items() if is_below(path, name)]
+        offsets = [0, *(offset for each in lists for offset in each)]
         return -int(min(offsets)), int(max(offsets))
 
     @override
@@ -826,10 +820,8 @@ class GoalSamples(_DerivedSamples):
         own_paths = paths
         if goals.goal_field is not None:
             own_paths = _paths_in(stored, goals.goal_field)
-            shapes = [
-                [(stored[p].column_dtype, stored[p].shape) for p in ps] for ps in (paths, own_paths)
-            ]
-            if shapes[0] != shapes[1]:
+            types = {path: (stored[path].column_dtype, stored[path].shape) for path in stored}
+            if [types[path] for path in paths] != [types[path] for path in own_paths]:
                 other = f"another dtype or shape than {goals.fields}"
                 raise ValueError(f"goal_field: {goals.goal_field!r} has {other}")
         self._paths = list(zip(paths, own_paths))
@@ -882,9 +874,8 @@ class GoalSamples(_DerivedSamples):
             raise ValueError(f"reward_fn returned arrays of shape {shapes}, expected {expected}")
         for path in expected:
             reward = result[path]
-            result[path] = np.where(with_rank_of(reward, is_new), rewards[path], reward).astype(
-                reward.dtype
-            )
+            merged = np.where(match_rank(reward, is_new), rewards[path], reward)
+            result[path] = merged.astype(reward.dtype)
 
     def _distances(self, max_distances: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         if self._goals.strategy == "last":
@@ -1092,7 +1083,7 @@ def _paths_in(fields: Mapping[str, Any], name: str) -> list[str]:
     return [path for path in fields if is_below(path, name)]
 
 
-def with_rank_of(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
+def match_rank(values: np.ndarray, row_values: np.ndarray) -> np.ndarray:
     """Returns `row_values` with trailing axes of length 1, up to the rank of `values`."""
     return row_values.reshape(row_values.shape + (1,) * (values.ndim - row_values.ndim))
 

@@ -475,9 +475,7 @@ class Table:
         if name in self.storage.fields:
             indices = np.flatnonzero(self.outlines.num_steps)
             if len(indices) < self.num_episodes:
-                raise ValueError(
-                    f"{name}: some episodes have no steps; remove them with filter_episodes"
-                )
+                raise ValueError(f"{name}: some episodes have no steps; use filter_episodes")
             return self.take(indices, np.zeros_like(indices), [name])[name]
         column = self.metadata_column(name)
         if column is not None:

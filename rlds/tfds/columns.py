@@ -42,9 +42,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
         return dict(_fit(features, steps, _Location(where, "steps", np.arange(len(steps)))))
     lengths = {path: _num_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
     if len(set(lengths.values())) > 1:
-        raise ValueError(
-            f"{where}: the columns of the steps differ in length, or are not columns: {lengths}"
-        )
+        raise ValueError(f"{where}: the columns of steps need equal lengths, got {lengths}")
     num_steps = next(iter(lengths.values()), None)
     if num_steps is None:
         raise ValueError(f"{where}: the steps have no fields")

@@ -254,9 +254,7 @@ def _config_of(info: tfds.core.DatasetInfo) -> DatasetConfig:
     """Returns the config of an existing dataset."""
     features = info.features
     if not isinstance(features, tfds.features.FeaturesDict) or rlds_types.STEPS not in features:
-        raise ValueError(
-            f"ds_config: {info.name} has no RLDS episodes, but the features {features}"
-        )
+        raise ValueError(f"ds_config: {info.name} has no RLDS episodes: {features}")
     episode = dict(features.items())
     return config_of_features(
         dict(episode.pop(rlds_types.STEPS).feature.items()),

@@ -77,9 +77,7 @@ def _convert(feature: Any) -> tfds_files.Feature:
     """Converts a feature of TFDS to `tfds_files`; a plain `Feature` if only TFDS encodes it."""
     kind = type(feature)
     if kind is tfds.features.FeaturesDict:
-        return tfds_files.Features(
-            features={name: _convert(child) for name, child in feature.items()}
-        )
+        return tfds_files.Features(features={name: _convert(f) for name, f in feature.items()})
     if kind in (tfds.features.Dataset, tfds.features.Sequence):
         stored = tf.nest.flatten(feature.get_serialized_info())
         length = stored[0].shape[0] if stored else None

@@ -127,7 +127,7 @@ def float_dtype(values: tf.Tensor) -> tf.DType:
     return values.dtype if values.dtype.is_floating else tf.float32
 
 
-def with_rank_of(values: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+def match_rank(values: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """Appends axes to factors of steps, so that they broadcast to the values of steps."""
     missing = values.shape.rank - factors.shape.rank
     return factors[(..., *[tf.newaxis] * missing)] if missing > 0 else factors

@@ -175,10 +175,12 @@ def with_cardinality(dataset: tf.data.Dataset, count: tf.Tensor) -> tf.data.Data
     Inside `Dataset.map` the count is only known when the graph runs.
     """
     is_known = tf.not_equal(count, tf.data.experimental.UNKNOWN_CARDINALITY)
-    return one_of(is_known, dataset.apply(tf.data.experimental.assert_cardinality(count)), dataset)
+    return select_dataset(
+        is_known, dataset.apply(tf.data.experimental.assert_cardinality(count)), dataset
+    )
 
 
-def one_of(
+def select_dataset(
     is_first: tf.Tensor, dataset1: tf.data.Dataset, dataset2: tf.data.Dataset
 ) -> tf.data.Dataset:
     """Returns the first dataset if `is_first` is true, otherwise the second dataset.

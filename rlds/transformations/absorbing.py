@@ -87,7 +87,7 @@ def add_absorbing_states(
         if rlds_types.DISCOUNT in steps:
 
             def set_discount(stored: tf.Tensor) -> tf.Tensor:
-                mask = _episodes.with_rank_of(stored, has_discount)
+                mask = _episodes.match_rank(stored, has_discount)
                 return tf.where(mask, tf.cast(discount, stored.dtype), stored)
 
             stored = steps[rlds_types.DISCOUNT]
@@ -159,5 +159,5 @@ def _with_indicator(observation: Any, is_absorbing: tf.Tensor) -> Any:
 
 def _zeros_where(mask: tf.Tensor, field: Any) -> Any:
     return tf.nest.map_structure(
-        lambda leaf: tf.where(_episodes.with_rank_of(leaf, mask), tf.zeros_like(leaf), leaf), field
+        lambda leaf: tf.where(_episodes.match_rank(leaf, mask), tf.zeros_like(leaf), leaf), field
     )

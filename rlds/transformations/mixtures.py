@@ -62,9 +62,7 @@ def mix(
         if values is None:
             continue
         if len(values) != len(datasets):
-            raise ValueError(
-                f"{_CALLER}: there are {len(datasets)} datasets and {len(values)} {name}."
-            )
+            raise ValueError(f"{_CALLER}: got {len(values)} {name} for {len(datasets)} datasets.")
         if any(not 0.0 <= weight < float("inf") for weight in values):
             raise ValueError(f"{_CALLER}: {name} must be finite and not negative, got {values}.")
         factors = [factor * float(value) for factor, value in zip(factors, values)]

@@ -499,9 +499,7 @@ def _check_condition(condition: Condition, step_spec: Any) -> None:
         spec = source_spec(condition, step_spec)
         dtype = spec.dtype
         if not (dtype.is_bool or dtype.is_integer or dtype.is_floating):
-            raise ValueError(
-                f"'{condition}' cannot hold: the field is not a number but {dtype.name}."
-            )
+            raise ValueError(f"'{condition}' needs a number, but the field is {dtype.name}.")
         if spec.shape.num_elements() != 1:
             raise ValueError(
                 f"'{condition}' needs one number per step, but the field has the shape "

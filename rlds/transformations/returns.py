@@ -152,7 +152,7 @@ def _sums(
 ) -> tf.Tensor:
     num_steps = _layouts.num_steps(reward)
     is_placeholder = tf.equal(tf.range(num_steps), num_steps - 1) & is_final_known
-    is_placeholder = _episodes.with_rank_of(reward, is_placeholder)
+    is_placeholder = _episodes.match_rank(reward, is_placeholder)
     sums = tf.where(is_placeholder, tf.zeros([], tf.float64), tf.cast(reward, tf.float64))
     if gamma == 1.0 and discount is None:
         sums = tf.cumsum(sums, reverse=True)
@@ -160,8 +160,8 @@ def _sums(
         factors = tf.fill(num_steps[tf.newaxis], tf.constant(gamma, tf.float64))
         if discount is not None:
             discount = tf.cast(discount, tf.float64)
-            factors = _episodes.with_rank_of(discount, factors) * discount
-        sums = _discounted_sums(sums, _episodes.with_rank_of(sums, factors), num_steps)
+            factors = _episodes.match_rank(discount, factors) * discount
+        sums = _discounted_sums(sums, _episodes.match_rank(sums, factors), num_steps)
     return tf.cast(sums, _episodes.float_dtype(reward))
 
 

@@ -136,7 +136,5 @@ def shard_episodes(
     rounds = episodes.window(num_shards, drop_remainder=True)
     is_tuple = type(episodes.element_spec) is tuple
     return rounds.flat_map(
-        lambda *members: (
-            tf.data.Dataset.zip(members if is_tuple else members[0]).skip(index).take(1)
-        )
+        lambda *m: tf.data.Dataset.zip(m if is_tuple else m[0]).skip(index).take(1)
     )

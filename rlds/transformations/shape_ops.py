@@ -150,9 +150,7 @@ def _uniform_of_leaf(name: str, spec: Any, minval: Any, maxval: Any, seed: int |
     if not minval < maxval:
         raise ValueError(f"{location}: the range [{minval}, {maxval}) is empty.")
     if minval < spec.dtype.min or largest > spec.dtype.max:
-        raise ValueError(
-            f"{location} has dtype {spec.dtype.name}, which cannot hold [{minval}, {maxval})."
-        )
+        raise ValueError(f"{location}: {spec.dtype.name} cannot hold [{minval}, {maxval}).")
     if spec.dtype.is_floating:
         return tf.random.uniform(shape, minval, maxval, spec.dtype, seed)
     return tf.cast(tf.random.uniform(shape, minval, maxval, tf.int64, seed), spec.dtype)

@@ -151,13 +151,13 @@ def _transform_section(
     for ahead in range(1, n):
         window = slice(start + ahead, stop + ahead)
         for path, column in rewards.items():
-            totals[path] += column[window] * _episodes.with_rank_of(
+            totals[path] += column[window] * _episodes.match_rank(
                 column, products[discount_of[path]]
             )
         for path, column in discounts.items():
             products[path] *= column[window]
     for path, column in discounts.items():
-        products[path] *= _episodes.with_rank_of(column, tf.cast(~next_is_terminal, tf.float64))
+        products[path] *= _episodes.match_rank(column, tf.cast(~next_is_terminal, tf.float64))
 
     result.setdefault(rlds_types.DISCOUNT, tf.zeros([], tf.float32))
     for name, columns in ((rlds_types.REWARD, totals), (rlds_types.DISCOUNT, products)):

@@ -123,6 +123,6 @@ def _gather(field: Any, step_indices: tf.Tensor, mask: tf.Tensor, padding: str) 
         values = tf.gather(leaf, step_indices)
         if padding == "edge":
             return values
-        return tf.where(_episodes.with_rank_of(values, mask), values, tf.zeros_like(values))
+        return tf.where(_episodes.match_rank(values, mask), values, tf.zeros_like(values))
 
     return tf.nest.map_structure(gather, field)

@@ -82,9 +82,7 @@ class Rows(Iterator[Batch]):
         self._num_read = first = skipped = 0
         if start is not None:
             self._num_read = int(start["items"])
-            first, skipped = (
-                divmod(self._num_read, _ROWS_PER_READ) if is_single else (self._num_read, 0)
-            )
+            first, skipped = divmod(self._num_read, _ROWS_PER_READ if is_single else 1)
             first = self.feed.start_of({**start["feed"], "batch": first})
             if is_single and start["feed"]["batch_size"] != size:
                 raise ValueError("the state comes from a run with another number of processes")

@@ -216,9 +216,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         """
         clipped = offset_steps.clip(0, lasts)
         if not self.allow_padding and (clipped != offset_steps).any():
-            raise IndexError(
-                f"{kind} {key}: steps lie outside the episode; pass allow_padding=True"
-            )
+            raise IndexError(f"{kind} {key}: steps beyond the episode; pass allow_padding=True")
         return clipped
 
     def _read(

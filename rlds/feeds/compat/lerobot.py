@@ -573,9 +573,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         self.episodes = None if episodes is None else list(episodes)
         absent = {*(self.episodes or ())} - {*range(self.meta.total_episodes)}
         if absent:
-            raise ValueError(
-                f"no episodes {sorted(absent)}: the dataset has {self.meta.total_episodes}"
-            )
+            raise ValueError(f"no episodes {sorted(absent)}: there are {self.meta.total_episodes}")
         self._return_uint8 = return_uint8
         self.set_image_transforms(image_transforms)
         self.delta_timestamps, self.tolerance_s = delta_timestamps, tolerance_s
@@ -723,10 +721,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         """The index of each item by its index in the dataset; None if all episodes are in use."""
         if self.episodes is None:
             return None
-        begins, ends = (
-            self.meta._begins[self._episode_indices],
-            self.meta._ends[self._episode_indices],
-        )
+        episodes = self._episode_indices
+        begins, ends = self.meta._begins[episodes], self.meta._ends[episodes]
         frame_indices = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
         return {frame: item for item, frame in enumerate(frame_indices)}
 

@@ -306,17 +306,14 @@ def _replace_quantiles(statistics: Statistics, roles: Roles, table: Table) -> St
     """Replaces the approximate quantiles of statistics by exact quantiles, as in the projects."""
     fields = {}
     for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
-        present_paths = [path for path in paths if path is not None]
-        if role in statistics and present_paths:
-            blocks = [
-                as_vector(paths, columns, columns[present_paths[0]].shape[:1])
-                for _, columns in table.blocks(present_paths)
-            ]
-            values = np.concatenate(blocks).astype(np.float32)
-            quantiles = {q: np.quantile(values, q, axis=0) for q in statistics[role].quantiles}
-            fields[role] = dataclasses.replace(
-                statistics[role], quantiles=quantiles, quantile_error=0.0
-            )
+        stored = [path for path in paths if path is not None]
+        if role in statistics and stored:
+            blocks = [columns for _, columns in table.blocks(stored)]
+            vectors = [as_vector(paths, block, block[stored[0]].shape[:1]) for block in blocks]
+            values = np.concatenate(vectors).astype(np.float32)
+            field = statistics[role]
+            quantiles = {q: np.quantile(values, q, axis=0) for q in field.quantiles}
+            fields[role] = dataclasses.replace(field, quantiles=quantiles, quantile_error=0.0)
     return dataclasses.replace(statistics, fields={**statistics.fields, **fields})
 
 
@@ -332,9 +329,7 @@ def _read_statistics(stats: Any, masks: Mapping[str, Any] | None) -> Statistics:
     action = statistics[ACTION]
     mask = np.array(masks[ACTION], np.bool_)
     if mask.shape != action.mean.shape:
-        raise ValueError(
-            f"action_normalization_mask: got {mask.shape}, expected {action.mean.shape}"
-        )
+        raise ValueError(f"action_normalization_mask: {mask.shape}, expected {action.mean.shape}")
     action = dataclasses.replace(action, mask=mask)
     return dataclasses.replace(statistics, fields={**statistics.fields, ACTION: action})
 

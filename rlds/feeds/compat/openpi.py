@@ -203,9 +203,8 @@ def _samples(
         (action, "action_dict/gripper_position"),
         [path for path in _TEXTS if path in stored] or _TEXTS[0],
     )
-    samples = _DroidSamples(
-        table.filter_episodes(indices), roles, action_horizon=horizon, draw_seed=seed
-    )
+    table = table.filter_episodes(indices)
+    samples = _DroidSamples(table, roles, action_horizon=horizon, draw_seed=seed)
     samples.names = names[indices]
     if filter_dict_path is None:
         return samples

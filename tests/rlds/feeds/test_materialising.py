@@ -236,7 +236,7 @@ def test_materialise_refuses_existing_and_remote_targets(tmp_path):
     log = record(tmp_path / "log", [1])
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         materialise(log, log)
-    with pytest.raises(ValueError, match="feeds read local datasets only"):
+    with pytest.raises(ValueError, match="feeds read local files"):
         materialise(log, "gs://bucket/made")
     (tmp_path / "made").mkdir()
     materialise(log, tmp_path / "made")

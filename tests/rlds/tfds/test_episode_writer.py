@@ -331,7 +331,7 @@ def with_step(**fields):
         ({"steps": [1, 2], "id": 1}, "step 0, steps: got int 1, expected the fields"),
         ({"steps": columns(0)}, r"got \['steps'\], expected the fields \['id', 'steps'\]"),
         ({"steps": columns(0), "id": 1.5}, r"episode 1, id: got 1.5 \(float\), expected int64"),
-        ({"steps": rows(columns(0))[0], "id": 1}, "differ in length, or are not columns"),
+        ({"steps": rows(columns(0))[0], "id": 1}, "need equal lengths"),
     ],
 )
 def test_episodes_that_do_not_fit_are_refused(tmp_path, wrong, message):

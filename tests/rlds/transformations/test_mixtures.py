@@ -77,7 +77,7 @@ def test_episodes_of_both_layouts_are_mixed_alike(tmp_path: Any) -> None:
     ("arguments", "options", "error", "message"),
     [
         ([[]], {}, ValueError, "there are no datasets"),
-        ([[numbered(0, 1)], [1, 2]], {}, ValueError, "there are 1 datasets and 2 weights"),
+        ([[numbered(0, 1)], [1, 2]], {}, ValueError, "got 2 weights for 1 datasets"),
         ([[numbered(0, 1)], [-1]], {}, ValueError, "weights must be finite and not negative"),
         ([[numbered(0, 1)]], {"sizes": [0]}, ValueError, "all weights are 0"),
         ([[numbered(0, 1)]], {"stop": "last"}, ValueError, "stop must be one of .*got 'last'"),

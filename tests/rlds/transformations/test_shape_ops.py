@@ -117,7 +117,7 @@ def test_uniform_from_spec_draws_nested_steps() -> None:
     ("dtype", "low", "high", "message"),
     [
         (tf.string, 0, 1, "field 'x/y' has dtype string, which has no uniform values"),
-        (tf.uint8, -1, 1, r"field 'x/y' has dtype uint8, which cannot hold \[-1, 1\)"),
+        (tf.uint8, -1, 1, r"field 'x/y': uint8 cannot hold \[-1, 1\)"),
         (tf.uint8, 0, 257, "cannot hold"),
         (tf.float32, 1, 1, r"the range \[1, 1\) is empty"),
     ],

@@ -291,7 +291,7 @@ def test_wrong_arguments_are_refused(directory):
         LeRobotDataset(path, split="train", fps=10, delta_timestamps={"action": [0, 0.15]})
     with pytest.raises(KeyError, match=r"no feature 'actions'; did you mean 'action'"):
         LeRobotDataset(path, split="train", fps=10, delta_timestamps={"actions": [0]})
-    with pytest.raises(ValueError, match=r"no episodes \[-1, 9\]: the dataset has 4"):
+    with pytest.raises(ValueError, match=r"no episodes \[-1, 9\]: there are 4"):
         LeRobotDataset(path, split="train", episodes=[0, 9, -1])
     with pytest.raises(ValueError, match="episode_filter leaves no episode"):
         LeRobotDataset(path, split="train", episode_filter=lambda row: row["length"] > 99)
