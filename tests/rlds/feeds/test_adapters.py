@@ -98,14 +98,14 @@ def test_memory_is_not_used_again_before_batches_are_dropped(directory, context,
     assert isinstance(kept[0]["noise"], torch.Tensor)
     assert loader.state_dict() == feed.state_dict(len(feed))
     for _ in range(2):  # Stops while workers make more; what is dropped is used again.
-        for number, batch in enumerate(loader):
-            assert content(batch) == expected[number]
-            if number == len(feed) // 2:
+        for index, batch in enumerate(loader):
+            assert content(batch) == expected[index]
+            if index == len(feed) // 2:
                 break
-        assert loader.state_dict() == feed.state_dict(number + 1)
+        assert loader.state_dict() == feed.state_dict(index + 1)
     if not persistent:  # Otherwise PyTorch has one iterator.
-        for number, pair in enumerate(zip(loader, loader, strict=True)):
-            assert content(pair[0]) == content(pair[1]) == expected[number]
+        for index, pair in enumerate(zip(loader, loader, strict=True)):
+            assert content(pair[0]) == content(pair[1]) == expected[index]
     assert [content(batch) for batch in kept] == expected
     del loader, batch
     assert shared_memory() <= before
@@ -124,7 +124,7 @@ def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
     assert received.pin_memory() is received
     assert received.tensor[0] == 0
     batches = received.batches()
-    assert [content(batch) for batch in batches] == [content(feed[number]) for number in range(3)]
+    assert [content(batch) for batch in batches] == [content(feed[index]) for index in range(3)]
     actions = [batch["action"].untyped_storage().data_ptr() for batch in batches]
     assert actions == [received._memory.untyped_storage().data_ptr()] * 3
 
@@ -140,7 +140,7 @@ def test_small_batches_fit_into_memory(directory, size):
     blocks, first = workers.BlockDataset(feed, torch.utils.data.default_convert), 0
     for count in range(1, 20):
         received = workers._ReceivedBlock(*blocks[(first, count)]._arguments)
-        expected = [content(feed[number]) for number in range(first, first + count)]
+        expected = [content(feed[index]) for index in range(first, first + count)]
         assert [content(batch) for batch in received.batches()] == expected
         first += count
 
@@ -160,8 +160,8 @@ def test_a_transform_may_keep_what_it_gets(directory):
     pytest.importorskip("torch")
     samples = rlds.feeds.open(directory).transitions()
     expected, feed = (Feed(samples, 8, seed=1, epochs=40, transform=Keeping()) for _ in range(2))
-    for batch, wanted in zip(feed.torch(num_workers=1), expected, strict=True):
-        assert batch["old"].tolist() == wanted["old"].tolist()
+    for batch, requested in zip(feed.torch(num_workers=1), expected, strict=True):
+        assert batch["old"].tolist() == requested["old"].tolist()
 
 
 def collate(batch):
@@ -187,8 +187,8 @@ def test_all_that_a_collate_function_returns_comes_through(feed):
     torch = pytest.importorskip("torch")
     expected = [collate(batch) for batch in feed]
     loader = feed.torch(num_workers=1, collate_fn=collate)
-    for batch, wanted in zip(loader, expected, strict=True):
-        for name, value in wanted.items():
+    for batch, requested in zip(loader, expected, strict=True):
+        for name, value in requested.items():
             assert type(batch[name]) is type(value), name
             if isinstance(value, torch.Tensor):
                 assert batch[name].dtype == value.dtype
@@ -249,7 +249,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(directory):
         for _ in batches:
             pass
     del batches
-    assert [content(batch) for batch in kept] == [content(feed[number]) for number in range(40)]
+    assert [content(batch) for batch in kept] == [content(feed[index]) for index in range(40)]
     assert shared_memory() <= before
     assert loader.state_dict()["batch"] >= 40
 
@@ -265,7 +265,7 @@ def test_grain_gets_the_same_batches(feed):
     expected = [rows(batch) for batch in feed]
     dataset = feed.grain()
     assert isinstance(dataset, grain.MapDataset)
-    assert [rows(dataset[number]) for number in range(len(dataset))] == expected
+    assert [rows(dataset[index]) for index in range(len(dataset))] == expected
     iterator = iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=2)))
     assert [rows(next(iterator)) for _ in range(4)] == expected[:4]
     state = iterator.get_state()

@@ -45,9 +45,9 @@ def test_changes_are_those_of_tensorflow(draws):
         "random_hue": [0.1],
     }
     for name, values in expected.items():
-        found = augment(image, {**options, "augment_order": [name]}, draws[np.newaxis])
+        actual = augment(image, {**options, "augment_order": [name]}, draws[np.newaxis])
         values = tf.image.convert_image_dtype(tf.clip_by_value(values, 0, 1), tf.uint8, True)
-        far = np.abs(found.astype(int) - values.numpy())
+        far = np.abs(actual.astype(int) - values.numpy())
         assert far.max() <= 1, name
         assert (far > 0).mean() < 0.01, name
 

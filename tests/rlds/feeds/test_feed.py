@@ -15,8 +15,8 @@ from rlds_ecosystem.model.nests import named_leaves
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     made = []
-    for number in range(2):
-        episodes = feed_datasets.random_episodes(40, seed=100 * number, longest=20)
+    for index in range(2):
+        episodes = feed_datasets.random_episodes(40, seed=100 * index, longest=20)
         directory = feed_datasets.write(tmp_path_factory.mktemp("data"), episodes)
         made.append(rlds.feeds.open(directory))
     return made
@@ -68,10 +68,10 @@ def test_segments_are_of_few_episodes(table):
 def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
     counts = np.random.default_rng(1).integers(0, 90, 200)
     order = Segmented(counts, seed=1, length=20, window=64, lanes=8)
-    places = np.arange(200 + rank, 400, 2)
-    firsts, lasts = order.runs(3, places)
-    runs = [number for run in zip(firsts, lasts + 1, strict=True) for number in range(*run)]
-    assert {*order.indices_at(3, places).tolist()} <= {*runs}
+    positions = np.arange(200 + rank, 400, 2)
+    firsts, lasts = order.runs(3, positions)
+    runs = [index for run in zip(firsts, lasts + 1, strict=True) for index in range(*run)]
+    assert {*order.indices_at(3, positions).tolist()} <= {*runs}
     assert len(firsts) <= 2 * 8 * 4  # Two windows of the eight segments of each of four lanes.
 
 
@@ -184,10 +184,10 @@ def test_transforms_are_the_same_whoever_asks(table, remainder):
     options = {"seed": 4, "epochs": 3, "remainder": remainder, "transform": augment}
     feed = Feed(samples, 12, **options)
     batches = list(feed)
-    for number, batch in enumerate(batches):
-        np.testing.assert_array_equal(feed[number]["x"], batch["x"])
+    for index, batch in enumerate(batches):
+        np.testing.assert_array_equal(feed[index]["x"], batch["x"])
         for rank in range(3):
-            dealt = Feed(samples, 12, rank=rank, world=3, **options)[number]["x"]
+            dealt = Feed(samples, 12, rank=rank, world=3, **options)[index]["x"]
             size = len(dealt)
             np.testing.assert_array_equal(dealt, np.resize(batch["x"], (size * 3, 21))[rank::3])
     if remainder == "carry":  # Nor does it matter how large the batches are.
@@ -215,8 +215,8 @@ def test_random_numbers_of_rows_are_of_their_distributions():
 def test_batches_do_not_share_memory_that_is_used_again(table):
     feed = Feed(table.steps(), 8, seed=9)
     kept = [batch for _, batch in zip(range(60), feed)]
-    for number, batch in enumerate(kept):
-        assert_equal(batch, feed[number])
+    for index, batch in enumerate(kept):
+        assert_equal(batch, feed[index])
         assert batch["action"].flags.c_contiguous
         assert batch["action"].flags.writeable
 

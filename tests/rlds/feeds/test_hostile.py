@@ -161,8 +161,8 @@ os.kill(os.getpid(), 7)  # Such signals of others end the process as ever.
 )
 def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
     fields = {"numbers": tensor("f4", 30), "text": tensor(object), "is_last": tensor(bool)}
-    numbers = np.zeros((600, 30), "f4")
-    steps = {"numbers": numbers, "text": column([b"x"] * 600), "is_last": numbers[:, 0] > 0}
+    values = np.zeros((600, 30), "f4")
+    steps = {"numbers": values, "text": column([b"x"] * 600), "is_last": values[:, 0] > 0}
     write(tmp_path, fields, [steps, steps])
     done = subprocess.run(
         [sys.executable, "-u", "-c", CUT_WHILE_IT_IS_READ, str(tmp_path)],
@@ -186,15 +186,15 @@ def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path)
     other = Path(feed_datasets.write(tmp_path / "other", others))
     for file in other.glob("random*"):
         os.replace(file, directory / file.name)
-    for number, batch in enumerate(expected):
-        assert_equal(feed[number], batch)
+    for index, batch in enumerate(expected):
+        assert_equal(feed[index], batch)
     with pytest.raises(SourceChangedError, match="the file was changed or replaced"):
         pickle.loads(pickled)
     with pytest.raises(ValueError, match="the data or the fields that are read differ"):
         Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2).start_of(feed.state_dict(1))
     shutil.rmtree(directory)
-    for number, batch in enumerate(expected):
-        assert_equal(feed[number], batch)
+    for index, batch in enumerate(expected):
+        assert_equal(feed[index], batch)
     with pytest.raises(SourceChangedError, match="the file was removed"):
         pickle.loads(pickled)
 
@@ -209,9 +209,9 @@ def test_files_that_are_read_by_episodes_are_not_taken_for_others(tmp_path, epis
     other = Path(feed_datasets.write(tmp_path / "other", others, file_format="array_record"))
     for file in other.glob("random*"):
         shutil.copy(file, Path(directory, file.name))
-    numbers = np.arange(table.num_steps)
+    indices = np.arange(table.num_steps)
     with pytest.raises(SourceError, match=r"array_record-0000\d"):
-        copy.steps().batch(numbers)
+        copy.steps().batch(indices)
     with pytest.raises(SourceChangedError):
         pickle.loads(pickled)
 
@@ -231,9 +231,9 @@ def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeyp
     try:
         table = rlds.feeds.open(directory)
         assert len(list(descriptors.iterdir())) <= before + 1
-        numbers = np.arange(table.num_steps)
+        indices = np.arange(table.num_steps)
         for _ in range(2):
-            actions = table.steps().batch(numbers)["action"]  # And text, which maps nothing.
+            actions = table.steps().batch(indices)["action"]  # And text, which maps nothing.
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     np.testing.assert_array_equal(
@@ -308,9 +308,9 @@ def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, 
     for episode, first in ((0, 0), (2, 7)):
         rows = samples.batch(np.arange(first, first + len(episodes[episode]["x"])))
         assert_equal(rows, episodes[episode])
-    for number in range(3, 7):
+    for index in range(3, 7):
         with pytest.raises(SourceError, match=where):
-            samples.batch([0, number])
+            samples.batch([0, index])
     with pytest.raises(SourceError, match=where):
         table.read(1, fields=["x"])
     if file_format == "tfrecord":  # Others are read with all fields that were wanted before.
@@ -324,8 +324,8 @@ def test_checksums_of_records_are_compared_if_you_ask_for_it(tmp_path):
     rlds.feeds.open(directory)
     shard = directory / "it-train.tfrecord-00001"
     stat, content = shard.stat(), bytearray(shard.read_bytes())
-    place = content.index(steps_of(4)["x"][2].tobytes())
-    content[place] ^= 1
+    position = content.index(steps_of(4)["x"][2].tobytes())
+    content[position] ^= 1
     shard.write_bytes(content)
     os.utime(shard, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert rlds.feeds.open(directory).read(1)["x"][2, 0] != steps_of(4)["x"][2, 0]
@@ -442,9 +442,9 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
 def test_wrong_numbers_of_batches_and_samples_are_refused(feed):
     samples, table = feed.samples, feed.samples.table
     endless = Feed(samples, 8)
-    for number in (-1, 2**61, np.int64(2**61)):
-        with pytest.raises(IndexError, match=f"no batch {number}: indices begin at 0"):
-            endless[number]
+    for index in (-1, 2**61, np.int64(2**61)):
+        with pytest.raises(IndexError, match=f"no batch {index}: indices begin at 0"):
+            endless[index]
     for wrong in (-1, len(feed), 10**30):
         with pytest.raises(IndexError, match=f"no batch {wrong}: there are 14"):
             feed.block(wrong, 1)
@@ -476,10 +476,10 @@ def test_ends_of_episodes_are_known_however_flags_are_stored(tmp_path, encoding)
     steps = Features(features={"action": tensor("f4"), "is_terminal": flag})
     features = Features(features={"steps": Dataset(feature=steps), "final_observation_known": flag})
     with tfds_files.append_to(tmp_path, features, "it") as writer:
-        for known, terminal, length in np.ndindex(2, 2, 3):
+        for is_known, terminal, length in np.ndindex(2, 2, 3):
             is_terminal = np.arange(length) == (length - 1 if terminal else -1)
             steps = {"action": np.zeros(length, "f4"), "is_terminal": is_terminal}
-            writer.add({"steps": steps, "final_observation_known": bool(known)})
+            writer.add({"steps": steps, "final_observation_known": bool(is_known)})
     table = rlds.feeds.open(tmp_path)
     outlines = list(zip(*(array.tolist() for array in table.outlines)))
     assert outlines == [tuple(outline) for outline in table.episodes.outlines()]
@@ -523,18 +523,18 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
     features = Features(features={"steps": steps, **plain, **others})
     options = {"max_examples_per_shard": 3, "file_format": file_format}
     with tfds_files.append_to(tmp_path, features, "it", **options) as writer:
-        for number in range(8):
+        for row in range(8):
             writer.add(
                 {
-                    "steps": steps_of(number % 3),
-                    "success": number % 2 == 0,
-                    "score": number / 2,
-                    "pose": np.array([number, 1], "f4"),
-                    "task": b"x" * number,
-                    "exact": number / 3,
-                    "seed": 50 * number,
-                    "packed": np.full(3, number),
-                    "scene": {"light": number / 4},
+                    "steps": steps_of(row % 3),
+                    "success": row % 2 == 0,
+                    "score": row / 2,
+                    "pose": np.array([row, 1], "f4"),
+                    "task": b"x" * row,
+                    "exact": row / 3,
+                    "seed": 50 * row,
+                    "packed": np.full(3, row),
+                    "scene": {"light": row / 4},
                 }
             )
     table = rlds.feeds.open(tmp_path, "train[1:]")
@@ -549,15 +549,17 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
         return {name: episode.metadata[name] for name in names}
 
     for names in ([*plain], [*plain, *others]):
-        found = []
+        actual = []
         kept = table.filter_episodes(
-            lambda e, names=names, found=found: found.append(of(e, names)) or e.metadata["success"]
+            lambda e, names=names, actual=actual: (
+                actual.append(of(e, names)) or e.metadata["success"]
+            )
         )
         if names == [*plain]:
             assert (read == []) == (file_format == "tfrecord")
         expected = [of(episode, names) for episode in table.episodes]
-        assert (kept.num_episodes, len(found), len(expected)) == (3, 7, 7)
-        for one, other in zip(found, expected):
+        assert (kept.num_episodes, len(actual), len(expected)) == (3, 7, 7)
+        for one, other in zip(actual, expected):
             assert_equal(one, other)
             assert [type(one[name]) for name in names] == [type(other[name]) for name in names]
     seen = []
@@ -592,8 +594,8 @@ def test_a_batch_reads_an_episode_once_whatever_fits_into_the_cache(
         lambda index, *fields, **options: read.append(index) or columns(index, *fields, **options),
     )
     for samples in (table.steps(), table.transitions()):
-        numbers = np.arange(len(samples))[::-1]
-        batch = samples.batch(numbers)
-        assert sorted(read) == np.unique(samples.locate(numbers)[0]).tolist()
+        indices = np.arange(len(samples))[::-1]
+        batch = samples.batch(indices)
+        assert sorted(read) == np.unique(samples.locate(indices)[0]).tolist()
         assert len(batch["observation"]["exact"]) == len(samples)
         read.clear()

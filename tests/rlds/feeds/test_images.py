@@ -150,13 +150,13 @@ def test_images_and_errors_are_those_of_decode_image(library, dtype):
     channels = {np.float32: (1,)}.get(dtype, (1, 3, 4))
     files = [*jpeg_files(), *png_files(), *damaged_files(), saved(picture(), "BMP")]
     decoders = [ImageDecoder((None, None, count), dtype) for count in channels]
-    found = 0
+    actual = 0
     for decoder, count in zip(decoders, channels):
         for file in files:
             expected = of_decode_image(file, feature(count, dtype))
             np.testing.assert_array_equal(decoded(file, decoder), expected)
-            found += isinstance(expected, np.ndarray)
-    assert found > 5
+            actual += isinstance(expected, np.ndarray)
+    assert actual > 5
 
 
 def counted(monkeypatch, library):
@@ -202,18 +202,18 @@ def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
 
 def names_of_threads(decoder, files):
     """The names of the decoding threads."""
-    found = set()
+    actual = set()
     decode = images.tfds_files.decode_image
     with pytest.MonkeyPatch.context() as patch:
 
         def decode_and_note(*arguments):
-            found.add(threading.current_thread().name.partition("_")[0])
+            actual.add(threading.current_thread().name.partition("_")[0])
             return decode(*arguments)
 
         patch.setattr(images.tfds_files, "decode_image", decode_and_note)
         patch.setattr(images, "_decode_fast", lambda *_: False)
         decoder.decode(files)
-    return found
+    return actual
 
 
 def test_there_is_a_thread_for_each_processor_unless_images_are_small(monkeypatch):
@@ -235,10 +235,10 @@ def test_images_of_unequal_size_decode_to_an_array_of_arrays(library, threads):
     sizes = [(8, 8), (9, 8), (8, 8), (3, 5)]
     files = [saved(picture(size=size)) for size in sizes[:2]]
     files += [encode_png(picture(size=size)) for size in sizes[2:]]
-    found = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(files)
-    assert found.dtype == object
-    assert [image.shape[:2] for image in found] == sizes
-    for image, file in zip(found, files):
+    actual = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(files)
+    assert actual.dtype == object
+    assert [image.shape[:2] for image in actual] == sizes
+    for image, file in zip(actual, files):
         np.testing.assert_array_equal(image, tfds_files.decode_image(file, feature(3)))
     with pytest.raises(
         ImageError, match=r"row 1: got an image of \(9, 8, 3\), expected \(8, None,"

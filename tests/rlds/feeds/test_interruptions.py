@@ -105,15 +105,15 @@ def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
     feed = Feed(table.steps(), 4, seed=2, epochs=1, transform=fail)
     batches = feed.iterate(prefetch=prefetch)
     # What is no error, but a wish to end, need not wait for the batches before it.
-    found = [rows(next(batches)) for _ in range(7 if issubclass(error, Exception) else 0)]
+    actual = [rows(next(batches)) for _ in range(7 if issubclass(error, Exception) else 0)]
     for _ in range(2):
         with pytest.raises(RuntimeError if error is StopIteration else error):
             next(batches)
         with pytest.raises(RuntimeError if error is StopIteration else error):
             feed[7]
-    assert batches.batch == len(found)
+    assert batches.batch == len(actual)
     is_broken = False
-    assert found + [rows(batch) for batch in batches] == expected
+    assert actual + [rows(batch) for batch in batches] == expected
 
 
 @pytest.mark.slow
@@ -185,13 +185,13 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
         unbroken.stdin.close()
         expected = lines_of(unbroken)
     assert list(expected) == list(range(60))
-    stop, found = random.Random(os.urandom(8)).randrange(5, 50), {}
+    stop, actual = random.Random(os.urandom(8)).randrange(5, 50), {}
     state = str(tmp_path / "state")
     with start(state, 0, 1, 0, stop) as killed:
         for line in killed.stdout:
-            number, *hashes = line.split()
-            found[int(number)] = hashes
-            if int(number) == stop:
+            index, *hashes = line.split()
+            actual[int(index)] = hashes
+            if int(index) == stop:
                 killed.kill()
     assert json.loads(Path(state).read_text())["batch"] == stop
     text = Path(state).read_text()
@@ -201,9 +201,9 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
         with start(str(tmp_path / f"state{rank}"), rank, 2, 1 + rank, -1) as resumed:
             resumed.stdin.close()
             ranks.append(lines_of(resumed))
-    for number in range(stop, 60):
-        found[number] = [row for dealt in zip(*(rank[number] for rank in ranks)) for row in dealt]
-    assert found == expected
+    for index in range(stop, 60):
+        actual[index] = [row for dealt in zip(*(rank[index] for rank in ranks)) for row in dealt]
+    assert actual == expected
 
 
 # Long runs.

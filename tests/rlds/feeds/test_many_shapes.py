@@ -40,8 +40,8 @@ class Synthetic(Storage):
             "action": Field(np.int64),
             "is_terminal": Field(np.bool_),
         }
-        known = np.ones(len(lengths), bool)
-        self.outlines = Lengths(lengths, np.maximum(lengths - 1, 0), known)
+        is_known = np.ones(len(lengths), bool)
+        self.outlines = Lengths(lengths, np.maximum(lengths - 1, 0), is_known)
         self._begins = np.cumsum(lengths) - lengths
 
     def rows(self, episodes, steps, paths):
@@ -117,23 +117,23 @@ def test_every_sample_comes_once_in_every_epoch(
 
     # Ranks deal each batch among them; all get as many rows.
     ranks = [Feed(samples, batch_size, rank=rank, world=world, **options) for rank in range(world)]
-    for number, batch in enumerate(whole):
-        dealt = [rank[number]["observation"].tolist() for rank in ranks]
+    for index, batch in enumerate(whole):
+        dealt = [rank[index]["observation"].tolist() for rank in ranks]
         assert len({len(rows) for rows in dealt}) == 1
         rows = [row for of_ranks in zip(*dealt) for row in of_ranks]
         assert rows == (batch * world)[: len(rows)]
         assert len(rows) - len(batch) in range(world)
 
     # Whoever goes on, with batches of another size too, gets what is left.
-    number = data.draw(st.integers(0, len(feed) - 1))
-    state = ranks[0].state_dict(number)
-    assert observations(feed.iterate(state, prefetch=False)) == whole[number:]
+    index = data.draw(st.integers(0, len(feed) - 1))
+    state = ranks[0].state_dict(index)
+    assert observations(feed.iterate(state, prefetch=False)) == whole[index:]
     other_size = data.draw(st.integers(1, 12))
     other = Feed(samples, other_size, **options) if remainder == "carry" else None
-    if other is not None and number * batch_size % other_size == 0:
-        rest = [row for batch in whole[number:] for row in batch]
-        found = observations(other.iterate(state, prefetch=False))
-        assert [row for batch in found for row in batch] == rest
+    if other is not None and index * batch_size % other_size == 0:
+        rest = [row for batch in whole[index:] for row in batch]
+        actual = observations(other.iterate(state, prefetch=False))
+        assert [row for batch in actual for row in batch] == rest
 
 
 @pytest.mark.slow
@@ -151,8 +151,8 @@ def test_ten_million_episodes_fit_into_memory(shuffle, megabytes):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         kept = tracemalloc.get_traced_memory()[0]
-        for number in range(0, 1000, 50):
-            assert len(feed[number]["action"]) == 256
+        for index in range(0, 1000, 50):
+            assert len(feed[index]["action"]) == 256
         assert tracemalloc.get_traced_memory()[1] - kept < 1 << 20
     finally:
         tracemalloc.stop()

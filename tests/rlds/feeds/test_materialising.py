@@ -51,27 +51,27 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
     assert materialise(log, directory, max_episodes_per_shard=2, progress=True, jobs=2) == directory
     monkeypatch.setattr(indexing, "index_shard", None)  # The indexes are there.
     assert not_direct(directory) == set()
-    expected, found = sources.open(log), sources.open(directory)
-    assert found.metadata.items() > expected.metadata.items()
+    expected, actual = sources.open(log), sources.open(directory)
+    assert actual.metadata.items() > expected.metadata.items()
     folder = tfds_files.open_folder(directory)
     assert folder["train"].shard_lengths == (2, 1)
     tfds = pytest.importorskip("tensorflow_datasets")
     read = list(tfds.builder_from_directory(directory).as_dataset(split="train"))
-    assert len(read) == len(expected) == len(found) == 3
-    for number, episode in enumerate(expected):
-        example = folder["train"][number]
-        known = episode.final_observation_known
+    assert len(read) == len(expected) == len(actual) == 3
+    for index, episode in enumerate(expected):
+        example = folder["train"][index]
+        is_known = episode.final_observation_known
         assert (bool(example["final_observation_known"]), bool(example["complete"])) == (
-            *(known, episode.complete),
+            *(is_known, episode.complete),
         )
         assert bool(example["truncated"]) == episode.truncated
         assert example["episode_id"] == episode.key.encode()
-        assert read[number]["episode_id"].numpy() == episode.key.encode()
-        assert int(read[number]["source"]["end"]) == episode.origin.end
-        by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[number]["steps"]]
-        for path, column in leaves_at(expected.columns(number), None):
+        assert read[index]["episode_id"].numpy() == episode.key.encode()
+        assert int(read[index]["source"]["end"]) == episode.origin.end
+        by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[index]["steps"]]
+        for path, column in leaves_at(expected.columns(index), None):
             for again in (
-                lookup(found.columns(number), path),
+                lookup(actual.columns(index), path),
                 np.stack([lookup(step, path) for step in by_tfds]),
             ):
                 assert again.dtype == column.dtype, path
@@ -103,10 +103,10 @@ def test_images_are_png_if_asked_for(tmp_path):
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 9, (5, 20, 30, 3), np.uint8)
     with RiegeliBackendWriter(tmp_path / "log") as writer, writer.episode() as record_step:
-        for number, picture in enumerate(pictures):
+        for index, picture in enumerate(pictures):
             step = {"picture": picture, "grid": picture[..., :2]}
-            timestep = dm_env.transition(0.0, step) if number else dm_env.restart(step)
-            record_step(envlogger.StepData(timestep, number or None))
+            timestep = dm_env.transition(0.0, step) if index else dm_env.restart(step)
+            record_step(envlogger.StepData(timestep, index or None))
     for png, size in ((False, 20 * 30 * 3), (True, 20 * 30 * 2)):
         images = "png" if png else "stored"
         made = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images=images)
@@ -136,11 +136,11 @@ def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
         for a, b in zip(one[split], other[split], strict=True):
             tree.assert_same_structure(a, b)
             for path, leaf in tree.flatten_with_path(a):
-                found = b
+                actual = b
                 for name in path:
-                    found = found[name]
-                assert np.asarray(found).dtype == np.asarray(leaf).dtype, path
-                np.testing.assert_array_equal(found, leaf, err_msg=str(path))
+                    actual = actual[name]
+                assert np.asarray(actual).dtype == np.asarray(leaf).dtype, path
+                np.testing.assert_array_equal(actual, leaf, err_msg=str(path))
     assert not_direct(tmp_path / "made", "test") == set()
     tfds = pytest.importorskip("tensorflow_datasets")
     read = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
@@ -197,11 +197,11 @@ def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
         writer.add({"steps": steps})
     made = materialise(original, tmp_path / "made", images="raw", image_size=size)
     assert not not_direct(made)
-    found = sources.open(made).columns(0)
+    actual = sources.open(made).columns(0)
     resized = pictures if size is None else resize(pictures, size)
     for name in {"fixed", "open", "pixels"} & {*steps}:
-        np.testing.assert_array_equal(found[name], resized, err_msg=name)
-    np.testing.assert_array_equal(found["depth"], depths)
+        np.testing.assert_array_equal(actual[name], resized, err_msg=name)
+    np.testing.assert_array_equal(actual["depth"], depths)
     with pytest.raises(ValueError, match="image_size needs images='raw'"):
         materialise(original, tmp_path / "other", image_size=(3, 3))
     if size is not None:

@@ -48,18 +48,20 @@ def assert_same(all_samples, columns):
 
 
 def _assert_same(samples, columns):
-    numbers = np.random.default_rng(0).permutation(len(samples))
-    got = dict(named_leaves(samples.batch(numbers)))
+    indices = np.random.default_rng(0).permutation(len(samples))
+    got = dict(named_leaves(samples.batch(indices)))
     assert list(got) == list(columns)
     for path, column in columns.items():
         assert len(column) == len(samples), path
         assert got[path].dtype == column.dtype, path
-        np.testing.assert_array_equal(got[path], column[numbers], err_msg=path)
+        np.testing.assert_array_equal(got[path], column[indices], err_msg=path)
 
 
 def test_steps_are_those_of_the_episodes(dataset):
     tables, episodes = dataset
-    assert_same([table.steps() for table in tables], expected(episodes, lambda steps, known: steps))
+    assert_same(
+        [table.steps() for table in tables], expected(episodes, lambda steps, is_known: steps)
+    )
 
 
 @pytest.mark.parametrize(("n", "gamma"), [(1, 1.0), (3, 0.9)])
@@ -67,8 +69,8 @@ def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
     tables, episodes = dataset
     columns = expected(
         episodes,
-        lambda steps, known: transformations.transitions(
-            steps, n=n, gamma=gamma, final_observation_known=known
+        lambda steps, is_known: transformations.transitions(
+            steps, n=n, gamma=gamma, final_observation_known=is_known
         ),
     )
     assert_same([table.transitions(n, gamma) for table in tables], columns)
@@ -76,7 +78,7 @@ def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
 
 def test_transitions_of_selected_fields_equal_the_oracle(dataset):
     tables, episodes = dataset
-    wanted = ["observation/state", "reward"]
+    requested = ["observation/state", "reward"]
 
     def of_steps(steps, known):
         steps = {
@@ -92,7 +94,7 @@ def test_transitions_of_selected_fields_equal_the_oracle(dataset):
             **made,
         }
 
-    samples = [table.select(wanted).transitions() for table in tables]
+    samples = [table.select(requested).transitions() for table in tables]
     assert_same(samples, expected(episodes, of_steps))
 
 
@@ -137,13 +139,13 @@ def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
     arrays = _write_agents(tmp_path / "arrays", as_arrays)
 
     def assert_equal(got, expected):
-        for number, part in enumerate("ab"):
-            np.testing.assert_array_equal(got[part], expected[..., number])
+        for index, part in enumerate("ab"):
+            np.testing.assert_array_equal(got[part], expected[..., index])
 
     for n, gamma in ((1, 0.9), (3, 0.9)):
         samples = dicts.transitions(n, gamma)
-        numbers = np.arange(len(samples))
-        got, expected_batch = samples.batch(numbers), arrays.transitions(n, gamma).batch(numbers)
+        indices = np.arange(len(samples))
+        got, expected_batch = samples.batch(indices), arrays.transitions(n, gamma).batch(indices)
         for name in nested:
             assert_equal(got[name], expected_batch[name])
         np.testing.assert_array_equal(got["next_is_terminal"], expected_batch["next_is_terminal"])
@@ -216,8 +218,8 @@ def test_windows_are_those_of_the_transformations(dataset, padding):
     }
     columns = expected(
         episodes,
-        lambda steps, known: transformations.windows(
-            steps, final_observation_known=known, **options
+        lambda steps, is_known: transformations.windows(
+            steps, final_observation_known=is_known, **options
         ),
     )
     assert_same([table.windows(**options) for table in tables], columns)
@@ -231,9 +233,9 @@ def test_segments_are_those_of_the_transformations(dataset):
     length, shift = 3, 2
     lengths = [len(episode["steps"]["action"]) for episode in episodes]
     # Tracing takes long: an episode of each kind.
-    chosen = [lengths.index(number) for number in (0, 1, max(lengths))]
+    chosen = [lengths.index(index) for index in (0, 1, max(lengths))]
     table = tables[0].filter_episodes(chosen)
-    episodes = [episodes[number] for number in chosen]
+    episodes = [episodes[index] for index in chosen]
 
     parts = []
     for episode in episodes:
@@ -272,18 +274,18 @@ def test_goals_are_later_steps_within_the_distance(dataset):
     observations = [episode["steps"]["observation"] for episode in episodes]
     for strategy in ("uniform", "last", "geometric"):
         samples = table.steps().with_goals(seed=5, strategy=strategy, max_distance=4)
-        numbers = np.arange(len(samples))
-        batch = samples.batch(numbers)
-        places = samples.locate(numbers)
+        indices = np.arange(len(samples))
+        batch = samples.batch(indices)
+        positions = samples.locate(indices)
         drawn = batch["goal_distance"]
-        for row, (episode, step) in enumerate(zip(*places)):
+        for row, (episode, step) in enumerate(zip(*positions)):
             farthest = min(len(observations[episode]["state"]) - 1 - step, 4)
             assert drawn[row] == farthest if strategy == "last" else drawn[row] <= farthest
             assert drawn[row] >= min(1, farthest)
             for name, leaf in batch["goal"].items():
                 goal = observations[episode][name][step + drawn[row]]
                 np.testing.assert_array_equal(leaf[row], goal)
-        again, other = samples.batch(numbers[::-1]), samples.batch(numbers, epoch=1)
+        again, other = samples.batch(indices[::-1]), samples.batch(indices, epoch=1)
         np.testing.assert_array_equal(again["goal_distance"][::-1], drawn)
         assert strategy == "last" or (other["goal_distance"] != drawn).any()
 
@@ -294,8 +296,8 @@ def test_samples_are_normalized_as_by_the_transformations(dataset):
     statistics = compute_statistics(episodes, fields=["observation/state", "action"])
     for kind in ("normal", "bounds_q99"):
         samples = table.transitions().normalize(statistics, kind=kind)
-        numbers = np.arange(len(samples))
-        plain = table.transitions().batch(numbers)
+        indices = np.arange(len(samples))
+        plain = table.transitions().batch(indices)
         for name in ("observation", "next_observation"):
             plain[name]["state"] = transformations.normalize(
                 plain[name]["state"], statistics["observation/state"], kind=kind
@@ -303,7 +305,7 @@ def test_samples_are_normalized_as_by_the_transformations(dataset):
         plain["action"] = transformations.normalize(
             plain["action"], statistics["action"], kind=kind
         )
-        got = dict(named_leaves(samples.batch(numbers)))
+        got = dict(named_leaves(samples.batch(indices)))
         for path, leaf in named_leaves(plain):
             np.testing.assert_array_equal(got[path], np.asarray(leaf), err_msg=path)
 
@@ -319,15 +321,15 @@ def test_filters_keep_the_chosen_steps_and_episodes(dataset):
     odd = table.filter_episodes(lambda episode: episode.metadata["index"] % 2 == 1)
     same = table.filter_episodes(np.arange(table.num_episodes) % 2 == 1)
     assert odd.fingerprint() == same.fingerprint() != table.fingerprint()
-    columns = expected(episodes[1::2], lambda steps, known: steps)
+    columns = expected(episodes[1::2], lambda steps, is_known: steps)
     assert_same([odd.steps()], columns)
     chosen = same.filter_episodes([2]).steps()
-    assert_same([chosen], expected(episodes[5:6], lambda steps, known: steps))
+    assert_same([chosen], expected(episodes[5:6], lambda steps, is_known: steps))
 
 
 def test_reads_any_range_of_steps(dataset):
     tables, episodes = dataset
-    for number, episode in enumerate(episodes):
-        got = dict(named_leaves(tables[0].read(number, 1, -1)))
+    for index, episode in enumerate(episodes):
+        got = dict(named_leaves(tables[0].read(index, 1, -1)))
         for path, column in named_leaves(episode["steps"]):
             np.testing.assert_array_equal(got[path], column[1:-1], err_msg=path)

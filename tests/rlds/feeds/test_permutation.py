@@ -34,15 +34,15 @@ def spread(size, keys, cells, of):
     places are more even than chance would have them.
     """
     positions = np.arange(size)
-    found = []
+    actual = []
     for key in keys:
         there = of(hot.permute(positions, size, key_of(key, "spread")))
         table = np.bincount(of(positions) * cells + there, minlength=cells**2)
         table = table.reshape(cells, cells)
         expected = table.sum(axis=0) * table.sum(axis=1)[:, None] / size
         chi_square = ((table - expected) ** 2 / expected).sum() * (size - 1) / size
-        found.append(chi_square / (cells - 1) ** 2)
-    return (np.mean(found) - 1) / math.sqrt(2 / (cells - 1) ** 2 / len(found))
+        actual.append(chi_square / (cells - 1) ** 2)
+    return (np.mean(actual) - 1) / math.sqrt(2 / (cells - 1) ** 2 / len(actual))
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ def spread(size, keys, cells, of):
 def test_positions_are_spread_as_by_chance(size):
     cells = 64 if size > 300 else 8
     keys = range(20 if size > 300 else 200)
-    assert abs(spread(size, keys, cells, lambda places: places * cells // size)) < 3
-    assert abs(spread(size, keys, cells, lambda places: places % cells)) < 3
+    assert abs(spread(size, keys, cells, lambda positions: positions * cells // size)) < 3
+    assert abs(spread(size, keys, cells, lambda positions: positions % cells)) < 3
 
 
 @pytest.mark.slow

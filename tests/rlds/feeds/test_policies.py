@@ -118,8 +118,8 @@ def test_images_that_differ_in_size(tmp_path):
         writer.add({"steps": {"camera": images, "action": np.array([0.25, 0.5], np.float32)}})
     table = rlds.feeds.open(tmp_path / "sizes")
     stored = OctoSamples(table, Roles({"primary": "camera"}), "arm").batch([1, 0])
-    found = [camera[0].shape for camera in stored["observation"]["image_primary"]]
-    assert found == [(9, 2, 3), (6, 8, 3)]
+    actual = [camera[0].shape for camera in stored["observation"]["image_primary"]]
+    assert actual == [(9, 2, 3), (6, 8, 3)]
     assert stored["action"].tolist() == [[[[0.5]]], [[[0.25]]]]
     samples = OctoSamples(table, Roles({"primary": "camera"}), "arm", image_size=(3, 3))
     resized = samples.batch([1, 0])["observation"]["image_primary"]
@@ -130,16 +130,16 @@ def test_images_that_differ_in_size(tmp_path):
 def test_statistics_are_those_that_openpi_computes(directory):
     samples = policies.samples_of(directory)["openpi"]
     feed = rlds.feeds.Feed(samples, 4, epochs=1)
-    found = openpi.compute_statistics(feed, policies.OPENPI)
+    actual = openpi.compute_statistics(feed, policies.OPENPI)
     golden = openpi.statistics_from_json((directory / "openpi.json").read_text())
-    assert found["action"].count.tolist() == [60] * 4
+    assert actual["action"].count.tolist() == [60] * 4
     for role in golden:
-        np.testing.assert_allclose(found[role].mean, golden[role].mean, rtol=1e-6)
-        np.testing.assert_allclose(found[role].std, golden[role].std, rtol=1e-5)
+        np.testing.assert_allclose(actual[role].mean, golden[role].mean, rtol=1e-6)
+        np.testing.assert_allclose(actual[role].std, golden[role].std, rtol=1e-5)
         # openpi says in which of 5000 bins a quantile is, and takes a value that there is.
         for q, of in ((0.01, "min"), (0.99, "max")):
-            bins = (found[role].max - found[role].min) / 5000
-            assert (np.abs(golden[role].quantiles[q] - getattr(found[role], of)) <= 2 * bins).all()
+            bins = (actual[role].max - actual[role].min) / 5000
+            assert (np.abs(golden[role].quantiles[q] - getattr(actual[role], of)) <= 2 * bins).all()
     with pytest.raises(ValueError, match="there are no batches"):
         openpi.compute_statistics([], policies.OPENPI)
 

@@ -87,8 +87,8 @@ def test_batches_are_those_of_the_same_files_here_and_bytes_are_fetched_once(sto
     assert "is in an object store" in feed.explain()
     expected = Feed(samples_of(local), 16, seed=1, epochs=3, shuffle=feed.plans[0].shuffle)
     state = expected.state_dict(5)
-    for batch, wanted in zip(feed.iterate(), expected, strict=True):
-        assert_equal(batch, wanted)
+    for batch, requested in zip(feed.iterate(), expected, strict=True):
+        assert_equal(batch, requested)
     names, size = fetched(store)
     assert sum(name.endswith(".index") for name in names) == 12  # No shard was read for these.
     assert size == size_of(local)
@@ -109,9 +109,9 @@ def test_processes_share_what_they_fetch(store, local, url):
     feed = Feed(samples_of(url), 16, seed=1, epochs=2)
     store.control.requests()
     with multiprocessing.get_context("fork").Pool(3) as pool:
-        found = pool.map(rewards, [feed] * 3, chunksize=1)
+        actual = pool.map(rewards, [feed] * 3, chunksize=1)
     expected = Feed(samples_of(local), 16, seed=1, epochs=2, shuffle=feed.plans[0].shuffle)
-    assert found == [rewards(expected)] * 3
+    assert actual == [rewards(expected)] * 3
     # What a process does not get in ten seconds is fetched by another, too.
     assert fetched(store)[1] <= 1.1 * size_of(local)
 
@@ -135,8 +135,8 @@ def test_fields_that_are_read_by_whole_episodes(store, local, url):
     expected = Feed(
         rlds.feeds.open(local, fields=names).steps(), 16, epochs=1, shuffle=feed.plans[0].shuffle
     )
-    for batch, wanted in zip(feed, expected, strict=True):
-        assert_equal(batch, wanted)
+    for batch, requested in zip(feed, expected, strict=True):
+        assert_equal(batch, requested)
 
 
 def test_no_more_of_the_disk_is_taken_than_allowed(store, local, url, tmp_path):
@@ -146,8 +146,8 @@ def test_no_more_of_the_disk_is_taken_than_allowed(store, local, url, tmp_path):
     expected = Feed(
         rlds.feeds.open(local, **options).steps(), 4, seed=1, shuffle=feed.plans[0].shuffle
     )
-    for number in range(0, len(feed), 12):  # A batch needs more, which is dropped by the next one.
-        assert_equal(feed[number], expected[number])
+    for index in range(0, len(feed), 12):  # A batch needs more, which is dropped by the next one.
+        assert_equal(feed[index], expected[index])
     copies = [*(tmp_path / "cache").rglob("*tfrecord-000[01][0-9]")]
     assert len(copies) == 12
     assert sum(copy.stat().st_blocks * 512 for copy in copies) < size_of(local) / 2
@@ -205,8 +205,8 @@ def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monke
         with pytest.raises(SourceError, match=where):
             next(batches)
     store.set()
-    for wanted in expected:
-        assert_equal(next(batches), wanted)
+    for requested in expected:
+        assert_equal(next(batches), requested)
 
 
 def test_what_a_full_disk_did_not_take_is_not_read(store, local, url, monkeypatch):
@@ -248,8 +248,8 @@ def test_other_formats_are_read_many_episodes_at_a_time(store, tmp_path):
         Feed(rlds.feeds.open(path, fields=["action"], format="tfds").steps(), 16, epochs=2)
         for path in (there, here)
     )
-    for batch, wanted in zip(feed, expected, strict=True):
-        assert_equal(batch, wanted)
+    for batch, requested in zip(feed, expected, strict=True):
+        assert_equal(batch, requested)
 
 
 @pytest.mark.slow  # It takes a server of its own.
@@ -259,8 +259,8 @@ def test_batches_from_s3_are_those_of_local_files(local, tmp_path):
         upload(local, url)
         feed = Feed(samples_of(url), 16, seed=1, epochs=1)
         expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
-        for batch, wanted in zip(feed, expected, strict=True):
-            assert_equal(batch, wanted)
+        for batch, requested in zip(feed, expected, strict=True):
+            assert_equal(batch, requested)
 
 
 HUB = """

@@ -35,7 +35,7 @@ def test_samples_are_drawn_by_the_weights_of_episodes(table):
     episode_weights = np.where(np.arange(len(counts)) % 2, 1.0, 0.0)
     samples = table.steps().weighted(episode_weights=episode_weights).with_goals(seed=1)
     feed = rlds.feeds.Feed(samples, 512, seed=2, number_fields=True)
-    drawn = np.concatenate([feed[number]["episode_number"] for number in range(8)])
+    drawn = np.concatenate([feed[index]["episode_number"] for index in range(8)])
     assert set(drawn.tolist()) == set(np.flatnonzero(episode_weights * counts).tolist())
     shares = np.bincount(drawn, minlength=len(counts)) / len(drawn)
     expected = episode_weights * counts / (episode_weights * counts).sum()
@@ -127,14 +127,14 @@ def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
                         if "/" in path
                         else batch["action_is_pad"]
                     )
-                    for place, offset in enumerate(given):
+                    for position, offset in enumerate(given):
                         at = step + offset
                         is_pad = not 0 <= at < ends[path]
-                        assert pads[row, place] == is_pad
+                        assert pads[row, position] == is_pad
                         value = column[min(max(at, 0), max(ends[path] - 1, 0))]
                         if is_pad and padding == "zeros":
                             value = value * 0
-                        np.testing.assert_array_equal(got[row, place], value)
+                        np.testing.assert_array_equal(got[row, position], value)
                 row += 1
     assert batch["reward"].ndim == 1
     with pytest.raises(KeyError, match="no field 'camera'"):
@@ -146,19 +146,19 @@ def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
 def _loop_returns(episode, values, gamma, lambda_):
     """The definition, one step after the other."""
     steps, length = episode["steps"], len(episode["steps"]["is_last"])
-    known = bool(episode["final_observation_known"])
+    is_known = bool(episode["final_observation_known"])
     ends_here = length and bool(steps["is_terminal"][-1])
-    number = max(length - 1 + (not known and ends_here), 0)
-    found = np.array(values, np.float64)
+    number = max(length - 1 + (not is_known and ends_here), 0)
+    actual = np.array(values, np.float64)
     for step in reversed(range(number)):
         discount = float(steps["discount"][step]) * gamma
         if step == number - 1 and ends_here:
             discount = 0.0
         after = min(step + 1, length - 1)
-        ahead = found[after] if step < number - 1 else values[after]
+        ahead = actual[after] if step < number - 1 else values[after]
         mixed = (1 - lambda_) * values[after] + lambda_ * ahead
-        found[step] = float(steps["reward"][step]) + discount * mixed
-    return found
+        actual[step] = float(steps["reward"][step]) + discount * mixed
+    return actual
 
 
 def test_returns_and_columns_in_memory(data):
@@ -177,11 +177,11 @@ def test_returns_and_columns_in_memory(data):
         returns = lambda_returns(some).astype(np.float32)
         extended = some.with_column("return", returns)
         samples = pickle.loads(pickle.dumps(extended.transitions(2)))
-        numbers = np.arange(len(samples))[::-1]
-        at = samples.locate(numbers)
+        indices = np.arange(len(samples))[::-1]
+        at = samples.locate(indices)
         begins = np.cumsum(some.outlines.num_steps) - some.outlines.num_steps
         np.testing.assert_array_equal(
-            samples.batch(numbers)["return"], returns[begins[at[0]] + at[1]]
+            samples.batch(indices)["return"], returns[begins[at[0]] + at[1]]
         )
         windows = extended.windows(horizon=3, horizon_fields=["action", "return"])
         assert windows.batch([0])["return"].shape == (1, 3)
@@ -201,12 +201,12 @@ def test_several_datasets_are_one_table(data, tmp_path):
     assert table.num_episodes == sum(each.num_episodes for each in tables)
     samples = pickle.loads(pickle.dumps(table.transitions(n=2)))
     expected = [each.transitions(n=2) for each in tables]
-    numbers = np.random.default_rng(0).permutation(len(samples))
-    got = samples.batch(numbers)
+    indices = np.random.default_rng(0).permutation(len(samples))
+    got = samples.batch(indices)
     assert len(samples) == sum(map(len, expected))
     first = len(expected[0])
-    for row, number in enumerate(numbers.tolist()):
-        part, at = (0, number) if number < first else (1, number - first)
+    for row, index in enumerate(indices.tolist()):
+        part, at = (0, index) if index < first else (1, index - first)
         sample = expected[part][at]
         for path in ("action", "reward", "discount", "next_observation"):
             if path == "next_observation":
@@ -237,11 +237,11 @@ def test_sum_tree_finds_as_searchsorted_does():
         values[rng.integers(size)] = 1.0
         tree = SumTree(values)
         for _ in range(4):
-            numbers = rng.integers(size, size=40)
+            indices = rng.integers(size, size=40)
             new = rng.random(40)
-            tree.update(numbers, new)
-            for number, value in zip(numbers, new):
-                values[number] = value
+            tree.update(indices, new)
+            for index, value in zip(indices, new):
+                values[index] = value
         np.testing.assert_array_equal(tree.values, values)
         fresh = SumTree(values)
         sums = rng.random(200) * fresh.total
@@ -276,8 +276,8 @@ def test_samples_are_drawn_by_their_priorities(table):
     for rank in ranks:
         rank.load_state_dict(pickle.loads(pickle.dumps(state)))
     feed.load_state_dict(state)
-    numbers = np.stack([next(rank)["sample_number"] for rank in ranks], axis=1).reshape(-1)
-    np.testing.assert_array_equal(numbers, next(feed)["sample_number"])
+    indices = np.stack([next(rank)["sample_number"] for rank in ranks], axis=1).reshape(-1)
+    np.testing.assert_array_equal(indices, next(feed)["sample_number"])
     with pytest.raises(ValueError, match="does not fit"):
         PrioritizedFeed(samples, 64, seed=4).load_state_dict(state)
     with pytest.raises(ValueError, match="finite"):
@@ -333,7 +333,7 @@ def test_columns_hold_a_value_for_each_episode(data):
         )
         filled = table.filter_episodes(table.outlines.num_steps > 0)
         np.testing.assert_array_equal(filled.column("button"), firsts)
-        known = [bool(episode["final_observation_known"]) for episode in episodes]
-        np.testing.assert_array_equal(table.outlines.final_observation_known, known)
+        is_known = [bool(episode["final_observation_known"]) for episode in episodes]
+        np.testing.assert_array_equal(table.outlines.final_observation_known, is_known)
         with pytest.raises(KeyError):
             table.column("nonsense")

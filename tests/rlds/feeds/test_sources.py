@@ -59,18 +59,18 @@ def test_batches_are_what_the_source_reads(raw_data, name):
 
     feed = Feed(table.transitions(), 3, epochs=1, shuffle="global", remainder="short")
     hashes = [hash_of([batch]) for batch in feed]
-    found = [{} for _ in range(2)]
+    actual = [{} for _ in range(2)]
 
     def collect(seed, into):
-        for number in np.random.default_rng(seed).permutation(len(feed)).tolist():
-            into[number] = hash_of([feed[number]])
+        for index in np.random.default_rng(seed).permutation(len(feed)).tolist():
+            into[index] = hash_of([feed[index]])
 
-    threads = [threading.Thread(target=collect, args=each) for each in enumerate(found)]
+    threads = [threading.Thread(target=collect, args=each) for each in enumerate(actual)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [dict(enumerate(hashes))] * 2
+    assert actual == [dict(enumerate(hashes))] * 2
 
 
 FORKS = """
@@ -134,8 +134,8 @@ def test_a_condition_chooses_what_is_shuffled(raw_data, name):
     assert table.num_steps == sum(lengths[index] for index in chosen)
     again = rlds.feeds.open(episodes, where=condition)
     expected = [dict(named_leaves(episodes.columns(index))) for index in chosen]
-    for found in (table, again):
-        batch = dict(named_leaves(found.steps().batch(np.arange(found.num_steps))))
+    for actual in (table, again):
+        batch = dict(named_leaves(actual.steps().batch(np.arange(actual.num_steps))))
         for path, column in batch.items():
             rows = [row for columns in expected for row in columns[path]]
             for one, other in zip(column, rows, strict=True):

@@ -42,11 +42,11 @@ def test_what_a_function_makes_of_episodes(directory, form):
     assert made.storage.is_image(image) == table.storage.is_image(stored_image)
     for episode, length in enumerate(lengths.tolist()):
         stored = table.read(episode)
-        found = made.read(episode)["observation"]
-        np.testing.assert_array_equal(found["double"], 2 * stored["action"][:0:-1])
-        assert found["number"].tolist() == list(range(length))[:0:-1]
+        actual = made.read(episode)["observation"]
+        np.testing.assert_array_equal(actual["double"], 2 * stored["action"][:0:-1])
+        assert actual["number"].tolist() == list(range(length))[:0:-1]
         expected = dict(named_leaves(stored["observation"]))[stored_camera]
-        np.testing.assert_array_equal(found[camera], expected[:0:-1])
+        np.testing.assert_array_equal(actual[camera], expected[:0:-1])
     # Another process, which gets other steps of it.
     again = pickle.loads(pickle.dumps(made.select([image, "observation/number"])))
     assert again.fingerprint() == made.select([image, "observation/number"]).fingerprint()
@@ -74,9 +74,9 @@ def test_mapped_episodes_fit_a_cache_of_100_bytes(directory):
     assert not made.storage.is_random("observation/double")
     assert made.storage.is_random("observation/wrist_image_left")
     batches = list(Feed(made.select(["observation/double"]).steps(), 3, epochs=1))
-    found = np.concatenate([batch["observation"]["double"] for batch in batches])
+    actual = np.concatenate([batch["observation"]["double"] for batch in batches])
     stored = [2 * table.read(episode)["action"][1:] for episode in range(4)]
-    np.testing.assert_array_equal(np.sort(found, 0), np.sort(np.concatenate(stored), 0))
+    np.testing.assert_array_equal(np.sort(actual, 0), np.sort(np.concatenate(stored), 0))
 
 
 @pytest.mark.parametrize(

@@ -61,26 +61,26 @@ def test_fields_are_those_that_are_declared(directory, form):
     }
     assert made.outlines.num_steps.tolist() == table.outlines.num_steps.tolist()
     for episode in range(table.num_episodes):
-        stored, found = table.read(episode), made.read(episode)
+        stored, actual = table.read(episode), made.read(episode)
         width = stored["action"].shape[1]
-        assert found["action"].dtype == np.float32
-        np.testing.assert_array_equal(found["action"][:, :width], stored["action"].astype("f4"))
-        assert not found["action"][:, width:].any()
-        assert found["action_mask"][0].tolist() == [n < width for n in range(5)]
+        assert actual["action"].dtype == np.float32
+        np.testing.assert_array_equal(actual["action"][:, :width], stored["action"].astype("f4"))
+        assert not actual["action"][:, width:].any()
+        assert actual["action_mask"][0].tolist() == [n < width for n in range(5)]
         for camera in ("primary", "wrist"):
             path = FIELDS[form].get(f"observation/{camera}")
-            image, mask = (found["observation"][camera + end] for end in ("", "_mask"))
+            image, mask = (actual["observation"][camera + end] for end in ("", "_mask"))
             assert mask.all() if path else not (mask.any() or image.any())
             if path:
                 before = stored
                 for part in path.split("/"):
                     before = before[part]
                 np.testing.assert_array_equal(image, resize(before, (5, 7)))
-    state = found["observation"]["state_mask"][0].tolist()
+    state = actual["observation"]["state_mask"][0].tolist()
     expected = {"rlds": [1, 1, 1, 0, 1, 0], "lerobot": [1, 1, 1, 0, 0, 0], "log": [0] * 6}
     assert state == list(map(bool, expected[form]))
-    texts = found["language_instruction"]
-    assert found["language_instruction_mask"].tolist() == [len(text) > 0 for text in texts]
+    texts = actual["language_instruction"]
+    assert actual["language_instruction_mask"].tolist() == [len(text) > 0 for text in texts]
     again = pickle.loads(pickle.dumps(made))
     assert again.fingerprint() == made.fingerprint()
     np.testing.assert_array_equal(again.read(0)["action"], made.read(0)["action"])
@@ -102,8 +102,8 @@ def test_whole_episodes_have_the_values_of_rows(directory, to_hz):
     relative = {"action": [True, True, False, False]}
     made = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
     view = made.storage.view
-    for number in range(table.num_episodes):
-        rows, whole = made.read(number), view.read(view.splits[0], number).steps
+    for index in range(table.num_episodes):
+        rows, whole = made.read(index), view.read(view.splits[0], index).steps
         assert whole.keys() == rows.keys() == {"action", "action_mask", "text", "text_mask"}
         for name, column in rows.items():
             np.testing.assert_array_equal(whole[name], column)
@@ -118,12 +118,12 @@ def test_rates_are_changed_by_time(directory, to_hz):
     fields = {"action": "action", "is_last": "is_last"}
     made = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
     for episode, length in enumerate(table.outlines.num_steps.tolist()):
-        stored, found = table.read(episode)["action"], made.read(episode)["action"]
+        stored, actual = table.read(episode)["action"], made.read(episode)["action"]
         times = np.arange(1000) / to_hz
         times = times[times <= (length - 1) / 10 + 1e-9]
         nearest = np.rint(times * 10).astype(int)
-        assert len(found) == len(times)
-        np.testing.assert_array_equal(found[:, 2:], stored[nearest, 2:])
+        assert len(actual) == len(times)
+        np.testing.assert_array_equal(actual[:, 2:], stored[nearest, 2:])
         real = length - int(table.outlines.final_observation_known[episode])
         if to_hz > 10:
             expected = stored[nearest, :2] * np.float32(10 / to_hz)
@@ -132,7 +132,7 @@ def test_rates_are_changed_by_time(directory, to_hz):
             parts = zip(nearest, np.minimum(ends, real), strict=True)
             expected = [stored[begin:end, :2].sum(0) for begin, end in parts]
         if to_hz != 10:
-            np.testing.assert_allclose(found[:, :2], expected, atol=1e-5)
+            np.testing.assert_allclose(actual[:, :2], expected, atol=1e-5)
     assert (made.outlines.num_transitions <= made.outlines.num_steps).all()
 
 
@@ -158,7 +158,7 @@ def test_a_mixture_of_all(directory):
     np.testing.assert_allclose(shares[1], sizes / sizes.sum(), atol=1e-4)
     np.testing.assert_allclose(shares[2], sizes**0.5 / (sizes**0.5).sum(), atol=1e-4)
     np.testing.assert_allclose(shares[1e9], 1 / 3, atol=1e-4)
-    with pytest.raises(ValueError, match=r"the names \['rlds'\], expected \['lerobot'"):
+    with pytest.raises(ValueError, match=r"weights: got \['rlds'\], expected \['lerobot'"):
         Mixture(parts, {"rlds": 1})
     with pytest.raises(ValueError, match="temperature must be positive"):
         Mixture(parts, temperature=0)

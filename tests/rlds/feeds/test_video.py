@@ -55,12 +55,12 @@ def test_transitions_have_the_next_pixels():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_reads_too():
     table = rlds.feeds.open(with_frames(Episodes(ClipSource())), threads=2)
-    numbers = np.arange(40)
-    expected = table.steps().batch(numbers)[WRIST]
+    indices = np.arange(40)
+    expected = table.steps().batch(indices)[WRIST]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of forking a process with threads.
         child = os.fork()
     if not child:
         signal.alarm(60)
-        os._exit(0 if np.array_equal(table.steps().batch(numbers)[WRIST], expected) else 1)
+        os._exit(0 if np.array_equal(table.steps().batch(indices)[WRIST], expected) else 1)
     assert os.waitpid(child, 0)[1] == 0

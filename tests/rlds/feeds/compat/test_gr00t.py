@@ -66,9 +66,9 @@ def test_shards_of_any_format_hold_the_steps_that_gr00t_deals(directory, form):
             least = min(range(len(shards)), key=lambda shard: len(shards[shard]))
             shards[least] += [(episode, step) for step in steps[piece::10].tolist()]
     assert len(dataset) == len(shards)
-    for number, shard in enumerate(shards):
-        assert dataset.get_shard_length(number) == len(shard)
-        for item, (episode, step) in zip(dataset.get_shard(number), shard, strict=True):
+    for index, shard in enumerate(shards):
+        assert dataset.get_shard_length(index) == len(shard)
+        for item, (episode, step) in zip(dataset.get_shard(index), shard, strict=True):
             stored = table.read(int(episode))
             action = np.asarray(stored["action"][step : step + 3], np.float32)
             np.testing.assert_array_equal(item.actions["arm"], action[:, :2])
@@ -95,8 +95,8 @@ def test_attributes_of_gr00t_datasets_are_available(directory):
     assert loader.episode_lengths == [7, 5, 6]
     assert [dataset.get_effective_episode_length(n) for n in range(len(loader))] == [5, 3, 4]
     first = [[(e, s.tolist()) for e, s in shard] for shard in dataset.sharded_episodes]
-    for number, shard in enumerate(first):
-        items = iter(dataset.get_shard(number))
+    for index, shard in enumerate(first):
+        items = iter(dataset.get_shard(index))
         for episode, steps in shard:
             table = loader[episode]
             for step in steps:
@@ -121,10 +121,10 @@ def test_statistics_with_quantiles_are_those_of_the_file(directory, tmp_path):
     stored = {"q01": [1, 2, 3], "q99": [4, 5, 6], "mean": [2, 2, 2], "count": [18]}
     (path / "meta/stats.json").write_text(json.dumps({"action": stored}))
     modality = modality_of(raw_lerobot.IMAGE, "observation.state")
-    found = dataset_of(path, "camera", modality).get_dataset_statistics()
-    assert found["action"]["arm"] == {"q01": [1, 2], "q99": [4, 5], "mean": [2, 2]}
+    actual = dataset_of(path, "camera", modality).get_dataset_statistics()
+    assert actual["action"]["arm"] == {"q01": [1, 2], "q99": [4, 5], "mean": [2, 2]}
     states = np.concatenate([each["observation.state"] for each in raw_lerobot.episodes()])
-    np.testing.assert_allclose(found["state"]["gripper"]["mean"], states[:, 2:].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(actual["state"]["gripper"]["mean"], states[:, 2:].mean(0), rtol=1e-5)
 
 
 def test_annotations_are_texts_of_tasks(tmp_path):
@@ -153,16 +153,16 @@ def test_padding_repeats_bounds_and_statistics_equal_the_data(directory):
     state = raw_lerobot.episodes()[1]["observation.state"]
     np.testing.assert_array_equal(item.states["arm"], state[[0, 0], :2])
     assert item.text in raw_lerobot.TASKS
-    found = dataset.get_dataset_statistics()
+    actual = dataset.get_dataset_statistics()
     actions = np.concatenate([episode["action"] for episode in raw_lerobot.episodes()])
     np.testing.assert_allclose(
-        found["action"]["gripper"]["mean"], actions[:, 2:].mean(0), rtol=1e-6
+        actual["action"]["gripper"]["mean"], actions[:, 2:].mean(0), rtol=1e-6
     )
-    np.testing.assert_allclose(found["action"]["arm"]["q01"], np.quantile(actions[:, :2], 0.01, 0))
-    assert found["relative_action"] == {"action": {"mean": [0.5, 1e-3, 2]}}
+    np.testing.assert_allclose(actual["action"]["arm"]["q01"], np.quantile(actions[:, :2], 0.01, 0))
+    assert actual["relative_action"] == {"action": {"mean": [0.5, 1e-3, 2]}}
     assert dataset.get_initial_actions() == []
     strict = dataset_of(directory / "arm_lerobot", "top", modality, configs=configs)
-    with pytest.raises(IndexError, match="outside the episode; pass allow_padding=True"):
+    with pytest.raises(IndexError, match="beyond the episode; pass allow_padding=True"):
         strict.get_datapoint(1, 0)
 
 

@@ -63,7 +63,7 @@ def test_metadata_has_the_attributes_of_lerobot(directory):
 
 def test_metadata_names_the_file_of_each_episode(directory):
     meta = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot")
-    files = [meta.get_data_file_path(number).as_posix() for number in range(3)]
+    files = [meta.get_data_file_path(index).as_posix() for index in range(3)]
     assert files == [f"data/chunk-000/file-{n:03}.parquet" for n in (0, 0, 1)]
     assert meta.episodes["data/file_index"] == [0, 0, 1]
     assert {"length", "data/chunk_index"} < {*meta.episodes.column_names}
@@ -132,9 +132,9 @@ def test_depths_come_in_the_requested_unit(tmp_path, unit, stored):
     low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
     depths = np.exp(low + codes / 4095 * (high - low)) - 3.5
     depths = np.rint(depths * 1000) if unit == "mm" else depths
-    found = dataset[8][raw_lerobot.DEPTH]
-    assert (found.dtype, found.shape) == (torch.float32, (1, 32, 48))
-    np.testing.assert_allclose(found[0], depths[1], rtol=1e-6)
+    actual = dataset[8][raw_lerobot.DEPTH]
+    assert (actual.dtype, actual.shape) == (torch.float32, (1, 32, 48))
+    np.testing.assert_allclose(actual[0], depths[1], rtol=1e-6)
     assert dataset.meta.depth_keys == [raw_lerobot.DEPTH]
     mean = dataset.meta.stats[raw_lerobot.DEPTH]["mean"]
     np.testing.assert_allclose(np.ravel(mean), depths.mean(), rtol=0.2)
@@ -245,17 +245,17 @@ def test_annotations_of_several_datasets_get_common_numbers(tmp_path, is_tfds):
     meta = LeRobotDatasetMetadata(paths, split="train")
     begins = meta.episodes["dataset_from_index"]
     stored = meta.table.steps().batch(begins)["annotation"]["human"]["validity"]
-    episodes = [meta.table.source_episode(number) for number in range(6)]
+    episodes = [meta.table.source_episode(index) for index in range(6)]
     again = [each.steps["annotation"]["human"]["validity"][0] for each in episodes]
     assert stored.tolist() == again
-    known = {**meta.task_texts, -1: None}
-    texts = [known[number] for number in again]
+    texts_by_index = {**meta.task_texts, -1: None}
+    texts = [texts_by_index[index] for index in again]
     assert sorted(map(str, texts[:3])) == sorted(map(str, said[0]))
     assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
     # Numbers that were not chosen lead to the same texts, too.
     some = rlds.feeds.open(paths, "train", fields=["action"])
-    numbers = [some.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
-    assert [column[0] for column in numbers] == again
+    columns = [some.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
+    assert [column[0] for column in columns] == again
     tasks = meta.table.steps().batch(begins)["language_instruction"]
     assert [meta.task_texts[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
     parts = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
@@ -270,8 +270,8 @@ def test_numbers_of_texts_that_do_not_fit(tmp_path):
     for path in paths:
         said = {"annotation": {"mode": {"original_key": "mode"}}}
         (path / "meta/modality.json").write_text(json.dumps(said))
-    for path, number in zip(paths, (300, 0)):
-        texts = {n: f"{path.name} {n}" for n in range(256)} | {number: "the first one"}
+    for path, index in zip(paths, (300, 0)):
+        texts = {n: f"{path.name} {n}" for n in range(256)} | {index: "the first one"}
         rows = {"task_index": [*texts], "task": [*texts.values()]}
         raw_lerobot.write_table(path / "meta/tasks.parquet", pa.table(rows))
     table = rlds.feeds.open(paths, fields=["mode"])

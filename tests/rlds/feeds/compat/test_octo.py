@@ -91,10 +91,10 @@ def test_octo_samples_come_from_datasets_of_any_format(directory, form):
         image_size=SIZES,
     )
     expected = dict(named_leaves(samples.batch(range(len(samples)))))
-    found = policies.joined(list(chain.iterator()))
-    assert found.keys() == expected.keys()
+    actual = policies.joined(list(chain.iterator()))
+    assert actual.keys() == expected.keys()
     for path, column in expected.items():
-        np.testing.assert_array_equal(found[path], column, err_msg=path)
+        np.testing.assert_array_equal(actual[path], column, err_msg=path)
     assert chain.cardinality().numpy() == samples.table.num_episodes
     one = next(chain.unbatch().iterator())
     assert one["action"].shape == (2, 3, samples.spec["action"][1][-1])
@@ -210,7 +210,7 @@ def test_statistics_are_exact(tmp_path):
         for part in np.split(values, 3):
             writer.add({"steps": {"action": part, "observation": {"state": -part}}})
     given = {"name": "many", "data_dir": tmp_path, "proprio_obs_key": "state"}
-    found = make_single_dataset(given, train=True).dataset_statistics
+    actual = make_single_dataset(given, train=True).dataset_statistics
     for name, sign in (("action", 1), ("proprio", -1)):
         expected = {
             "mean": values.astype(np.float64).mean(0) * sign,
@@ -219,10 +219,10 @@ def test_statistics_are_exact(tmp_path):
             "p99": np.quantile(values * sign, 0.99, axis=0),
         }
         for part, value in expected.items():
-            np.testing.assert_allclose(found[name][part], value, rtol=1e-6)
-    again = make_single_dataset({**given, "dataset_statistics": found}, train=True)
+            np.testing.assert_allclose(actual[name][part], value, rtol=1e-6)
+    again = make_single_dataset({**given, "dataset_statistics": actual}, train=True)
     for name, value in named_leaves(again.dataset_statistics):
-        np.testing.assert_allclose(value, dict(named_leaves(found))[name])
+        np.testing.assert_allclose(value, dict(named_leaves(actual))[name])
 
 
 def constant(trajectory):
@@ -332,14 +332,14 @@ def test_instructions_are_replaced_by_paraphrases(directory, tmp_path):
     kwargs |= {"rephrase_prob": 0.5, "keep_image_prob": 0.5}
     options = {"task_augment_strategy": "delete_and_rephrase", "task_augment_kwargs": kwargs}
     chain = single(directory, **options).repeat().unbatch().batch(2000)
-    found = next(chain.iterator())["task"]["language_instruction"].tolist()
-    shares = {known: found.count(known) for known in {*found}}
+    actual = next(chain.iterator())["task"]["language_instruction"].tolist()
+    shares = {text: actual.count(text) for text in {*actual}}
     assert shares.keys() == {*plain.tolist(), b"take it", b" grasp it"}
     among = shares[text] + shares[b"take it"] + shares[b" grasp it"]
     # Half of the episodes have one of the three texts.
     assert 0.12 < shares[b"take it"] / among < 0.22
     assert 0.12 < shares[b" grasp it"] / among < 0.22
-    assert next(chain.iterator())["task"]["language_instruction"].tolist() == found
+    assert next(chain.iterator())["task"]["language_instruction"].tolist() == actual
     for content, error in (
         (pickle.dumps({"a": Path("b")}), r"the pickle names pathlib\..*, which is not plain data"),
         (pickle.dumps(["a"]), "AttributeError"),
@@ -355,9 +355,9 @@ def test_images_are_changed_at_random(directory):
     frames = {"image_augment_kwargs": {"primary": options}}
     plain = next(single(directory, dataset=GOLDEN).unbatch().batch(15).iterator())["observation"]
     chain = single(directory, dataset=GOLDEN, frames=frames).unbatch().batch(15)
-    found, again = (next(chain.iterator())["observation"] for _ in range(2))
+    actual, again = (next(chain.iterator())["observation"] for _ in range(2))
     for camera in SIZES:
-        images, before = found[f"image_{camera}"], plain[f"image_{camera}"]
+        images, before = actual[f"image_{camera}"], plain[f"image_{camera}"]
         np.testing.assert_array_equal(images, again[f"image_{camera}"])
         is_changed = (images != before).any(axis=(1, 2, 3, 4))
         assert is_changed.tolist() == [camera == "primary"] * 15

@@ -32,14 +32,14 @@ def test_rows_equal_those_of_openpi(directory):
     """The rows equal those made by openpi itself, with the names of the steps."""
     dataset = DroidRldsDataset(str(directory), 5, [ARM], action_chunk_size=4)
     assert len(dataset) == 15
-    found = policies.joined(first(dataset, 3))
+    actual = policies.joined(first(dataset, 3))
     expected = dict(np.load(directory / "openpi.npz"))
-    order, places = np.argsort(found["step_id"].astype(bytes)), np.argsort(expected["step_id"])
-    assert found.keys() == expected.keys()
+    order, positions = np.argsort(actual["step_id"].astype(bytes)), np.argsort(expected["step_id"])
+    assert actual.keys() == expected.keys()
     for path, column in expected.items():
-        assert found[path].dtype in (column.dtype, object), path
-        ours = found[path][order].astype(column.dtype)
-        np.testing.assert_array_equal(ours, column[places], err_msg=path)
+        assert actual[path].dtype in (column.dtype, object), path
+        ours = actual[path][order].astype(column.dtype)
+        np.testing.assert_array_equal(ours, column[positions], err_msg=path)
 
 
 def test_a_filter_chooses_samples_with_joint_velocities(directory, tmp_path):

@@ -50,7 +50,7 @@ def taken(iterator, count):
 def sorted_rows(rows):
     columns = [dict(named_leaves(row)) for row in rows]
     order = sorted(range(len(rows)), key=lambda n: columns[n]["action"].tolist())
-    return [columns[number] for number in order]
+    return [columns[index] for index in order]
 
 
 def same(rows, others):
@@ -87,9 +87,9 @@ def test_openvla_samples_come_from_datasets_of_any_format(directory, form):
     # As OpenVLA's scripts decode them, whatever the format has.
     assert {type(row["task"]["language_instruction"]) for row in rows} == {bytes}
     assert len(dataset) == dataset.dataset_length == statistics.num_transitions
-    found = dataset.dataset_statistics[name]
-    np.testing.assert_allclose(found["action"]["q99"], statistics["action"].quantiles[0.99])
-    assert found["num_trajectories"] == statistics.num_trajectories
+    actual = dataset.dataset_statistics[name]
+    np.testing.assert_allclose(actual["action"]["q99"], statistics["action"].quantiles[0.99])
+    assert actual["num_trajectories"] == statistics.num_trajectories
 
 
 def with_text(trajectory):
@@ -123,13 +123,16 @@ def test_rows_equal_those_of_openvla(directory):
     rows = taken(dataset, int(has_text.sum()))
     columns = [dict(named_leaves(row)) for row in rows]
     assert set(columns[0]) == set(expected)
-    place = {tuple(row): number for number, row in enumerate(expected["observation/proprio"][:, 0])}
+    position = {
+        tuple(row): index for index, row in enumerate(expected["observation/proprio"][:, 0])
+    }
     for row in columns:
         nearest = min(
-            place, key=lambda known, row=row: np.abs(known - row["observation/proprio"][0]).sum()
+            position,
+            key=lambda state, row=row: np.abs(state - row["observation/proprio"][0]).sum(),
         )
         for path, value in row.items():
-            theirs = expected[path][place[nearest]]
+            theirs = expected[path][position[nearest]]
             if path in ("task/timestep", "task/image_primary", "task/proprio"):
                 assert np.shape(value) == theirs.shape, path
             elif path.endswith("image_wrist"):  # There is none, and theirs has another size.
@@ -173,8 +176,8 @@ def test_ranks_share_samples_and_resume(directory, monkeypatch):
         states.append(state)
     assert states[0]["items"] == 6
     monkeypatch.undo()
-    places = {tuple(row["action"].ravel()) for row in rows}
-    assert len(places) == 12  # Nothing came twice.
+    positions = {tuple(row["action"].ravel()) for row in rows}
+    assert len(positions) == 12  # Nothing came twice.
     with pytest.raises(ValueError, match="another number of processes"):
         other = dataset_of(directory)
         other.load_state_dict(states[0])
@@ -198,11 +201,11 @@ def test_images_are_changed_at_random(directory):
         for options in ({}, {"image_aug": True}, {"image_aug": True})
     )
     assert plain.keys() == changed.keys()
-    for place, row in changed.items():
+    for position, row in changed.items():
         image = row["observation"]["image_primary"]
         assert (image.shape, image.dtype) == ((1, *SIZE, 3), np.uint8)
-        assert (image != plain[place]["observation"]["image_primary"]).mean() > 0.5
-        np.testing.assert_array_equal(image, again[place]["observation"]["image_primary"])
+        assert (image != plain[position]["observation"]["image_primary"]).mean() > 0.5
+        np.testing.assert_array_equal(image, again[position]["observation"]["image_primary"])
     val = [taken(dataset_of(directory, train=False, image_aug=aug), 4) for aug in (True, False)]
     same(*val)
 
