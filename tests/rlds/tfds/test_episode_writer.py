@@ -322,7 +322,7 @@ def with_step(**fields):
         (with_step(action=np.zeros((3, 4))), r"steps/action: got float64 of shape \(4,\)"),
         (with_step(reward=[0, 1e300, 0]), r"step 1, steps/reward: got 1e\+300 .* expected float32"),
         (with_step(reward=[0, "a", 0]), "step 1, steps/reward: got str 'a', expected float32"),
-        (with_step(reward=np.zeros(2)), "episode 1: the columns of the steps differ in length"),
+        (with_step(reward=np.zeros(2)), "episode 1: the columns of steps need equal lengths"),
         (with_step(extra=np.zeros(3)), r"steps: got unknown fields \['extra'\]"),
         (
             {"steps": [*rows(columns(0)), {"reward": 1.0}], "id": 1},

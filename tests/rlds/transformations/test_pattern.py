@@ -409,7 +409,7 @@ def test_conditions_compare_floats() -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        (lambda data: data["text"] == 1, r"'data\('text'\) == 1' cannot hold.*string"),
+        (lambda data: data["text"] == 1, r"'data\('text'\) == 1' needs a number.*string"),
         (lambda data: data["vector"] == 1, r"needs one number per step.*shape \(2,\)"),
         (lambda data: data["x"] > 0.5, r"compares whole numbers \(int32\) with a float"),
         (lambda data: sw.Condition.step_index() > 0.5, r"compares whole numbers"),
