@@ -10,7 +10,7 @@ import numpy as np
 from dm_env import specs
 
 from envlogger.errors import InvalidStepError
-from rlds_ecosystem.model.columns import equal_in
+from rlds_ecosystem.model.columns import cast_exact
 
 __all__ = ["StepValidator"]
 
@@ -114,7 +114,7 @@ def _matches(spec: specs.Array, value: Any) -> bool:
         return False
     kind, expected = array.dtype.kind, spec.dtype.kind
     if kind in "iu" and (expected in "iu" or (expected == "f" and not hasattr(value, "dtype"))):
-        return equal_in(array, spec.dtype) is not None
+        return cast_exact(array, spec.dtype) is not None
     are_texts = {kind, expected} <= set("OUS")
     return are_texts or (kind == expected and np.can_cast(array.dtype, spec.dtype))
 

@@ -151,10 +151,10 @@ def _rank_episodes(audit: Audit, by: str) -> list[tuple[float, int]]:
 
 def stored_split(episodes: Episodes) -> str | None:
     """Returns the stored split of all episodes; None if they are of several splits or datasets."""
-    from rlds.sources.reading import bases
+    from rlds.sources.reading import roots
 
     splits = {split for split, begin, end in episodes.ranges if begin < end}
-    return splits.pop() if len(splits) == 1 and len(bases(episodes.source)) == 1 else None
+    return splits.pop() if len(splits) == 1 and len(roots(episodes.source)) == 1 else None
 
 
 def _score_cell(value: float) -> str:

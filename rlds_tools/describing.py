@@ -237,7 +237,7 @@ def _not_finite_masks(
 
 
 def _nonzero_counts(counts_by_field: Mapping[str, np.ndarray]) -> Iterator[tuple[str, int]]:
-    """Yields the counts of elements that are not 0, with the names of `Statistics.rows`."""
+    """Yields the elements with a count above 0: their name in `Statistics.rows`, and the count."""
     for path, counts in counts_by_field.items():
         for element in map(int, np.flatnonzero(counts)):
             yield element_name(path, np.shape(counts), element), int(np.ravel(counts)[element])

@@ -53,9 +53,9 @@ def make_environment(
       environment: The name, see `rlds_tools.record`; a function that creates the environment, which
         may take `seed`; or the environment.
       seed: The seed of the environment.
-      max_episode_steps: The number of steps after which an episode ends, for names of Gymnasium.
+      max_episode_steps: The number of steps after which an episode of such an environment ends.
       is_rendered: Whether frames are recorded.
-      camera: The camera of the frames, for names of Gymnasium.
+      camera: The camera of the frames, of a Gymnasium environment that is given by its name.
 
     Returns:
       The environment and its name.

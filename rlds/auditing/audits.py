@@ -331,7 +331,7 @@ def _unused_tasks(
 ) -> dict[str, Sequence[str]]:
     """Returns the declared tasks without an episode, if the audit covers the full dataset."""
     source = episodes.source
-    counts = (reading.count(base, split) for base in reading.bases(source) for split in base.splits)
+    counts = (reading.count(base, split) for base in reading.roots(source) for split in base.splits)
     is_complete = len(episodes) == sum(count or 0 for count in counts)
     if not (fields.task_columns and is_complete and None not in results):
         return {}

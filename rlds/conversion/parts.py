@@ -189,7 +189,7 @@ def fingerprint(*values: Any) -> str:
 def input_keys(source: AnySource) -> Sequence[str]:
     """Returns cache keys that change with the files of a source; none if it has no files."""
     try:
-        return [key_of(base) for base in reading.bases(source)]
+        return [key_of(base) for base in reading.roots(source)]
     except FileNotFoundError:
         return ()
 

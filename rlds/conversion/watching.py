@@ -125,7 +125,7 @@ class Notes(Watch):
         by_split: dict[str, lineage.Trace] = {}
         if record is None:
             return by_split
-        bases = reading.bases(episodes.source)
+        bases = reading.roots(episodes.source)
         for index, origin in self.origins.items():
             source, (split, row) = episodes.source, episodes.locate(index)
             name = split if self._export.keeps_splits else ""

@@ -29,7 +29,7 @@ from rlds_ecosystem.model.fields import Field
 __all__ = ["ActionsView"]
 
 _ACTION, _REMAINDER = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REMAINDER}"
-_KIND_BEFORE = {"delta": "absolute", "absolute": "delta"}
+_OTHER_KIND = {"delta": "absolute", "absolute": "delta"}
 # Rotations cannot be added by element. `wrist_roll` is a joint, `left_roll` is a rotation.
 _ROTATION = re.compile(
     r"((left|right|eef?|tcp|arm)[\W_])*(roll|pitch|yaw|[rq][xyzw]|(rot|quat|euler|axis).*)"
@@ -53,17 +53,17 @@ class ActionsView(Change):
 
     def __init__(self, base: Source, kind: str) -> None:
         fields = fields_of(base)
-        if kind not in _KIND_BEFORE:
-            raise ValueError(f"action-as: got {kind!r}, expected one of {', '.join(_KIND_BEFORE)}")
-        self._sign, self._restores_bits = (-1 if kind == "delta" else 1), _REMAINDER in fields
+        if kind not in _OTHER_KIND:
+            raise ValueError(f"action-as: got {kind!r}, expected one of {', '.join(_OTHER_KIND)}")
+        self._sign, self._has_remainder = (-1 if kind == "delta" else 1), _REMAINDER in fields
         field = fields.get(_ACTION)
         if not isinstance(field, Field) or field.column_dtype.kind != "f" or len(field.shape) != 1:
             raise ValueError("action-as: expected a field `action` that is a vector of floats")
-        if field.kind != _KIND_BEFORE[kind] or not field.names or not field.unit:
+        if field.kind != _OTHER_KIND[kind] or not field.names or not field.unit:
             raise ValueError(
-                f"action-as: expected an action declared as {_KIND_BEFORE[kind]}, with a unit and "
+                f"action-as: expected an action declared as {_OTHER_KIND[kind]}, with a unit and "
                 f"names, got {', '.join(field.facts) or 'none'}. Declare the meaning, as in "
-                f"rlds edit PATH --set-meaning action={_KIND_BEFORE[kind]},unit=rad,names=A/B/…"
+                f"rlds edit PATH --set-meaning action={_OTHER_KIND[kind]},unit=rad,names=A/B/…"
             )
         self._state_elements = [*_state_elements(field, fields)]
         if not self._state_elements:
@@ -74,9 +74,9 @@ class ActionsView(Change):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
         new_fields = {path: it for path, it in fields.items() if path != _REMAINDER}
         new_fields[_ACTION] = dataclasses.replace(field, kind=kind)
-        self.changed_paths = {_ACTION} if self._restores_bits else {_ACTION, _REMAINDER}
+        self.changed_paths = {_ACTION} if self._has_remainder else {_ACTION, _REMAINDER}
         self.options = {"action_as": kind}
-        if not self._restores_bits:
+        if not self._has_remainder:
             new_fields[_REMAINDER] = new_field
         super().__init__(base, new_fields)
         episodes = Episodes(base, "+".join(base.splits))
@@ -96,7 +96,7 @@ class ActionsView(Change):
         paths = {*fields} - {_REMAINDER}
         if not self.makes(fields):
             return paths
-        remainder_paths = [_REMAINDER] if self._restores_bits else []
+        remainder_paths = [_REMAINDER] if self._has_remainder else []
         return paths | {_ACTION, *remainder_paths, *(path for _, path, _ in self._state_elements)}
 
     @override
@@ -111,10 +111,10 @@ class ActionsView(Change):
             states[:, element] = values[path][:, column]
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
-        stored_remainder = values.get(_REMAINDER) if self._restores_bits else None
+        stored_remainder = values.get(_REMAINDER) if self._has_remainder else None
         total, remainder = _sum_with_remainder(action, self._sign * states, stored_remainder)
         values = {path: it for path, it in values.items() if path != _REMAINDER} | {_ACTION: total}
-        return values if self._restores_bits else {**values, _REMAINDER: remainder}
+        return values if self._has_remainder else {**values, _REMAINDER: remainder}
 
 
 def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:

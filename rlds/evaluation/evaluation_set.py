@@ -251,11 +251,12 @@ class EvaluationSet:
     ) -> EndCounts:
         """Returns the counts of episodes by their ends."""
         episodes = slice(None) if episodes is None else episodes
-        is_terminal, is_known = self.is_terminal[episodes], self.final_observation_known[episodes]
+        is_terminal = self.is_terminal[episodes]
+        has_final = self.final_observation_known[episodes]
         return EndCounts(
             terminal=int(is_terminal.sum()),
-            truncated=int((~is_terminal & is_known).sum()),
-            unknown=int((~is_terminal & ~is_known).sum()),
+            truncated=int((~is_terminal & has_final).sum()),
+            unknown=int((~is_terminal & ~has_final).sum()),
             censored=censored,
             left_out=left_out,
         )
@@ -271,15 +272,15 @@ class EvaluationSet:
           episodes: Indices, a mask or a slice.
         """
         indices = np.arange(self.num_episodes)[episodes]
-        lengths, is_known = self.num_transitions[indices], self.final_observation_known[indices]
+        lengths, has_final = self.num_transitions[indices], self.final_observation_known[indices]
         transitions = _ranges(self.splits[:-1][indices], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
             is_terminal=self.is_terminal[indices],
-            final_observation_known=is_known,
+            final_observation_known=has_final,
             observations=self.observations_at(
-                _ranges(self._first_rows[indices], lengths + is_known)
+                _ranges(self._first_rows[indices], lengths + has_final)
             ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
@@ -342,7 +343,7 @@ def collect(
     action: str | Sequence[str] = rlds.ACTION,
     reward: str = rlds.REWARD,
     log_prob: str | None = None,
-    log_prob_comes_later: bool = False,
+    log_prob_in_next_step: bool = False,
     stored_discounts: bool = False,
     **options: Any,
 ) -> EvaluationSet:
@@ -358,7 +359,7 @@ def collect(
       action: The field of the action, likewise.
       reward: The field of the reward.
       log_prob: The field with the log-probabilities of the recorded actions.
-      log_prob_comes_later: True if the log-probability of an action is in the next step, for
+      log_prob_in_next_step: True if the log-probability of an action is in the next step, for
         example by a `step_fn` of EnvLogger, which runs after the action.
       stored_discounts: True to use the recorded discounts in addition to gamma. A discount of 0
         does not make an end terminal; `is_terminal` does.
@@ -393,15 +394,15 @@ def collect(
         raise ValueError("collect: there are no episodes")
     columns = {path: _concatenate(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
-    is_known = np.concatenate([block.final_observation_known for block in blocks])
+    has_final = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
-    is_transition[np.cumsum(lengths)[is_known] - 1] = False
+    is_transition[np.cumsum(lengths)[has_final] - 1] = False
     transitions = np.flatnonzero(is_transition)
     rows = dict.fromkeys(scalar_paths, transitions)
-    if log_prob_comes_later and log_prob is not None:
-        if not is_known.all():
+    if log_prob_in_next_step and log_prob is not None:
+        if not has_final.all():
             raise ValueError(
-                f"collect: the final observation of episode {np.argmin(is_known)} is "
+                f"collect: the final observation of episode {np.argmin(has_final)} is "
                 f"unknown, so no step after its last action has the field {log_prob!r}"
             )
         rows["log_probs"] = transitions + 1
@@ -412,9 +413,9 @@ def collect(
             _check_no_nan(path, column, role_rows, lengths)
     actions = _role_values(nested, action, len(is_transition))
     return EvaluationSet(
-        num_transitions=lengths - is_known,
+        num_transitions=lengths - has_final,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
-        final_observation_known=is_known,
+        final_observation_known=has_final,
         observations=_role_values(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{
@@ -441,9 +442,11 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     first = 0
     table = _table_of(data)
     chunks = _read_episodes(data, paths) if table is None else _read_table(table, paths)
-    for columns, flags, num_steps, is_known in chunks:
+    for columns, flags, num_steps, has_final in chunks:
         _check_flags(flags, num_steps, first)
-        yield _Block(columns, num_steps, is_known, _is_terminal(flags, num_steps, is_known, first))
+        yield _Block(
+            columns, num_steps, has_final, _is_terminal(flags, num_steps, has_final, first)
+        )
         first += len(num_steps)
 
 
@@ -508,9 +511,9 @@ def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_C
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"collect: columns of episode {index} differ in length: {lengths}")
-        is_known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
+        has_final = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
         length = np.array([next(iter(lengths.values()))])
-        yield columns, flags, length, is_known.reshape(1)
+        yield columns, flags, length, has_final.reshape(1)
 
 
 def _without_images(
@@ -601,7 +604,7 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
 
 
 def _is_terminal(
-    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_known: np.ndarray, first: int
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, has_final: np.ndarray, first: int
 ) -> np.ndarray:
     """Returns a mask of the terminal episodes, by their flags or their last discount."""
     last = np.cumsum(num_steps) - 1
@@ -613,9 +616,9 @@ def _is_terminal(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
-    rows = np.maximum(last - is_known, 0)
+    rows = np.maximum(last - has_final, 0)
     continues = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
-    return (num_steps > is_known) & ~np.any(continues, axis=0)
+    return (num_steps > has_final) & ~np.any(continues, axis=0)
 
 
 def _concatenate(blocks: Sequence[_Block], path: str) -> np.ndarray:

@@ -26,7 +26,7 @@ def root_of(source: AnySource) -> str:
 
 
 def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str:
-    match reading.bases(source):  # A dataset folder may have only one data file.
+    match reading.roots(source):  # A dataset folder may have only one data file.
         case [base] if base.can.examples is not None:
             inputs = [base.can.examples.directory]
     names = [os.path.abspath(os.fspath(path)) for path in inputs]

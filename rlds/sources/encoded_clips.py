@@ -124,7 +124,7 @@ class ClipsSource(View):
 
     @property
     @override
-    def can(self) -> Can:  # Exports apply this view to a source of image files.
+    def can(self) -> Can:  # The base may have image files.
         return dataclasses.replace(super().can, reads_rows=False, image_files=None)
 
     @override

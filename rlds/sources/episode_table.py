@@ -41,9 +41,9 @@ __all__ = [
     "audit_of",
     "has_table",
     "key_of",
-    "range_table",
     "row_maker",
     "store_audit",
+    "table_file",
     "table_row",
 ]
 
@@ -62,8 +62,8 @@ _ROW_GROUP_SIZE = 100_000
 _SERIAL_SECONDS = 10.0
 
 
-class RangeTable(NamedTuple):
-    """A range of rows of the episode table of a split.
+class TableFile(NamedTuple):
+    """A file of the episode table of a split, with the rows of a range of episodes.
 
     Attributes:
       file: The Parquet file of the table.
@@ -87,10 +87,10 @@ class EpisodeTable:
       tables: The rows of each range of episodes.
     """
 
-    def __init__(self, tables: Sequence[RangeTable]) -> None:
+    def __init__(self, tables: Sequence[TableFile]) -> None:
         self._tables = list(tables)
 
-    def _checked_tables(self) -> list[RangeTable]:
+    def _checked_tables(self) -> list[TableFile]:
         for table in self._tables:
             if _stored_key(table.file) != table.key:
                 raise StorageError(f"{table.file}: the data has changed since; open it again")
@@ -164,14 +164,14 @@ class EpisodeTable:
         return np.concatenate(indices)
 
 
-def range_table(
+def table_file(
     source: AnySource,
     split: str,
     rows: range | np.ndarray,
     *,
     progress: Progress = None,
     jobs: int | None = None,
-) -> RangeTable:
+) -> TableFile:
     """Returns rows of the episode table of a split; computes the table unless it is up to date.
 
     Args:
@@ -188,7 +188,7 @@ def range_table(
     key = key_of(source)
     file = _table_file(source, split, key, progress, jobs)
     aliases = _columns_of_aliases(source)
-    return RangeTable(file, key, rows, label_rows.folders_of(source), aliases)
+    return TableFile(file, key, rows, label_rows.folders_of(source), aliases)
 
 
 def store_audit(
@@ -244,7 +244,7 @@ def audit_files(source: AnySource, split: str) -> list[Path]:
     return [*map(audit_rows.audit_file, _candidate_files(source, split))]
 
 
-def _condition_columns(condition: str, table: RangeTable) -> Any:
+def _condition_columns(condition: str, table: TableFile) -> Any:
     """Returns the label and audit columns for a condition, with `index`; None without any."""
     names = [audit_rows.COLUMN] if audit_rows.COLUMN in condition.casefold() else []
     try:
@@ -261,7 +261,7 @@ def _condition_columns(condition: str, table: RangeTable) -> Any:
     return columns
 
 
-def _labels_and_audit(table: RangeTable, columns: Sequence[str]) -> list[tuple[str, Any]]:
+def _labels_and_audit(table: TableFile, columns: Sequence[str]) -> list[tuple[str, Any]]:
     """Returns the label and audit columns of a table, in the order of its rows."""
     extra_columns = []
     labels = label_rows.summary(table.labels) if label_rows.COLUMN in columns else None
@@ -324,7 +324,7 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     return columns
 
 
-def _with_labels_and_audit(table: RangeTable, columns: Sequence[str] | None) -> Any:
+def _with_labels_and_audit(table: TableFile, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with the current labels and audit of the episodes."""
     extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
     stored = None if columns is None else [name for name in columns if name not in extra_names]

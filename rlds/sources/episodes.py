@@ -161,7 +161,7 @@ class Episodes(Sequence[SourceEpisode]):
     def _is_joined(self) -> bool:
         """Whether the episodes come from several splits or datasets."""
         splits = {split for split, *_ in self.ranges}
-        return len(splits) > 1 or len(reading.bases(self.source)) > 1
+        return len(splits) > 1 or len(reading.roots(self.source)) > 1
 
     def _read(
         self, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
@@ -334,11 +334,11 @@ class Episodes(Sequence[SourceEpisode]):
           ImportError: pyarrow is not installed.
           OSError: No folder for the table is writable.
         """
-        from rlds.sources.episode_table import EpisodeTable, range_table
+        from rlds.sources.episode_table import EpisodeTable, table_file
 
         with reading.unchanged(self.source):
             tables = [
-                range_table(self.source, split, range(begin, end), progress=progress, jobs=jobs)
+                table_file(self.source, split, range(begin, end), progress=progress, jobs=jobs)
                 for split, begin, end in self.ranges
             ]
         return EpisodeTable(tables)

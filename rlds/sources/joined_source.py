@@ -85,7 +85,7 @@ class JoinedSource(View):
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Returns a mask of the episodes whose stored key lacks the prefix."""
         is_renamed = [
-            prefix != "" and any(it.can.keeps_keys for it in reading.bases(base))
+            prefix != "" and any(it.can.keeps_keys for it in reading.roots(base))
             for base, _, _, prefix in self._runs
         ]
         mask: np.ndarray = np.array(is_renamed)[np.searchsorted(self._ends, episodes, side="right")]

@@ -61,7 +61,7 @@ def copy_labels(
       OSError: No folder for labels is writable.
       SourceError: A row of labels is damaged, and the steps of labelled episodes have changed.
     """
-    folders = [folder for base in reading.bases(episodes.source) for folder in folders_of(base)]
+    folders = [folder for base in reading.roots(episodes.source) for folder in folders_of(base)]
     if not any(folder.is_dir() for folder in folders) or not stores.is_local(path):
         return
     target = new_folders(copy.source, draft, path)

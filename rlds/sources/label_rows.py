@@ -213,7 +213,7 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
 def has_labels(source: AnySource) -> bool:
     """Returns True if a base of a source has label layers."""
-    return any(layer_types(folders_of(base)) for base in reading.bases(source))
+    return any(layer_types(folders_of(base)) for base in reading.roots(source))
 
 
 def new_folders(

@@ -140,7 +140,7 @@ def conversion_lineage(
       source_format: The format of the source.
       split: The split, or a split expression.
     """
-    bases = reading.bases(source)
+    bases = reading.roots(source)
     full_splits = {*("+".join(base.splits) for base in bases)}
     split = "+".join(source.splits) if split == "all" else split
     convert: dict[str, Any] = {"do": CONVERT, "format": format}

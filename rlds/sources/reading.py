@@ -32,7 +32,6 @@ from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.nests import is_below, leaves_at, nest
 
 __all__ = [
-    "bases",
     "check",
     "count",
     "cut",
@@ -44,6 +43,7 @@ __all__ = [
     "parts",
     "read",
     "read_steps",
+    "roots",
     "unchanged",
     "with_image_files",
 ]
@@ -103,7 +103,7 @@ def errors_of(
     Raises:
       SourceChangedError: The files have changed since the source was opened.
     """
-    mistakes = programming_errors(map(type, bases(source)))
+    mistakes = programming_errors(map(type, roots(source)))
     with unchanged(source):
         with source_errors(lambda: files_of(source), episode=episode, mistakes=mistakes):
             yield
@@ -139,7 +139,7 @@ def check(source: AnySource, *, failed: bool = False) -> None:
     Raises:
       SourceChangedError: A file has changed; the message names it.
     """
-    for base in bases(source):
+    for base in roots(source):
         if base.opened is not None:
             base.opened.check(base.inputs, failed=failed)
 
@@ -223,11 +223,11 @@ def lengths(source: Source, split: str) -> Lengths | None:
     return lengths_by_split[split]
 
 
-def bases(source: AnySource) -> Sequence[AnySource]:
+def roots(source: AnySource) -> Sequence[AnySource]:
     """Returns the sources that read files, below all views; the source itself if it is no view."""
     if not source.bases:
         return [source]
-    return [*dict.fromkeys(base for view in source.bases for base in bases(view))]
+    return [*dict.fromkeys(base for view in source.bases for base in roots(view))]
 
 
 def count(source: AnySource, split: str) -> int | None:

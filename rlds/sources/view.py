@@ -435,7 +435,7 @@ class SelectedSource(View):
 def trace(source: Source, split: str, index: int) -> tuple[Location, int]:
     """Returns the stored episode of an episode of a view, and the offset of its first step.
 
-    The source of the stored episode is one of `reading.bases`.
+    The source of the stored episode is one of `reading.roots`.
     """
     first = np.zeros(1, np.int64)
     while isinstance(source, View):

@@ -293,7 +293,7 @@ class Export(abc.ABC):
 
     @property
     def in_parts(self) -> bool:
-        """True if workers may write parts, from which the dataset is joined."""
+        """True if workers may write parts of the export, which are then joined."""
         return self.is_exact
 
     def is_in_format(self, index: int) -> bool:

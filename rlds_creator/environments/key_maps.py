@@ -192,7 +192,7 @@ class Choices(KeyMap):
         matching = [keys for keys in self._actions if keys <= held.keys()]
         if not matching:
             return None
-        new = {self._table_name(name) for name in inputs.pressed}
+        new = {self._key_name(name) for name in inputs.pressed}
         order = {name: index for index, name in enumerate(held)}
 
         def rank(keys: frozenset[str]) -> tuple[int, int, int]:
@@ -207,19 +207,19 @@ class Choices(KeyMap):
         return self._meanings[index] if has_meaning else f"{self._name} {int(action)}"
 
     def _held(self, inputs: Inputs) -> dict[str, None]:
-        """Returns the held keys, the newest last, by their names in the table."""
+        """Returns the held keys, the newest last, by their names in the key map."""
         held: dict[str, None] = {}
         for name, value in inputs.held.items():
             if abs(value) >= _HELD_THRESHOLD:
                 if _AXIS.fullmatch(name):
                     name += "-" if value < 0 else "+"
-                held[self._table_name(name)] = None
-        for name in map(self._table_name, inputs.pressed):
+                held[self._key_name(name)] = None
+        for name in map(self._key_name, inputs.pressed):
             if name in held:
                 held[name] = held.pop(name)
         return held
 
-    def _table_name(self, name: str) -> str:
+    def _key_name(self, name: str) -> str:
         return name if name in self._inputs else _PAD_KEYS.get(name, name)
 
     def _parse_action(self, keys: str, action: Any) -> int:

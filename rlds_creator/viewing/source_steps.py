@@ -51,7 +51,7 @@ class Tables:
     @classmethod
     def create(cls, source: AnySource) -> Tables | None:
         """Returns the tables of a source; None if its files are not local TFRecord files."""
-        stored = [base.can.examples for base in reading.bases(source)]
+        stored = [base.can.examples for base in reading.roots(source)]
         has_tables = all(
             x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in stored
         )

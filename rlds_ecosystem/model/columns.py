@@ -15,8 +15,8 @@ import numpy as np
 from rlds_ecosystem.model.nests import join_path
 
 __all__ = [
+    "cast_exact",
     "dtype_and_shape",
-    "equal_in",
     "first_row",
     "fits",
     "known_field",
@@ -203,12 +203,12 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
     return columns
 
 
-def equal_in(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
+def cast_exact(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any:
     """Returns numbers in another dtype if all of them stay equal; else `otherwise`.
 
-    >>> equal_in(np.array([1, 2]), np.dtype(np.float32))
+    >>> cast_exact(np.array([1, 2]), np.dtype(np.float32))
     array([1., 2.], dtype=float32)
-    >>> equal_in(np.array([0.1]), np.dtype(np.float32)) is None
+    >>> cast_exact(np.array([0.1]), np.dtype(np.float32)) is None
     True
     """
     if array.dtype == dtype:
@@ -318,7 +318,7 @@ def _stack_leaves(values: Sequence[Any], path: str, steps: Sequence[int]) -> np.
     dtypes, shapes = {array.dtype for array in arrays}, {array.shape for array in arrays}
     kinds = {dtype.kind for dtype in dtypes}
     if len(dtypes) > 1 and len(shapes) == 1 and (kinds <= {"i", "f"} or kinds <= {"u", "f"}):
-        common = [equal_in(array, np.result_type(*dtypes)) for array in arrays]
+        common = [cast_exact(array, np.result_type(*dtypes)) for array in arrays]
         if all(array is not None for array in common):
             return np.stack(common)
     _check_equal([dtype_and_shape(array) for array in arrays], path, steps)

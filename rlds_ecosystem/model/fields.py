@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rlds_ecosystem.model.columns import equal_in, fits, known_field, missing
+from rlds_ecosystem.model.columns import cast_exact, fits, known_field, missing
 from rlds_ecosystem.model.nests import join_path
 
 __all__ = [
@@ -363,7 +363,7 @@ def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         return column
     if not any(column.dtype.kind in kinds and dtype.kind in kinds for kinds in ("iu", "f")):
         return None
-    exact: np.ndarray | None = equal_in(column, dtype)
+    exact: np.ndarray | None = cast_exact(column, dtype)
     return exact
 
 

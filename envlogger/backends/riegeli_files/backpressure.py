@@ -52,7 +52,7 @@ class Backpressure:
         self.wake_jobs = self.max_jobs / 2
         self._clock = clock
         self._flush_period = math.inf if flush_interval is None else flush_interval / 2
-        self._idle_balance = -_MAX_IDLE_S
+        self._idle_budget_s = -_MAX_IDLE_S
         self._begin = self._end = clock()  # Of the last batch.
         self._next_flush = self._end + self._flush_period
         self._flush_begin: float | None = None  # Of the flush that ends this batch.
@@ -71,7 +71,7 @@ class Backpressure:
           num_bytes: The number of bytes in the queue and the running batch.
         """
         return (
-            self._idle_balance > 0
+            self._idle_budget_s > 0
             and num_bytes <= self.max_bytes / 2
             and num_new_jobs <= self.wake_jobs / 2
         )
@@ -79,7 +79,7 @@ class Backpressure:
     def begin_batch(self) -> None:
         """Updates the idle time; call it at the begin of a batch, after the thread has waited."""
         self._begin = self._clock()
-        self._idle_balance = min(self._idle_balance + 2 * (self._begin - self._end), _MAX_IDLE_S)
+        self._idle_budget_s = min(self._idle_budget_s + 2 * (self._begin - self._end), _MAX_IDLE_S)
 
     def is_flush_due(self) -> bool:
         """Returns whether this batch ends with a flush; call it after the jobs."""
@@ -91,7 +91,7 @@ class Backpressure:
         """Updates the limits; call it at the end of a batch, after its flush."""
         self._end = self._clock()
         seconds = self._end - self._begin
-        self._idle_balance = max(self._idle_balance - seconds, -_MAX_IDLE_S)
+        self._idle_budget_s = max(self._idle_budget_s - seconds, -_MAX_IDLE_S)
         self._seconds += seconds
         self._num_jobs += num_jobs
         if self._num_jobs:

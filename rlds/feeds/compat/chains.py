@@ -76,18 +76,18 @@ class Rows(Iterator[Batch]):
         **options: Any,
     ) -> None:
         rank, world = find_shard()
-        is_single, self._limit = batch_size is None, limit
+        is_unbatched, self._limit = batch_size is None, limit
         size = (batch_size or _ROWS_PER_READ) * world
         self.feed = Feed(samples, size, rank=rank, world=world, **options)
         self._num_read = first = skipped = 0
         if start is not None:
             self._num_read = int(start["items"])
-            first, skipped = divmod(self._num_read, _ROWS_PER_READ if is_single else 1)
+            first, skipped = divmod(self._num_read, _ROWS_PER_READ if is_unbatched else 1)
             first = self.feed.start_of({**start["feed"], "batch": first})
-            if is_single and start["feed"]["batch_size"] != size:
+            if is_unbatched and start["feed"]["batch_size"] != size:
                 raise ValueError("the state comes from a run with another number of processes")
         items: Iterator[Batch] = self.feed.iterate(first)
-        if is_single:
+        if is_unbatched:
             items = itertools.chain.from_iterable(map(rows_of, items))
         self._items = itertools.islice(items, skipped, None)
 

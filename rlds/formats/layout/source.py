@@ -23,7 +23,7 @@ from rlds.raw_files.untrusted import folders_in, source_errors
 from rlds.sources.conventions import warn_of_convention
 from rlds.sources.source import About, Can, Lengths, Origin, SourceError
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import equal_in
+from rlds_ecosystem.model.columns import cast_exact
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import nest
@@ -331,13 +331,13 @@ class LayoutSource(RowsSource):
     def _cast(self, arrays: Arrays, path: str, entry: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Converts rows to the dtype of the field; rounds only with a dtype in the layout."""
         dtype = self.step_fields[path].column_dtype
-        if (equal := equal_in(rows, dtype)) is not None:
+        if (equal := cast_exact(rows, dtype)) is not None:
             return np.asarray(equal)
         with np.errstate(over="ignore"):
             rounded = rows.astype(dtype)
         is_rounding = entry.dtype and dtype.kind == "f"
         if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
-            row = next(row for row in rows if equal_in(row, dtype) is None)
+            row = next(row for row in rows if cast_exact(row, dtype) is None)
             fault = f"{row} does not fit into {dtype}; change the dtype in the layout"
             raise arrays.error(fault, entry.arrays[0])
         return rounded

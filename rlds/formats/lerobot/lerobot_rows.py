@@ -134,7 +134,7 @@ class LeRobotRows:
             self._is_edited or len(episodes) != raw.get("total_episodes")
         )
         self._subtasks = table_in(episodes.metadata, SUBTASKS_TABLE)
-        sources = reading.bases(episodes.source)
+        sources = reading.roots(episodes.source)
         self._bases = bases = [base for base in sources if isinstance(base, LeRobotSource)]
         is_same = [*self._tasks] == [*range(len({*self._tasks.values()}))] and not self._is_subset
         is_same &= all(base.texts == self._tasks for base in bases)

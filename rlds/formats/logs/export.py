@@ -209,7 +209,7 @@ class EnvLoggerExport(Export):
             yield StepData(timestep, received.get(rlds.ACTION), custom_data)
 
     def _to_recorded(self, fields: dict[str, Any], name: str) -> Any:
-        """Returns the recorded form: a dict of fields, the value of a single `name`, or None."""
+        """Returns fields as recorded: a dict; the value, if `name` is the only field; or None."""
         if self._sidecar is None:
             fields = _drop_masks(fields)
             if fields.keys() == {name}:
@@ -220,7 +220,7 @@ class EnvLoggerExport(Export):
 def _common_log(episodes: Episodes) -> EnvLoggerSource | None:
     """Returns the first log, if the specs of its environment fit all episodes."""
     source = episodes.source
-    for log in reading.bases(source):
+    for log in reading.roots(source):
         if isinstance(log, EnvLoggerSource):
             is_same = _match_log(source.fields.steps, log.fields.steps, _SPEC_FIELDS)
             is_same = is_same and _match_log(source.fields.episode, log.fields.episode, (VIDEO,))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from dm_env import specs
 
-from rlds_ecosystem.model.columns import equal_in
+from rlds_ecosystem.model.columns import cast_exact
 from rlds_ecosystem.model.fields import Field, MismatchError, children_of
 
 __all__ = ["match_declared", "widen_spec"]
@@ -75,7 +75,7 @@ def match_declared(columns: Any, fields: Any, *, rounds: bool, path: str = "") -
     if None not in fields.shape and _drop_ones(column.shape[1:]) == _drop_ones(fields.shape):
         column = column.reshape(len(column), *fields.shape)
     if column.dtype.kind in "biu" and dtype.kind in "iufc":
-        return equal_in(column, dtype, column)
+        return cast_exact(column, dtype, column)
     if not rounds and column.dtype == np.float64 and dtype == np.float32:
         raise MismatchError(
             "",
@@ -92,7 +92,7 @@ def _as_array(columns: Any) -> np.ndarray | None:
         children = [child for child in map(_as_array, columns) if child is not None]
         if len(children) < len(columns) or len({child.shape for child in children}) != 1:
             return None
-        common = [equal_in(child, np.result_type(*children)) for child in children]
+        common = [cast_exact(child, np.result_type(*children)) for child in children]
         return None if any(child is None for child in common) else np.stack(common, axis=1)
     is_numeric = isinstance(columns, np.ndarray) and columns.dtype.kind in "biufc"
     return columns if is_numeric else None

@@ -62,7 +62,7 @@ from rlds.sources.source import (
     with_discount,
 )
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import equal_in, with_placeholder
+from rlds_ecosystem.model.columns import cast_exact, with_placeholder
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, has, nest, root_of
 
@@ -354,8 +354,8 @@ class MinariSource(Source):
             self._check_images(values, index, path, first)
             return values
         dtype = expected.column_dtype
-        if (converted := equal_in(values, dtype)) is None:
-            row = next(row for row in range(len(values)) if equal_in(values[row], dtype) is None)
+        if (converted := cast_exact(values, dtype)) is None:
+            row = next(row for row in range(len(values)) if cast_exact(values[row], dtype) is None)
             fault = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
             raise self._storage.error(fault, index, path, first + row)
         return np.asarray(converted)

@@ -173,7 +173,7 @@ class TfdsExport(Export):
         for option, count in {"num_shards": num_shards, "shard_episodes": shard_episodes}.items():
             if count is not None and count < 1:
                 raise ValueError(f"{option}: got {count}, expected at least 1")
-        bases = reading.bases(source)
+        bases = reading.roots(source)
         self._checks = not all(isinstance(base, FolderSource) for base in bases)
         self._features_json: Any
         self._stored = stored = _stored_source(episodes)
@@ -670,7 +670,7 @@ def _with_byte_offsets(feature: Any) -> Any:
 def _stored_source(episodes: Episodes) -> FolderSource | None:
     """Returns the first stored dataset whose examples can be copied: its fields are unchanged."""
     source = episodes.source
-    if not any(isinstance(base, FolderSource) for base in reading.bases(source)):
+    if not any(isinstance(base, FolderSource) for base in reading.roots(source)):
         return None
     for index in range(len(episodes)):
         location = stored_location(source, *episodes.locate(index))

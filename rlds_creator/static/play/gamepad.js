@@ -15,9 +15,9 @@ const DEAD_ZONE_BACK = 0.08;
 /** The fraction of a step by which a value has to cross the middle between two steps. */
 const HYSTERESIS = 0.15;
 /** The maximum value that a SpaceMouse reports. */
-const SPACE_FULL = 350;
-const SPACE_VENDORS = [0x256f, 0x046d];
-const SPACE_NAME = /space\s?(mouse|navigator|pilot|explorer|ball)|3dconnexion|vendor:? ?256f|^256f-/i;
+const SPACE_MOUSE_MAX = 350;
+const SPACE_MOUSE_VENDORS = [0x256f, 0x046d];
+const SPACE_MOUSE_NAME = /space\s?(mouse|navigator|pilot|explorer|ball)|3dconnexion|vendor:? ?256f|^256f-/i;
 
 /**
  * Rounds the value of an axis to steps, with a dead zone and hysteresis.
@@ -47,7 +47,7 @@ function roundToStep(value, previous, steps) {
 }
 
 /** @param {string} id The name of a device in the browser. */
-export const isSpaceMouse = (id) => SPACE_NAME.test(id);
+export const isSpaceMouse = (id) => SPACE_MOUSE_NAME.test(id);
 
 /**
  * Converts the state of a gamepad to inputs.
@@ -83,7 +83,7 @@ export function readSpaceReport(reportId, data) {
     // Newer devices send all six axes in report 1.
     const count = Math.min(Math.floor(data.byteLength / 2), reportId === 1 ? 6 : 3);
     for (let index = 0; index < count; index++) {
-      const raw = data.getInt16(2 * index, true) / SPACE_FULL;
+      const raw = data.getInt16(2 * index, true) / SPACE_MOUSE_MAX;
       values.push([`Space${index + 3 * (reportId - 1)}`, Math.max(-1, Math.min(raw, 1))]);
     }
   } else if (reportId === 3 && data.byteLength > 0) {
@@ -159,7 +159,7 @@ export class Gamepads {
   async connectSpaceMouse() {
     const hid = /** @type {any} */ (navigator).hid;
     // Multi-axis controllers of the vendors of SpaceMice.
-    const filters = SPACE_VENDORS.map((vendorId) => ({ vendorId, usagePage: 1, usage: 8 }));
+    const filters = SPACE_MOUSE_VENDORS.map((vendorId) => ({ vendorId, usagePage: 1, usage: 8 }));
     const [device] = await hid.requestDevice({ filters });
     if (!device) return;
     if (!device.opened) await device.open();

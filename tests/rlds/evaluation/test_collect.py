@@ -121,7 +121,7 @@ def log(directory):
             timestep = env.reset()
             while not timestep.last():
                 timestep = env.step(int(rng.integers(3)))
-    return path, {"log_prob": "log_prob", "log_prob_comes_later": True}
+    return path, {"log_prob": "log_prob", "log_prob_in_next_step": True}
 
 
 @pytest.mark.slow

@@ -47,11 +47,11 @@ def test_ends_decide_what_counts():
 def test_log_probs_that_come_with_the_next_observation():
     """As a `step_fn` records them: what it returns belongs to the step that the action led to."""
     steps = columns(4, log_prob=np.array([np.nan, -0.1, -0.2, -0.3]))
-    data = collect([{"steps": steps}], log_prob="log_prob", log_prob_comes_later=True)
+    data = collect([{"steps": steps}], log_prob="log_prob", log_prob_in_next_step=True)
     assert data.log_probs.tolist() == [-0.1, -0.2, -0.3]
     unknown = {"steps": steps, "final_observation_known": False}
     with pytest.raises(ValueError, match="final observation of episode 1 is unknown"):
-        collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_comes_later=True)
+        collect([{"steps": steps}, unknown], log_prob="log_prob", log_prob_in_next_step=True)
     with pytest.raises(ValueError, match="episode 0, step 0, field 'log_prob' must be finite"):
         collect([{"steps": steps}], log_prob="log_prob")
 

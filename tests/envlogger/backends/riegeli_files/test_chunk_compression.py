@@ -135,7 +135,7 @@ def test_options_that_are_given_are_kept(options, tmp_path):
         first, *following_steps = (StepData(dm_env.restart(frame), None) for frame in FRAMES)
         writer.record_step(first, is_new_episode=True)
         with background.lock:  # So that the thread takes all steps at once.
-            background._backpressure._idle_balance = 1.0  # As if it had rested.
+            background._backpressure._idle_budget_s = 1.0  # As if it had rested.
             for step in following_steps:
                 writer.record_step(step, is_new_episode=False)
         wait_until(lambda: not background._queued.jobs and not background._current.jobs)
