@@ -408,7 +408,7 @@ def test_all_can_be_done_with_keys(served, visit):
     listed(served, study, 4)
     page = visit(served).open("/")
     keys = page.keyboard
-    page.get_by_role("heading", level=1).wait_for()
+    page.get_by_role("link", name="New study").wait_for()
     keys.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     keys.press("Enter")
