@@ -53,7 +53,7 @@ class FieldStatistics:
       max: the largest value.
       mask: True for elements to normalize (see `normalize`).
       quantiles: the requested quantiles, by q.
-      quantile_error: the largest |q - q'|, where the value of quantile q is the exact quantile q'.
+      quantile_error: the largest abs(q - q'), where the value of quantile q is the exact quantile q'.
       ddof: the standard deviation has the divisor count - ddof.
     """
 
@@ -268,7 +268,7 @@ def compute_statistics(
 
     All statistics except the quantiles are float64. Quantiles are exact up to 8191 values; of n
     values the quantile q is the exact quantile q' with
-    |q - q'| < log2(n / 8192) / 16384 + 0.0002.
+    abs(q - q') < log2(n / 8192) / 16384 + 0.0002.
 
     Args:
       episodes: episodes whose steps are columns, which may be nested: arrays with a leading time

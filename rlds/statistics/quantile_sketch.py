@@ -30,7 +30,7 @@ class QuantileSketch:
 
     The sketch is exact up to `CAPACITY` rows. Beyond that, sorted values are halved repeatedly by
     dropping alternately the values of odd and of even index, so that errors cancel: then the
-    returned quantile q of n values is the exact quantile q' with |q - q'| <= `error`. In the worst
+    returned quantile q of n values is the exact quantile q' with abs(q - q') <= `error`. In the worst
     case, `error` is about log2(n / 8192) / 16384:
     0.05 % for 3 million values, 0.1 % for 10^9. The sketch keeps 8192 values of each column, and
     4096 for each of log2(n / 8192) halvings.
@@ -49,7 +49,7 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """The bound of |q - q'|, see the class, as a share of all values."""
+        """The bound of abs(q - q'), see the class, as a share of all values."""
         error = sum(max(level.num_rounded) << i for i, level in self._levels.items())
         return error / max(self.count - 1, 1)
 

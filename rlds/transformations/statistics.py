@@ -40,7 +40,7 @@ def compute_statistics(
 
     All statistics except for quantiles are float64 and do not depend on the batch size. Quantiles
     are exact up to 8191 values. For n values, the result for a quantile q is an exact quantile q',
-    and |q - q'| < log2(n / 8192) / 16384 + 0.0002: 0.1 % for n = 10^7. Quantiles take 1/3 of the
+    and abs(q - q') < log2(n / 8192) / 16384 + 0.0002: 0.1 % for n = 10^7. Quantiles take 1/3 of the
     time, and 8192 + 4096 * log2(n / 8192) values of memory per element of the fields;
     `quantiles=()` disables them.
 
