@@ -53,7 +53,7 @@ class FieldStatistics:
       max: the largest value.
       mask: True for elements to normalize (see `normalize`).
       quantiles: the requested quantiles, by q.
-      quantile_error: the largest abs(q - q'), where the value of quantile q is the exact quantile q'.
+      quantile_error: the largest abs(q - q'): the value of quantile q is the exact quantile q'.
       ddof: the standard deviation has the divisor count - ddof.
     """
 

@@ -30,8 +30,8 @@ class QuantileSketch:
 
     The sketch is exact up to `CAPACITY` rows. Beyond that, sorted values are halved repeatedly by
     dropping alternately the values of odd and of even index, so that errors cancel: then the
-    returned quantile q of n values is the exact quantile q' with abs(q - q') <= `error`. In the worst
-    case, `error` is about log2(n / 8192) / 16384:
+    returned quantile q of n values is the exact quantile q', and abs(q - q') <= `error`. In the
+    worst case, `error` is about log2(n / 8192) / 16384:
     0.05 % for 3 million values, 0.1 % for 10^9. The sketch keeps 8192 values of each column, and
     4096 for each of log2(n / 8192) halvings.
 
