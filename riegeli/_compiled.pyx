@@ -535,7 +535,7 @@ def split_records(sizes, num_records, values):
 # ---------------------------------------------------------------------------
 
 cdef enum:
-    # The number of bytes of a store; at least as many are free in front of the output.
+    # The bytes of one memory write; the buffer has as much free space in front of the output.
     WORD = 8
 
     VARINT = 0
@@ -1023,7 +1023,7 @@ cdef enum:
 
 cdef struct Node:
     uint32_t tag
-    int32_t kinds[MAX_FIELD_KINDS]  # The index of a kind plus 1; 0 before its first element.
+    int32_t kinds[MAX_FIELD_KINDS]  # By field kind: its index in the elements plus 1; 0 if none was seen.
     size_t size  # Of the buffer.
     uint8_t* front
 

@@ -155,7 +155,7 @@ def from_rsa(
     transition_metadata: Mapping[str, Any] | None = None,
     observation_metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the steps of an episode whose rows hold the reward that arrived with the observation.
+    """Returns the steps of an episode; its rows hold an observation and the reward before it.
 
     Args:
       observation: Columns (nested in dicts) of `T + 1` rows.

@@ -216,7 +216,7 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
       seconds: Its duration in seconds.
       notes: The notes of annotators.
       version: The number of edits of the notes.
-      is_practice: Whether it is practice, which is not data.
+      is_practice: Whether it was a practice run, which is excluded from the data.
       labels: The names of all tags of the episode and of its steps, sorted.
       error: The error message, for FAILED ones.
     """

@@ -13,7 +13,7 @@ from tfds_files import png
 from tfds_files.errors import DamagedFileError, UnsupportedFileError
 from tfds_files.features import Image
 
-__all__ = ["decode_image", "may_hold"]
+__all__ = ["decode_image", "is_plausible"]
 
 _MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
 # Mode conversions in which Pillow equals TensorFlow: values are copied, added or dropped.
@@ -30,7 +30,7 @@ _EXACT = {
 _MAX_PIXELS_PER_BYTE = 1 << 14
 
 
-def may_hold(data: bytes | memoryview, height: int, width: int) -> bool:
+def is_plausible(data: bytes | memoryview, height: int, width: int) -> bool:
     """Whether a file is large enough for an image of a size, so that memory may be allocated."""
     return height * width <= _MAX_PIXELS_PER_BYTE * len(data)
 
@@ -71,7 +71,7 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images.
             image: Any = PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "BMP"))
-        if not may_hold(data, image.height, image.width):
+        if not is_plausible(data, image.height, image.width):
             raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if image.mode != mode:
             if image.mode not in _EXACT or mode not in _EXACT[image.mode]:

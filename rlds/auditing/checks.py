@@ -169,12 +169,12 @@ def _jitter(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for vector, elements in measured.vectors.items():
         # Quantiles 0.5 and 0.9: one outlier raises neither, a few rows only the latter.
         rough, pace = (measured.array(name)[:, :, elements] for name in ("rough", "pace"))
-        least = _SMOOTH * np.nan_to_num(median(measured.range[:, elements]))
+        epsilon = _SMOOTH * np.nan_to_num(median(measured.range[:, elements]))
         is_finite = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
         if not is_finite.any():
             continue
-        levels = log(rough + least)[:, :, is_finite]
-        ratios = levels - log(pace + least)[:, :, is_finite]
+        levels = log(rough + epsilon)[:, :, is_finite]
+        ratios = levels - log(pace + epsilon)[:, :, is_finite]
         shifts = mean(levels - median(levels))
         rougher = mean(ratios - median(ratios))
         sizes = np.minimum(deviations(mean(shifts), 0.12) / 3, deviations(mean(rougher), 0.04) / 4)

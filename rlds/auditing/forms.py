@@ -23,8 +23,9 @@ _NUM_ROWS = 4000
 _NORM_ERROR, _PRODUCT_ERROR = 0.012, 0.03
 # The largest distance of class indices from integers.
 _INTEGER_ERROR = 0.05
-# Largest variance of the sum of squares over that of squares; least ratio to the error of rivals.
-_SUM_VARIANCE, _LEAD = 0.05, 3.0
+# The largest variance of a sum of squares, relative to the squares; the least error of rivals,
+# relative to that of a block.
+_SUM_VARIANCE, _RIVAL_ERROR = 0.05, 3.0
 _QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
 # Layouts of rotations: the number of unit vectors, the stride of vectors, and the stride of the
 # elements of a vector. The second layout is a pose, whose rows end with a translation.
@@ -167,7 +168,7 @@ def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[
     }
     for block in blocks:
         rivals = (it for it in blocks if it != block and {*it.indices} & {*block.indices})
-        if min((it.error for it in rivals), default=1.0) < _LEAD * block.error + 1e-9:
+        if min((it.error for it in rivals), default=1.0) < _RIVAL_ERROR * block.error + 1e-9:
             continue
         if _may_be_quaternion(block.indices, zeros):
             continue

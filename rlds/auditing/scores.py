@@ -222,9 +222,9 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     joint = np.sort(np.partition(np.maximum(states, actions), max_k - 1, axis=1)[:, :max_k], axis=1)
     information = np.zeros(num_rows)
     for neighbours in _NEIGHBOURS:
-        reach = joint[:, neighbours - 1, None]
-        near = [(each < reach).sum(1) for each in (states, actions)]
-        information += psi[neighbours] + psi[num_rows] - psi[near[0] + 1] - psi[near[1] + 1]
+        radius = joint[:, neighbours - 1, None]
+        num_near = [(each < radius).sum(1) for each in (states, actions)]
+        information += psi[neighbours] + psi[num_rows] - psi[num_near[0] + 1] - psi[num_near[1] + 1]
     return information / len(_NEIGHBOURS)
 
 

@@ -263,18 +263,18 @@ class Staging:
                 f"{self.folder}: {holder_of(self.folder / _LOCK_FILE)} is writing parts here. "
                 "Wait until it ends"
             )
-        joined = self.folder / _JOINED_FILE
+        joined_file = self.folder / _JOINED_FILE
         earlier_job = json.loads(job_file.read_bytes()) if job_file.exists() else ""
-        is_stale = not earlier_job or (joined.exists() and earlier_job != self._job)
+        is_stale = not earlier_job or (joined_file.exists() and earlier_job != self._job)
         if is_stale and is_exclusive:  # Another job may have begun the same dataset.
             _clear(self.folder)
         elif earlier_job not in ("", self._job):
             raise ValueError(
                 f"{self.folder} has parts of an unfinished dataset, from other data or with other "
-                f"options. Continue with these, or run rm -r {self.folder}"
+                f"options. Use the same data and options, or run rm -r {self.folder}"
             )
         self._has_begun = True
-        joined.unlink(missing_ok=True)
+        joined_file.unlink(missing_ok=True)
         write_atomically(job_file, json.dumps(self._job).encode())
         for draft in self.folder.glob("?????.?*"):  # Killed workers leave drafts.
             if is_exclusive and draft.suffix != ".json":

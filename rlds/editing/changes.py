@@ -351,7 +351,7 @@ def fields_of(source: AnySource) -> dict[str, Any]:
 
 
 def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
-    """Returns the path of a field or a nest; its name may lack `steps/`.
+    """Returns the path of a field or of a group of fields; the name may omit `steps/`.
 
     Args:
       fields: The paths of all fields.

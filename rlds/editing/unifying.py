@@ -26,14 +26,16 @@ class UnifyView(Change):
     Args:
       base: The dataset.
       fields: The common fields.
-      fills: The values of the fields that the dataset lacks.
+      defaults: The values of the fields that the dataset lacks.
     """
 
-    def __init__(self, base: Source, fields: Mapping[str, Any], fills: Mapping[str, Any]) -> None:
+    def __init__(
+        self, base: Source, fields: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> None:
         super().__init__(base, fields)
         old_fields = fields_of(base)
-        self._fills = {
-            path: as_field_value(fills[path], field, path)
+        self._defaults = {
+            path: as_field_value(defaults[path], field, path)
             for path, field in fields.items()
             if path not in old_fields
         }
@@ -54,7 +56,7 @@ class UnifyView(Change):
     def notes(self) -> list[str]:
         """The changes to the fields, in sentences."""
         widened = [f"{p}: {f} becomes {self._new_fields[p]}" for p, f in self._changed.items()]
-        filled = [f"{path}: filled with {value}" for path, value in self._fills.items()]
+        filled = [f"{path}: filled with {value}" for path, value in self._defaults.items()]
         dropped = [f"{path}: left out" for path in sorted(self._dropped)]
         return [*widened, *filled, *dropped, *self._assumptions]
 
@@ -66,18 +68,18 @@ class UnifyView(Change):
         for path, field in self._changed.items():
             if path in values:
                 unified[path] = _convert(values[path], field, self._new_fields[path])
-        for path, value in self._fills.items():
+        for path, value in self._defaults.items():
             unified[path] = as_step_column(path, value, values)
         return unified
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        return np.full(len(episodes), bool(self._changed or self._fills or self._dropped))
+        return np.full(len(episodes), bool(self._changed or self._defaults or self._dropped))
 
 
 def unify(
     datasets: Mapping[str, Source],
-    fills: Mapping[str, Any],
+    defaults: Mapping[str, Any],
     *,
     drops_missing: bool,
     policy: Policy = "error",
@@ -88,8 +90,8 @@ def unify(
 
     Args:
       datasets: The datasets, by their names.
-      fills: The values of fields that some datasets lack.
-      drops_missing: Whether missing fields without a value in `fills` are left out.
+      defaults: The values of fields that some datasets lack.
+      drops_missing: Whether missing fields without a value in `defaults` are left out.
       policy: The treatment of different action kinds, see `metadata` of `Merge`.
 
     Raises:
@@ -98,24 +100,24 @@ def unify(
     """
     all_fields = {name: fields_of(source) for name, source in datasets.items()}
     paths = dict.fromkeys(path for fields in all_fields.values() for path in fields)
-    fills = {path_in(paths, name): value for name, value in fills.items()}
+    defaults = {path_in(paths, name): value for name, value in defaults.items()}
     common_fields: dict[str, Any] = {}
     for path in paths:
         without = [name for name, fields in all_fields.items() if path not in fields]
-        if without and path not in fills:
+        if without and path not in defaults:
             if drops_missing:
                 continue
             raise ValueError(
                 f"merge: {' and '.join(without)} has no field {path!r}: map another field to it "
-                f"(fields, --map THEIRS={path}), fill it with a value (fills, --fill "
+                f"(fields, --map THEIRS={path}), fill it with a value (defaults, --fill "
                 f"{path}=VALUE), or leave out such fields (missing='drop', "
                 "--drop-missing)"
             )
         variants = {name: fields[path] for name, fields in all_fields.items() if path in fields}
         common_fields[path] = _common_field(path, variants, policy)
-    if unknown := fills.keys() - paths.keys():
+    if unknown := defaults.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
-    return [UnifyView(source, common_fields, fills) for source in datasets.values()]
+    return [UnifyView(source, common_fields, defaults) for source in datasets.values()]
 
 
 def _storage_type(field: Any) -> Any:

@@ -263,7 +263,7 @@ class _Equations:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the coefficients and mean start features of B bootstrap samples, `[B, d]`."""
         d, num_samples = self.num_features, len(counts)
-        matrices, rights = np.zeros((num_samples, d * d)), np.zeros((num_samples, d))
+        matrices, rhs = np.zeros((num_samples, d * d)), np.zeros((num_samples, d))
         starts = np.zeros((num_samples, d))
         for block in self.blocks():
             features, differences = block.features / scales, block.differences / scales
@@ -275,17 +275,17 @@ class _Equations:
                 np.matmul(features[first:end].T, differences[first:end], out=products[episode])
                 np.matmul(rewards[first:end], features[first:end], out=sums[episode])
             matrices += block_counts @ products.reshape(length, d * d)
-            rights += block_counts @ sums
+            rhs += block_counts @ sums
             starts += block_counts @ block.start
         with np.errstate(invalid="ignore", divide="ignore"):
             totals = (counts @ self.num_used)[:, None]
-            matrices, rights = matrices / totals, rights / totals
+            matrices, rhs = matrices / totals, rhs / totals
             starts /= counts.sum(axis=1)[:, None]
         equations = matrices.reshape(num_samples, d, d) + ridge * np.eye(d)
         coefficients = np.full((num_samples, d), np.nan)
         for sample in np.flatnonzero(np.isfinite(equations).all(axis=(1, 2))):
             with contextlib.suppress(np.linalg.LinAlgError):
-                coefficients[sample] = np.linalg.solve(equations[sample], rights[sample]) / scales
+                coefficients[sample] = np.linalg.solve(equations[sample], rhs[sample]) / scales
         return coefficients, starts
 
     def _names(self, is_named: np.ndarray) -> str:

@@ -24,7 +24,7 @@ from rlds.sources.row_threads import for_all_rows
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.columns import fits
 from tfds_files.features import Image
-from tfds_files.images import may_hold
+from tfds_files.images import is_plausible
 from tfds_files.png import HEADER_SIZE as PNG_HEADER_SIZE
 from tfds_files.png import read_header
 
@@ -324,7 +324,7 @@ def _header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
     for kind in kinds:
         header = kind.read_header(data)
         if header is not None:
-            return header[:2] if may_hold(data, *header[:2]) else None
+            return header[:2] if is_plausible(data, *header[:2]) else None
     return None
 
 

@@ -97,7 +97,7 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
     length = max(int(segment_bytes / size), 16)
     window = max(window // length, 2)
     if storage.is_remote:
-        return Plan(_with_lanes(length, window, 0), reason)
+        return Plan(_interleave(length, window, 0), reason)
     return Plan(SegmentShuffle(length, window), reason)
 
 
@@ -123,10 +123,10 @@ def _whole_episodes(samples: Samples) -> SegmentShuffle:
     max_length = len(samples) // (_MAX_LANES * _MIN_LANE_SEGMENTS)
     length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), max_length), 1)
     steps = samples.table.cache_bytes / 2 / bytes_of_step
-    return _with_lanes(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
+    return _interleave(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
 
 
-def _with_lanes(length: int, window: int, steps: int) -> SegmentShuffle:
+def _interleave(length: int, window: int, steps: int) -> SegmentShuffle:
     """Returns a shuffle with the maximum number of lanes, given enough segments per lane."""
     lanes = min(max(window, steps // length) // _MIN_LANE_SEGMENTS, _MAX_LANES)
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlds_ecosystem import import_extra
-from tfds_files.images import may_hold
+from tfds_files.images import is_plausible
 
 __all__ = ["encode_tiff", "is_depth_tiff", "tiff_pixels"]
 
@@ -35,7 +35,7 @@ def tiff_pixels(data: bytes) -> np.ndarray:
     """
     image = _open(data)
     dtype = _DTYPES.get(image.mode[:4])
-    if dtype is None or not may_hold(data, image.height, image.width):
+    if dtype is None or not is_plausible(data, image.height, image.width):
         content = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
         raise ValueError(f"a TIFF file of {content}, expected 16-bit integers or 32-bit floats")
     return np.asarray(image).astype(dtype, copy=False)[..., None]

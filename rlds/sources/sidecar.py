@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 SIDECAR_KEY = "rlds_sidecar"
-"""The key of the digest of the sidecar in the metadata of the data, if the sidecar is a file."""
+"""The key in the metadata of the data under which the digest of a sidecar file is stored."""
 
 SIDECAR_TEXT = "rlds/json"
 """The array with the JSON of a sidecar, in a file of arrays."""
@@ -374,9 +374,9 @@ class Sidecar:
         """Restores an episode from its values in the sidecar and in the format.
 
         Args:
-          packed_or_row: The values in the sidecar.
-          columns: The rows in the format, by `paths`; the last step may be a placeholder. Images of
-            array fields may be files.
+          packed_or_row: The values in the sidecar, packed as bytes or as a row of its table.
+          columns: The columns in the format, by `paths`; the last step may be a placeholder. Arrays
+            may be encoded as image files.
           fields: Paths of fields to return; all by default. Only these fields need `columns`.
           values: The values in the format of some or all `episode_paths`.
 
@@ -695,7 +695,7 @@ class StoredSidecar:
         stored = cls.from_text(file.read_bytes(), file, _FolderStreams(folder / _COLUMNS), [file])
         if digest is not None and stored.sidecar.digest != digest:
             fault = f"it belongs to other data: its digest is {stored.sidecar.digest}"
-            raise _lost_error(file, fault, digest)
+            raise _lost_sidecar(file, fault, digest)
         return stored
 
     def __len__(self) -> int:
@@ -709,7 +709,7 @@ class StoredSidecar:
         """
         if not self.sidecar.is_metadata_only and len(self) != num_episodes:
             fault = f"it has {len(self)} episodes, and the data {num_episodes}"
-            raise _lost_error(self.path, f"it belongs to other data: {fault}")
+            raise _lost_sidecar(self.path, f"it belongs to other data: {fault}")
 
     def row(self, split: str, index: int) -> int:
         """Returns the row of an episode of a split."""
@@ -878,7 +878,7 @@ def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> Stored
     """Returns the sidecar of a dataset folder from an earlier release; None without one."""
     check_link(directory)
     if digest is not None:
-        raise _lost_error(folder, "it is missing", digest)
+        raise _lost_sidecar(folder, "it is missing", digest)
     if not is_there(directory / _LEGACY_TEXT):
         return None
     files = require_files(directory / _LEGACY_TEXT)
@@ -894,7 +894,9 @@ def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> Stored
     return packed
 
 
-def _lost_error(file: str | os.PathLike[str], reason: str, digest: Any = None) -> LostSidecarError:
+def _lost_sidecar(
+    file: str | os.PathLike[str], reason: str, digest: Any = None
+) -> LostSidecarError:
     """Returns the error for a sidecar that does not belong to the data."""
     suffix = f" of digest {digest}" if digest is not None else ""
     return LostSidecarError(

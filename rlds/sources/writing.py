@@ -133,7 +133,7 @@ class Watch:
 
 
 class StagedEpisodes(Protocol):
-    """The episodes of an export that workers have written to parts in the same format."""
+    """The episodes of an export, which workers have written to parts: datasets of its format."""
 
     @property
     def left_out(self) -> Mapping[int, SourceError]:

@@ -274,9 +274,9 @@ def compute_statistics(
       episodes: episodes whose steps are columns, which may be nested: arrays with a leading time
         axis. The steps need `is_last`.
       fields: names of fields ("action", "observation/state") or of groups of fields. Action, reward
-        and discount do not count in the last step, where they are placeholders (unless
-        `final_observation_known` of the episode is False). If None: observation, action and reward
-        without texts and images.
+        and discount of the last step count only if `final_observation_known` of the episode is
+        False; else they are placeholders. If None: observation, action and reward without texts
+        and images.
       quantiles: the quantiles to compute, as numbers from 0 to 1.
       ddof: the divisor of the variance is n - ddof.
       masks: masks of the elements to normalize, by field; all by default.

@@ -11,7 +11,7 @@ from rlds.transformations import _episodes, _layouts, _sections
 
 __all__ = ["transitions"]
 
-_CALLER = "transitions"
+_FUNCTION = "transitions"
 _NEXT_OBSERVATION = "next_observation"
 _NEXT_IS_LAST = "next_is_last"
 _NEXT_IS_TERMINAL = "next_is_terminal"
@@ -76,13 +76,13 @@ def transitions(
     discount [0.25, 0.0, 0.0]
     next_observation [2, 3, 3]
     """
-    _layouts.check_positive(_CALLER, n=n)
+    _layouts.check_positive(_FUNCTION, n=n)
     if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"{_CALLER}: gamma must be between 0 and 1, got {gamma}.")
-    spec = _episodes.spec_of_step(data, _CALLER)
+        raise ValueError(f"{_FUNCTION}: gamma must be between 0 and 1, got {gamma}.")
+    spec = _episodes.spec_of_step(data, _FUNCTION)
     _check(spec)
     # The reward of a single step is not discounted.
-    discount_of = _episodes.discounts_of(spec, _CALLER) if n > 1 else {}
+    discount_of = _episodes.discounts_of(spec, _FUNCTION) if n > 1 else {}
 
     def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
         # Two steps more than the transition spans, so a section includes the last step of the
@@ -92,7 +92,7 @@ def transitions(
             lambda section: _transform_section(section, n, gamma, is_final_known, discount_of),
             before=0,
             after=n + 1,
-            caller=_CALLER,
+            caller=_FUNCTION,
         )
         if not _layouts.is_nested(steps):
             return result
@@ -105,17 +105,17 @@ def transitions(
 
 
 def _check(spec: Any) -> None:
-    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
+    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _FUNCTION)
     if rlds_types.IS_TERMINAL not in spec and rlds_types.DISCOUNT not in spec:
         raise KeyError(
-            f"{_CALLER}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "
+            f"{_FUNCTION}: the steps have neither {rlds_types.IS_TERMINAL!r} nor "
             f"{rlds_types.DISCOUNT!r}, only {sorted(spec)}; without one, terminated and "
             "truncated episodes look alike."
         )
     added = [_NEXT_OBSERVATION, _NEXT_IS_LAST, _NEXT_IS_TERMINAL]
-    _layouts.check_new_fields(spec, added, _CALLER)
+    _layouts.check_new_fields(spec, added, _FUNCTION)
     for name in {rlds_types.REWARD, rlds_types.DISCOUNT} & spec.keys():
-        _episodes.check_numeric(spec, name, _CALLER)
+        _episodes.check_numeric(spec, name, _FUNCTION)
 
 
 def _transform_section(

@@ -16,7 +16,7 @@ from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["ProcgenFamily"]
 
-# Our keys by the names of keys in the games.
+# The keys of a player's keyboard, by the key names of Procgen.
 _KEYS = {
     **{side.upper(): f"Arrow{side}" for side in ("Up", "Down", "Left", "Right")},
     **{"D": "Space", "A": "KeyA", "W": "KeyW", "S": "KeyS", "Q": "KeyQ", "E": "KeyE"},

@@ -88,7 +88,7 @@ def export(
     The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` depending on the
     format, with its description in `README.md` and `metadata.json`. It appears when it is complete.
 
-    Steps have the tags of annotators as `tag:LABEL`, a bool, if any of the episodes has the label.
+    If any episode has the tag LABEL of an annotator, steps have the field `tag:LABEL`, a bool.
     The export adds to the recorded metadata of an episode: `episode_index`, `num_steps` (with the
     step of the reset), `total_reward`, `state`, `reason`, `success`, and `tags`, the tags of the
     episode; also `is_practice`, `consent` and `consent_time`, if any of the episodes is practice or

@@ -98,14 +98,14 @@ function Shell() {
   const matched = useMemo(() => match(ROUTES, path, search), [path, search]);
   const route =
     matched && me.mode === "view" && path === "/" ? ROUTES.find(({ page }) => page === "datasets") : matched?.route;
-  const isIn = me.person !== null || me.mode === "view" || route?.page === "enter";
+  const isSignedIn = me.person !== null || me.mode === "view" || route?.page === "enter";
   useEffect(() => {
-    document.body.classList.toggle("immersive", Boolean(route?.immersive && isIn));
-  }, [route, isIn]);
+    document.body.classList.toggle("immersive", Boolean(route?.immersive && isSignedIn));
+  }, [route, isSignedIn]);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Bar} />
-    ${!isIn
+    ${!isSignedIn
       ? html`<main id="main" tabindex="-1" class="page"><${Welcome} /></main>`
       : route
         ? html`<${Page} key=${route.page === "replay" ? route.pattern : path} route=${route}
@@ -183,7 +183,7 @@ function NavLink({ href, icon, below = [], children }) {
 
 function Bar() {
   const me = useMe();
-  const isIn = me.person !== null;
+  const isSignedIn = me.person !== null;
   const leave = async () => {
     try {
       await call("POST", "/api/leave", { body: {} });
@@ -202,7 +202,7 @@ function Bar() {
       </svg>
       <span>${productName(me)}</span>
     </a>
-    ${isIn &&
+    ${isSignedIn &&
     me.mode === "create" &&
     html`<nav class="nav" aria-label="Main">
       <ul>
@@ -214,7 +214,7 @@ function Bar() {
     </nav>`}
     <div class="bar-end">
       <${ThemeMenu} />
-      ${isIn &&
+      ${isSignedIn &&
       !me.single_user &&
       html`<${Menu} label=${me.person?.name} icon="down" isIconOnly=${false}
         items=${[{ label: "Log out", icon: "back", do: leave }]} />`}

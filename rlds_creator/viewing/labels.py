@@ -96,7 +96,7 @@ class EpisodeLabels(abc.ABC):
     """The labels of an episode for a user.
 
     Attributes:
-      adds: The way to add new kinds of labels: declare a "layer", or add a "tag".
+      adds: The kind of new labels: declare a "layer", or add a "tag".
       may_label: Whether the user may label the episode.
       why_not: The reason if nobody may.
     """

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds.sources.cameras import cameras_of
 from rlds_ecosystem.model.fields import Field
-from tfds_files.images import may_hold
+from tfds_files.images import is_plausible
 
 __all__ = ["Scale", "layout_of", "media_type_of", "picture_file", "picture_image", "scale_of"]
 
@@ -213,7 +213,7 @@ def _open_image(data: bytes, side: int | None) -> Any:
             warnings.simplefilter("ignore")  # Pillow warns of large pictures.
             formats = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
             image: Any = Image.open(io.BytesIO(data), formats=formats)
-        if not may_hold(data, image.height, image.width):
+        if not is_plausible(data, image.height, image.width):
             raise ValueError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if side is not None:
             image.draft(None, (side, side))  # Decodes JPEG at a reduced size.

@@ -72,7 +72,7 @@ class PlayStates:
         self.played_seconds = 0.0
         self._is_async = is_async
         self._expiry = expiry
-        self._entered = self._active = now
+        self._entered_at = self._active_at = now
         self._is_held = False
 
     def start(self, now: float) -> None:
@@ -121,7 +121,7 @@ class PlayStates:
           now: The time.
           is_held: Whether an input is held from now on.
         """
-        self._active = now
+        self._active_at = now
         self._is_held = is_held
 
     def tick(self, now: float) -> bool:
@@ -138,14 +138,14 @@ class PlayStates:
         if self.state in (State.NEW, State.CLOSED):
             return math.inf
         if self.state is State.RUNNING and self._is_held:
-            self._active = now
+            self._active_at = now
         if self.state is State.RUNNING and self._is_async:
-            return max(self._entered, self._active) + self._expiry.idle
-        return max(self._entered, self._active) + self._expiry.paused
+            return max(self._entered_at, self._active_at) + self._expiry.idle
+        return max(self._entered_at, self._active_at) + self._expiry.paused
 
     def _enter(self, state: State, why: str, now: float) -> None:
         if self.state is State.RUNNING:
-            self.played_seconds += now - self._entered
+            self.played_seconds += now - self._entered_at
         self.state = state
         self.why = why
-        self._entered = now
+        self._entered_at = now

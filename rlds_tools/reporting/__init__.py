@@ -141,7 +141,7 @@ def report(
       IndexError: The split lacks an episode.
       KeyError: The dataset lacks the split or a camera.
       SourceError: The data is damaged; the message has the location.
-      ValueError: The split is empty, or the page cannot be that small.
+      ValueError: The split is empty, or the page does not fit in `max_bytes`.
     """
     from rlds_tools.reporting import gathering, page
 

@@ -51,8 +51,8 @@ _EXPECTED = {
 _MAX_BYTES, _MAX_DEPTH = 1 << 18, 16
 _DERIVED_KEYS = ("text", "lines")
 
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
-_Names = tuple[_Name, ...]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Texts = tuple[_Text, ...]
 _Dtype = Annotated[str, msgspec.Meta(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64))\Z")]
 
 
@@ -68,11 +68,11 @@ class LayoutField(msgspec.Struct, frozen=True, kw_only=True):
       of: "transition" if a step field belongs to the transition.
     """
 
-    arrays: _Names = msgspec.field(name="from")
-    unit: _Name = "unknown"
-    names: _Names = ()
+    arrays: _Texts = msgspec.field(name="from")
+    unit: _Text = "unknown"
+    names: _Texts = ()
     dtype: _Dtype = ""
-    doc: _Name = ""
+    doc: _Text = ""
     of: Literal["transition"] | None = None
 
 
@@ -88,10 +88,10 @@ class EpisodeEnds(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     one_per: Literal["file", "folder", "group"] | None = None
-    ends: _Names = ()
-    end_rows: _Name = ""
-    lengths: _Name = ""
-    number: _Name = ""
+    ends: _Texts = ()
+    end_rows: _Text = ""
+    lengths: _Text = ""
+    number: _Text = ""
 
 
 class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,17 +103,17 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     layout: Literal[1]
-    files: _Name = ""
-    groups: _Name = "*"
+    files: _Text = ""
+    groups: _Text = "*"
     episodes: EpisodeEnds
     order: Order
-    final_observation: Literal["last_row", "extra_row", "unknown"] | dict[str, _Name] | None = None
-    terminal: bool | _Name
-    truncated: _Name = ""
+    final_observation: Literal["last_row", "extra_row", "unknown"] | dict[str, _Text] | None = None
+    terminal: bool | _Text
+    truncated: _Text = ""
     time_limit: Annotated[int, msgspec.Meta(ge=0)] = 0
     steps: dict[str, LayoutField]
     episode: dict[str, LayoutField] = {}
-    leave_out: _Names = ()
+    leave_out: _Texts = ()
     text: str = ""
     lines: dict[str, str] = {}
 

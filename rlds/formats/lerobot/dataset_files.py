@@ -359,7 +359,7 @@ class DatasetFiles(abc.ABC):
 
         Args:
           table_rows: The results of the method `table_rows`, in the order of the files.
-          frames: The results of `add` of the planner for each episode, by video feature.
+          frames: The frames of each episode by feature, as `add` of the planner returned them.
           lengths: The number of rows of each episode.
           tasks: The texts of all tasks.
         """

@@ -42,8 +42,9 @@ MOMENTS = ("min", "max", "mean", "std", "count")
 KINDS = {*MOMENTS, *QUANTILES}
 """The names of the arrays of a feature."""
 
-# The limits of sampled frames of an episode; images above a size are downsampled to another size.
-_MIN_SAMPLES, _MAX_SAMPLES, _EXPONENT = 100, 10_000, 0.75
+# The limits of the sampled frames of an episode, and the power of its length in their number.
+# Images above a size are downsampled to another size.
+_MIN_SAMPLES, _MAX_SAMPLES, _POWER = 100, 10_000, 0.75
 _MAX_IMAGE_SIDE, _SAMPLED_SIDE = 300, 150
 # Features with more elements get no quantiles of all episodes: an element takes 64 kB or more.
 _MAX_QUANTILE_COLUMNS = 4096
@@ -152,7 +153,7 @@ def sample_frames(num_frames: int) -> list[int]:
     >>> len(sample_frames(50)), len(sample_frames(1000)), sample_frames(150)[:4]
     (50, 177, [0, 2, 3, 5])
     """
-    num_sampled = max(min(_MIN_SAMPLES, num_frames), min(int(num_frames**_EXPONENT), _MAX_SAMPLES))
+    num_sampled = max(min(_MIN_SAMPLES, num_frames), min(int(num_frames**_POWER), _MAX_SAMPLES))
     frames: list[int] = np.round(np.linspace(0, num_frames - 1, num_sampled)).astype(int).tolist()
     return frames
 

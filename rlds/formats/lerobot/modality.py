@@ -71,7 +71,7 @@ def read_modality(root: epath.Path) -> str:
 def find_text_tables(
     text: str, columns: Iterable[DataColumn], features: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Returns the names of text tables for columns with indices of texts, by column.
+    """Returns the name of the table of texts for each column of text indices, by column.
 
     Args:
       text: The content of `modality.json`.

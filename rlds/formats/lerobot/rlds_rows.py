@@ -377,7 +377,7 @@ class RldsRows:
         return reused or image_statistics(images)
 
     def _drop_unsupported(self, name: str, kinds: Statistics) -> Statistics:
-        """Drops statistics that LeRobot refuses: of numeric features with "image" in the name."""
+        """Drops statistics of numeric features with "image" in the name, which LeRobot refuses."""
         channels = (3,) if self._version == "v2.1" else (1, 3)
         if "image" not in name:
             return kinds

@@ -97,7 +97,7 @@ class EpisodeFile:
         self.are_steps = has_flags and not is_led and self.num_steps == self.num_rows
         self.following = {} if is_led or self.are_steps else self._find_following()
         self.num_steps += bool(self.following)
-        if is_led or (self.are_steps and self._has_final()):
+        if is_led or (self.are_steps and self._has_final_observation()):
             self.num_transitions -= 1
 
     def error(self, fault: str, path: str) -> SourceError:
@@ -162,14 +162,14 @@ class EpisodeFile:
         return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
-        """Whether only the first action is zero: actions may precede their observations."""
+        """Whether hardly any action but the first is zero, as if actions preceded observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_below(p, rlds.ACTION)]
         if self.num_steps != self.num_rows or any(it.dtype.kind != "f" for it in actions):
             return False
         zero = np.all([~it.reshape(self.num_rows, -1).any(axis=1) for it in actions], axis=0)
         return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _MAX_ZERO_FRACTION
 
-    def _has_final(self) -> bool:
+    def _has_final_observation(self) -> bool:
         name = self._flags.get(rlds.FINAL_OBSERVATION_KNOWN)
         return name is None or bool(np.all(self._file.read(name)))
 

@@ -155,8 +155,8 @@ def field_of_strings(
             shape, dtype = png_shape(strings[0])
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
-        begin = strings[0][:HEADER_SIZE]
-        return RecordField(path, per, shape, np.dtype(dtype), text, begin)
+        header = strings[0][:HEADER_SIZE]
+        return RecordField(path, per, shape, np.dtype(dtype), text, header)
     if raw_shape is None:
         return RecordField(path, per, (), text, text)
     return RecordField(path, per, raw_shape, byte, text)

@@ -15,7 +15,7 @@ from rlds.raw_files.untrusted import SourceError
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 
-__all__ = ["NEXT", "Merged", "merge", "skip_damaged"]
+__all__ = ["NEXT", "ArrayRows", "merge", "skip_damaged"]
 
 NEXT = "next_obs"
 # These arrays must have a row for each action if they have it in one demonstration.
@@ -25,7 +25,7 @@ _HasSteps: TypeAlias = Callable[[Demo, str], bool]
 
 
 @dataclasses.dataclass
-class Merged:
+class ArrayRows:
     """An array or attribute with the dtype and shape that all demonstrations share.
 
     Attributes:
@@ -65,7 +65,7 @@ def skip_damaged(demos: Iterable[Demo]) -> list[Demo]:
 
 def merge(
     demos: Sequence[Demo], has_steps: _HasSteps
-) -> tuple[dict[str, Merged], dict[str, Merged]]:
+) -> tuple[dict[str, ArrayRows], dict[str, ArrayRows]]:
     """Returns the arrays and the attributes of demonstrations, by path.
 
     Marks demonstrations that contradict earlier ones as damaged.
@@ -81,12 +81,12 @@ def merge(
     _find_odd_lengths(demos, has_steps)
     for demo in skip_damaged(demos):
         demo.damage = _find_difference(demo, demo.attributes, earlier_attributes)
-    arrays: dict[str, Merged] = {}
-    attributes: dict[str, Merged] = {}
+    arrays: dict[str, ArrayRows] = {}
+    attributes: dict[str, ArrayRows] = {}
     for demo in skip_damaged(demos):
         for merged, arrays_of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
             for path, stored in arrays_of_demo.items():
-                entry = merged.setdefault(path, Merged(stored.kind, stored.dtype, stored.shape))
+                entry = merged.setdefault(path, ArrayRows(stored.kind, stored.dtype, stored.shape))
                 entry.add(stored, merged is arrays and has_steps(demo, path))
     return arrays, attributes
 

@@ -240,12 +240,12 @@ class RobomimicSource(Source):
         with self._demos[index].open() as opened:
             demo = opened.demo
             is_terminal = self._ends_terminal(opened)
-            is_final_known = self._is_shifted or demo.num_steps > demo.length
+            has_final = self._is_shifted or demo.num_steps > demo.length
             paths = self.fields.step_paths(fields)
             begin, end, _ = rows.indices(demo.num_steps)
             # Arrays are read completely here, and cached for the steps.
             metadata = {p: self._value(opened, p) for p in self.fields.episode_paths(fields)}
-            num_transitions = demo.num_steps - is_final_known
+            num_transitions = demo.num_steps - has_final
             derived = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
             steps = {path: derived[path][begin:end] for path in paths if path in derived}
             steps |= self._columns(opened, paths, begin, max(begin, end))
@@ -254,7 +254,7 @@ class RobomimicSource(Source):
                 steps=nest(steps),
                 origin=Origin(demo.file.name, 0, demo.length),
                 truncated=not is_terminal,
-                final_observation_known=is_final_known,
+                final_observation_known=has_final,
                 metadata=nest(metadata),
                 counts={"rows": demo.length},
             )

@@ -322,9 +322,9 @@ const NO_ERRORS = { environments: [], labels: [], count: 0 };
  */
 function checkStudy(study, families) {
   const name = study.name.trim() ? undefined : "A study needs a name.";
-  const whole = (/** @type {number | null} */ value) =>
+  const numberError = (/** @type {number | null} */ value) =>
     value === null || (Number.isInteger(value) && value >= 1) ? undefined : "A whole number, at least 1.";
-  const [quota, total_quota] = [study.quota, study.total_quota].map(whole);
+  const [quota, total_quota] = [study.quota, study.total_quota].map(numberError);
   const practice =
     Number.isInteger(study.practice) && study.practice >= 0 && study.practice <= 1000
       ? undefined

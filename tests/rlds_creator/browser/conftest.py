@@ -7,13 +7,16 @@ from pathlib import Path
 import axe_core_python
 import pytest
 from creator_server import Served
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 OUT = Path(__file__).parents[3] / "out" / "creator"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1440, "height": 900}
+
+# A busy machine needs more than the 5 seconds that Playwright gives an expectation.
+expect.set_options(timeout=20_000)
 
 
 class Visitor:
