@@ -1265,7 +1265,7 @@ cdef class _Splitter:
         cdef Py_ssize_t index
         cdef size_t i
         cdef bytes buffer
-        cdef list nodes = [], kinds = [], whole_sizes = []
+        cdef list nodes = [], kinds = [], record_sizes = []
         for index in range(self.pairs.count):
             buffer = PyBytes_FromStringAndSize(NULL, self.nodes[index].size)
             self.nodes[index].front = (
@@ -1279,11 +1279,11 @@ cdef class _Splitter:
             kinds.append((self.kinds[i].node, self.kinds[i].tag, self.kinds[i].subtype))
         for i in range(self.num_values):
             if self.nodes[self.values[i].node].tag == 0:
-                whole_sizes.append(self.values[i].size)
+                record_sizes.append(self.values[i].size)
         sequence = array("I")
         sequence.frombytes(PyBytes_FromStringAndSize(
             <char*>self.sequence, self.num_elements * sizeof(uint32_t)))
-        return Elements(nodes, kinds, sequence, whole_sizes)
+        return Elements(nodes, kinds, sequence, record_sizes)
 
 
 def split_fields(records):

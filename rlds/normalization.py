@@ -121,7 +121,7 @@ def unnormalizer(
 
 
 def apply_to_field(
-    values: Any, field: FieldStatistics, of_field: FieldFunction, caller: str
+    values: Any, field: FieldStatistics, function: FieldFunction, caller: str
 ) -> Any:
     """Applies a function to the values of one field."""
     if isinstance(values, Mapping) or hasattr(values, "element_spec"):
@@ -130,7 +130,7 @@ def apply_to_field(
             f"{type(values).__name__}. Pass the Statistics of all fields."
         )
     check_shape(np.shape(values), field, "the values", caller)
-    return of_field(values, field, "the field")
+    return function(values, field, "the field")
 
 
 def names_of(fields: Sequence[str] | None, statistics: Statistics) -> set[str]:
@@ -173,12 +173,12 @@ def steps_expected(data: Any, caller: str) -> TypeError:
 def _map_fields(
     data: Any,
     statistics: Statistics | FieldStatistics,
-    of_field: FieldFunction,
+    function: FieldFunction,
     fields: Sequence[str] | None,
     caller: str,
 ) -> Any:
     if isinstance(statistics, FieldStatistics):
-        return apply_to_field(data, statistics, of_field, caller)
+        return apply_to_field(data, statistics, function, caller)
     if not isinstance(data, Mapping):
         raise steps_expected(data, caller)
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(data)}
@@ -190,7 +190,7 @@ def _map_fields(
         column = columns[name]
         check_field(FieldType.from_column(column), column.shape, statistics[name], name, caller)
     return map_named_leaves(
-        lambda name, leaf: of_field(leaf, statistics[name], name) if name in names else leaf, data
+        lambda name, leaf: function(leaf, statistics[name], name) if name in names else leaf, data
     )
 
 

@@ -143,10 +143,10 @@ class RecordFile(abc.ABC):
     def _reset(self) -> None:
         # The file itself is left open: a thread of the parent may have been reading it.
         if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
-            _files_of_parent.append(self._finalizer.detach())
+            _parent_files.append(self._finalizer.detach())
         self._lock, self._opened, self._finalizer = threading.Lock(), None, lambda: None
 
-    def _damaged(self, fault: str) -> DamagedFileError:
+    def _damage_error(self, fault: str) -> DamagedFileError:
         return DamagedFileError(f"{self.path}: {fault}")
 
     @abc.abstractmethod
@@ -165,7 +165,7 @@ class RecordFile(abc.ABC):
 
 
 # Files that were open when this process was forked.
-_files_of_parent: list[Any] = []
+_parent_files: list[Any] = []
 
 
 class _TFRecordFile(RecordFile):
@@ -196,7 +196,7 @@ class _TFRecordFile(RecordFile):
             yield position
             position += HEADER.size + length + FOOTER.size
             if position > size:
-                raise self._damaged(
+                raise self._damage_error(
                     f"the file ends within the record at byte {position - length - 16}"
                 )
         yield position
@@ -220,9 +220,9 @@ class _TFRecordFile(RecordFile):
             view = view[count:]
         footer = file.read(FOOTER.size)
         if view or len(footer) < FOOTER.size:
-            raise self._damaged(f"record {index} was cut off while the file was open")
+            raise self._damage_error(f"record {index} was cut off while the file was open")
         if masked_checksum(data) != FOOTER.unpack(footer)[0]:
-            raise self._damaged(f"record {index} does not match its checksum")
+            raise self._damage_error(f"record {index} does not match its checksum")
         return data
 
     @staticmethod
@@ -395,7 +395,7 @@ class _ArrayRecordFile(RecordFile):
         except BaseException as e:
             _close_reader(reader)
             if isinstance(e, riegeli.RiegeliError | wire.WireError):
-                raise self._damaged(f"not an ArrayRecord file, or a damaged one: {e}") from e
+                raise self._damage_error(f"not an ArrayRecord file, or a damaged one: {e}") from e
             raise
 
     def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
@@ -404,7 +404,7 @@ class _ArrayRecordFile(RecordFile):
         reader.seek_numeric(max(size - _BLOCK_SIZE, 0))
         end = _varints_of(reader.read_record() or b"")
         if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD:
-            raise self._damaged("the end of the file is missing: it was cut off")
+            raise self._damage_error("the end of the file is missing: it was cut off")
         reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
         reader.read_record()  # The metadata of the file.
         begins, counts = [], []
@@ -429,9 +429,9 @@ class _ArrayRecordFile(RecordFile):
         except riegeli.RiegeliError as e:
             self._opened = None  # A failed reader reads no other records.
             self._finalizer()
-            raise self._damaged(f"record {index} is damaged: {e}") from e
+            raise self._damage_error(f"record {index} is damaged: {e}") from e
         if record is None or reader.last_pos.chunk_begin != begins[chunk]:
-            raise self._damaged(f"record {index} is not at the offset in the footer")
+            raise self._damage_error(f"record {index} is not at the offset in the footer")
         return record
 
     @staticmethod
@@ -463,7 +463,7 @@ class _ParquetFile(RecordFile):
             except (FileNotFoundError, PermissionError):
                 raise
             except Exception as e:  # Arrow raises any error for a damaged file.
-                raise self._damaged(f"not a readable Parquet file: {e}") from e
+                raise self._damage_error(f"not a readable Parquet file: {e}") from e
         return [file, list(itertools.accumulate(counts)), None, None]
 
     def _count(self, opened: list[Any]) -> int:
@@ -476,11 +476,11 @@ class _ParquetFile(RecordFile):
             try:
                 rows = file.read_row_group(group, columns=["data"]).column(0)
             except Exception as e:  # Arrow raises any error for a damaged file.
-                raise self._damaged(f"the rows of group {group} cannot be read: {e}") from e
+                raise self._damage_error(f"the rows of group {group} cannot be read: {e}") from e
             opened[2:] = group, rows
         record = rows[index - (ends[group - 1] if group else 0)].as_py()
         if not isinstance(record, bytes):
-            raise self._damaged(f"record {index} is {type(record).__name__}, expected bytes")
+            raise self._damage_error(f"record {index} is {type(record).__name__}, expected bytes")
         return record
 
     @staticmethod

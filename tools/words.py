@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 OPENING = re.compile(r"(What|Which|How|Where|Those|That|Whoever|As many)\b")
@@ -55,19 +55,17 @@ EXCEPTIONS = (
 )
 
 
-def violations(root: Path) -> Iterator[str]:
-    """Yields the violations below a folder that are no exceptions."""
+def violations(
+    root: Path, exceptions: Sequence[tuple[str, str, str]] = EXCEPTIONS
+) -> Iterator[str]:
+    """Yields the violations below a folder, and the exceptions without a case there."""
+    unused = dict.fromkeys(exceptions)
     for file, line, problem, word in _problems(root):
-        if not any(_is_exception(each, file, word) for each in EXCEPTIONS):
+        if matching := [each for each in exceptions if _is_exception(each, file, word)]:
+            unused.pop(matching[0], None)
+        else:
             yield f"{file}:{line}: {problem}: {word}"
-
-
-def unused_exceptions(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Yields the exceptions without a case below a folder."""
-    problems = [*_problems(root)]
-    for each in EXCEPTIONS:
-        if not any(_is_exception(each, file, word) for file, _, _, word in problems):
-            yield each
+    yield from (f"tools/words.py: an exception without a case: {each}" for each in unused)
 
 
 def _is_exception(exception: tuple[str, str, str], file: str, word: str) -> bool:

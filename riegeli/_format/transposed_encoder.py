@@ -220,7 +220,7 @@ def encode_transposed_chunk(
         is longer than `MAX_WHOLE_RECORD_SIZE`, or there are too many kinds of elements.
     """
     elements = split_fields(records)
-    largest = max(elements.whole_sizes, default=0)
+    largest = max(elements.record_sizes, default=0)
     if largest > MAX_WHOLE_RECORD_SIZE:
         raise ResourceExhaustedError(
             f"a record of {largest} bytes that is no proto message cannot be written with the "
@@ -267,8 +267,8 @@ def _group_buffers(elements: Elements) -> tuple[list[list[bytes]], dict[int, int
     entries = chain.from_iterable(sorted_groups)
     buffer_index = {entry[3]: index for index, entry in enumerate(entries)}
     buffers = [[entry[4] for entry in group] for group in sorted_groups]
-    if elements.whole_sizes:
-        buffers.append([encode_varints(reversed(elements.whole_sizes))])
+    if elements.record_sizes:
+        buffers.append([encode_varints(reversed(elements.record_sizes))])
     return buffers, buffer_index
 
 

@@ -54,13 +54,13 @@ class Elements:
       kinds: The kinds of elements in the order of their first occurrence: the index of the node,
         the tag of the state, and its subtype.
       sequence: The index of the kind of each element, as an array of unsigned integers.
-      whole_sizes: The sizes of the records that are stored whole.
+      record_sizes: The sizes of the records that are stored whole.
     """
 
     nodes: list[Node]
     kinds: list[tuple[int, int, int]]
     sequence: "array[int]"
-    whole_sizes: list[int]
+    record_sizes: list[int]
 
 
 def split_fields(records: Sequence[bytes]) -> Elements:
@@ -74,7 +74,7 @@ def split_fields(records: Sequence[bytes]) -> Elements:
             zip(elements.nodes, elements.values, strict=True)
         )
     ]
-    return Elements(nodes, list(elements.kinds), elements.sequence, elements.whole_sizes)
+    return Elements(nodes, list(elements.kinds), elements.sequence, elements.record_sizes)
 
 
 # A field of a message: its tag, the begin of its value, the begin of its content (after the length
@@ -137,7 +137,7 @@ class _ElementList:
       values: The values of each field, in order.
       kinds: The kinds of elements, with their indices.
       sequence: The index of the kind of each element.
-      whole_sizes: The sizes of the records that are stored whole.
+      record_sizes: The sizes of the records that are stored whole.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _ElementList:
         self.values: list[list[bytes]] = []
         self.kinds: dict[tuple[int, int, int], int] = {}
         self.sequence = array("I")
-        self.whole_sizes: list[int] = []
+        self.record_sizes: list[int] = []
 
     def add_record(self, record: bytes) -> None:
         fields = parse_message(record, 0, len(record))
@@ -153,7 +153,7 @@ class _ElementList:
             node = self._get_node(_WHOLE_RECORDS, 0)
             self._add(node, WHOLE_RECORD)
             self.values[node].append(record)
-            self.whole_sizes.append(len(record))
+            self.record_sizes.append(len(record))
         else:
             self._add(self._get_node(_RECORDS, 0), RECORD_BEGIN)
             self._add_fields(record, fields, _ROOT, 0)

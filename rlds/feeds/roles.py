@@ -108,8 +108,8 @@ class Roles:
           ValueError: There are no episodes, or a mask has a wrong length.
         """
         roles = {ACTION: self.action, STATE: self.state}
-        vectors = {role: paths for role, paths in roles.items() if paths}
-        fields = [path for paths in vectors.values() for path in paths if path is not None]
+        role_paths = {role: paths for role, paths in roles.items() if paths}
+        fields = [path for paths in role_paths.values() for path in paths if path is not None]
 
         def episodes() -> Iterator[dict[str, Any]]:
             for episode in (each for table in tables for each in table.whole_episodes(fields)):
@@ -117,12 +117,13 @@ class Roles:
                 is_last = steps[rlds_types.IS_LAST]
                 values = {path: lookup(steps, path) for path in fields}
                 columns = {
-                    role: as_vector(paths, values, is_last.shape) for role, paths in vectors.items()
+                    role: as_vector(paths, values, is_last.shape)
+                    for role, paths in role_paths.items()
                 }
                 yield {**episode, rlds_types.STEPS: {**columns, rlds_types.IS_LAST: is_last}}
 
         return compute_statistics(
-            episodes(), list(vectors), masks=masks, include_last_action=include_last_action
+            episodes(), list(role_paths), masks=masks, include_last_action=include_last_action
         )
 
 

@@ -57,7 +57,7 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
         """
         if self.ended:
             return None
-        self.ended = True  # Reset after a complete record.
+        self.ended = True  # Until the record is complete.
         try:
             header = self._stream.read(HEADER.size)
         except SourceError as error:

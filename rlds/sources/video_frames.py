@@ -20,7 +20,7 @@ from rlds.sources.source import AnySource, Can, Fields, Source, SourceError, fil
 from rlds.sources.view import RowContext, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
-from rlds.video.fields import DEPTHS_OF_CODES, cameras_of, depths_of_codes
+from rlds.video.fields import DEPTH_CODES_DOC, cameras_of, depths_of_codes
 from rlds.video.packets import VideoInfo
 from rlds_ecosystem.files.caches import LruCache
 from rlds_ecosystem.model.columns import known_field
@@ -117,7 +117,7 @@ class FramesSource(View):
                 file=files_of(self.bases[0]),
                 field=camera,
             )
-        return Field(np.float32, info.shape, unit=clip.unit, doc=DEPTHS_OF_CODES)
+        return Field(np.float32, info.shape, unit=clip.unit, doc=DEPTH_CODES_DOC)
 
     def _first_info(self, camera: str) -> VideoInfo:
         """Returns the properties of the first readable video of a camera."""

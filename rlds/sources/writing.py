@@ -42,7 +42,7 @@ from rlds.sources.source import (
     is_derived,
 )
 from rlds.sources.view import stored_location
-from rlds.video.fields import DEPTHS_OF_CODES
+from rlds.video.fields import DEPTH_CODES_DOC
 from rlds_ecosystem.model.fields import BGR, Field
 from rlds_ecosystem.model.nests import leaves_at, nest
 
@@ -557,7 +557,7 @@ def unchanged_placements(episodes: Episodes) -> list[Placement]:
 
 def _how_stored(field: Any) -> Literal["exact", "decoded"]:
     """Returns how a format holds the values of a field."""
-    return "decoded" if getattr(field, "doc", "") == DEPTHS_OF_CODES else "exact"
+    return "decoded" if getattr(field, "doc", "") == DEPTH_CODES_DOC else "exact"
 
 
 def _channel_note(field: Any) -> str:

@@ -212,7 +212,7 @@ class Condition:
 
     @staticmethod
     def data(step_structure: Any) -> Any:
-        """Returns quantities for the values of fields in the newest step.
+        """Returns quantities to compare in conditions: the values of fields in the newest step.
 
         Args:
           step_structure: the structure of a step, for instance its spec.

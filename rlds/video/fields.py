@@ -15,7 +15,7 @@ from rlds.video.container import Clip, VideoFile
 from rlds_ecosystem.model.fields import DepthCodes, Field
 
 __all__ = [
-    "DEPTHS_OF_CODES",
+    "DEPTH_CODES_DOC",
     "PER_METRE",
     "camera_path",
     "cameras_of",
@@ -29,7 +29,7 @@ __all__ = [
 PER_METRE = {"m": 1.0, "mm": 1000.0}
 """Units of depth per metre, by the name of the unit."""
 
-DEPTHS_OF_CODES = "Depths of the codes of a video."
+DEPTH_CODES_DOC = "Depths of the codes of a video."
 """The `doc` of depth fields that were decoded from quantised video."""
 
 

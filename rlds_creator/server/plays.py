@@ -135,7 +135,7 @@ class Play:
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
         # During the choice of the next environment, page and worker exchange no messages.
-        self._is_choosing = False
+        self._waits_for_choice = False
         self._worker_end = ""
         self._loop = asyncio.get_running_loop()
         self._away_since = self._loop.time()
@@ -229,7 +229,7 @@ class Play:
             self._send({"why": "user", **msgspec.to_builtins(message)})
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        if not self._is_choosing:
+        if not self._waits_for_choice:
             self.worker.send(message)
 
     def _pause_for_page(self) -> None:
@@ -250,7 +250,7 @@ class Play:
     def _on_worker_message(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
             self._frame = message
-            if self.page is not None and not self._is_choosing:
+            if self.page is not None and not self._waits_for_choice:
                 self.page.show(message)
             return
         match message["op"]:
@@ -273,14 +273,14 @@ class Play:
                     self._error = message
             case _:
                 return
-        if not self._is_choosing:
+        if not self._waits_for_choice:
             self._send_to_page(message)
 
     def _on_episode(self, facts: Mapping[str, Any]) -> None:
         ids = {"study": self.study.id, "environment": self.environment.id}
         ids |= {"session": self.id, "person": self.person.id}
         episode = self._episode = msgspec.convert({**facts, **ids}, EpisodeRecord)
-        self._is_choosing = self._chooses_after(episode)
+        self._waits_for_choice = self._chooses_after(episode)
         # The log may have one step more than the worker has reported.
         self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
@@ -288,7 +288,7 @@ class Play:
         return not self.is_chosen and episode.state in _FINISHED_STATES
 
     def _on_worker_end(self, why: str) -> None:
-        if self._is_choosing:
+        if self._waits_for_choice:
             self._worker_end = why
             return
         reason = {"stopped": self._end_reason or "closed", "ended": "expired"}.get(why, "failed")
@@ -350,7 +350,7 @@ class Play:
                 logger.exception("play %s cannot continue", self.id)
             self._end("failed", "The next episode could not start.")
         finally:
-            self._is_choosing = False
+            self._waits_for_choice = False
             if self._end_reason:  # The end may have been requested before the worker existed.
                 self._spawn(self.worker.stop())
             if self._worker_end:

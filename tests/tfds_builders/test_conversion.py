@@ -282,7 +282,7 @@ def test_a_tilde_is_the_home_directory(raw, tmp_path, monkeypatch):
 
 def test_a_place_that_cannot_be_written(raw, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"/file/converted' cannot be written .*another place"):
+    with pytest.raises(StorageError, match=r"/file/converted' cannot be written .*another path"):
         convert_to(tmp_path / "file", ToySource(raw))
 
 

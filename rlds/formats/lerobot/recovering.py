@@ -525,7 +525,7 @@ class _DamagedDataset:
 
         Args:
           path: The dataset.
-          is_new: True for a new dataset, in a dry run.
+          is_new: Whether the dataset does not exist yet, as in a dry run for a new one.
         """
         fps = self._info.fps if self._info is not None else None
         features = self._info.raw.get("features") if is_new and self._info else None

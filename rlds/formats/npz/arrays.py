@@ -162,7 +162,7 @@ class EpisodeFile:
         return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
-        """Whether hardly any action but the first is zero, as if actions preceded observations."""
+        """Whether the first action is zero, and hardly any other: actions precede observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_below(p, rlds.ACTION)]
         if self.num_steps != self.num_rows or any(it.dtype.kind != "f" for it in actions):
             return False

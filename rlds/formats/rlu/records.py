@@ -28,8 +28,8 @@ __all__ = [
     "TRANSITION",
     "Alignment",
     "FieldError",
+    "Level",
     "Path",
-    "Per",
     "RecordContents",
     "RecordField",
     "Values",
@@ -59,7 +59,7 @@ _PNG_END = b"IEND\xaeB`\x82"
 # The path of a field in nested dicts.
 Path: TypeAlias = tuple[str, ...]
 # The unit with one value: each row, each row but the last, or the episode.
-Per: TypeAlias = Literal["row", "transition", "episode"]
+Level: TypeAlias = Literal["row", "transition", "episode"]
 
 
 class FieldError(ValueError):
@@ -76,7 +76,7 @@ class RecordField:
 
     Attributes:
       path: The path of the field in the dataset.
-      per: The unit that has one value: row, transition or episode.
+      level: The unit that has one value: row, transition or episode.
       shape: The shape of a value.
       dtype: Its dtype; `object` for byte strings other than images.
       stored_as: The dtype in the record, `object` for all byte strings.
@@ -84,7 +84,7 @@ class RecordField:
     """
 
     path: Path
-    per: Per
+    level: Level
     shape: tuple[int, ...]
     dtype: np.dtype
     stored_as: np.dtype
@@ -129,20 +129,24 @@ def num_rows(values: Mapping[str, Values], row_field: str) -> int:
     return len(values[row_field])
 
 
-def count(per: Per, rows: int) -> int:
+def count(level: Level, rows: int) -> int:
     """Returns the number of values of a field in a record, by the number of rows."""
-    return {"row": rows, "transition": rows - 1, "episode": 1}[per]
+    return {"row": rows, "transition": rows - 1, "episode": 1}[level]
 
 
 def field_of_strings(
-    name: str, path: Path, per: Per, strings: list[bytes], raw_shape: tuple[int, int, int] | None
+    name: str,
+    path: Path,
+    level: Level,
+    strings: list[bytes],
+    raw_shape: tuple[int, int, int] | None,
 ) -> RecordField:
     """Returns the layout of a field of strings.
 
     Args:
       name: Its name.
       path: The path of the field in the dataset.
-      per: The unit that has one value: row, transition or episode.
+      level: The unit that has one value: row, transition or episode.
       strings: Its values.
       raw_shape: The shape of images that are stored as raw values; None for other strings.
 
@@ -156,10 +160,10 @@ def field_of_strings(
         except ValueError as error:
             raise FieldError(name, str(error), row=0) from error
         header = strings[0][:HEADER_SIZE]
-        return RecordField(path, per, shape, np.dtype(dtype), text, header)
+        return RecordField(path, level, shape, np.dtype(dtype), text, header)
     if raw_shape is None:
-        return RecordField(path, per, (), text, text)
-    return RecordField(path, per, raw_shape, byte, text)
+        return RecordField(path, level, (), text, text)
+    return RecordField(path, level, raw_shape, byte, text)
 
 
 def read_fields(
@@ -181,15 +185,15 @@ def read_fields(
             raise FieldError(name, "the first record has no such field")
         field = fields[name]
         column = _column(name, values[name], field, rows)
-        if field.per == "episode":
+        if field.level == "episode":
             put(contents.episode, field.path, column[0])
         else:
-            put(contents.rows if field.per == "row" else contents.transitions, field.path, column)
+            put(contents.rows if field.level == "row" else contents.transitions, field.path, column)
     return contents
 
 
 def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndarray:
-    rows = count(field.per, rows)
+    rows = count(field.level, rows)
     stored_as = values.dtype if isinstance(values, np.ndarray) else np.dtype(object)
     if stored_as != field.stored_as and len(values):  # Empty lists have no recorded kind.
         kinds = [_describe(dtype) for dtype in (stored_as, field.stored_as)]

@@ -30,8 +30,8 @@ from rlds.formats.rlu.records import (
     TRANSITION,
     Alignment,
     FieldError,
+    Level,
     Path,
-    Per,
     RecordContents,
     RecordField,
     Values,
@@ -167,7 +167,7 @@ class RluSource(Stream):
         steps: dict[str, Any] = {}
         episode: dict[str, Any] = {}
         for field in self._fields.values():
-            if field.per == "episode":
+            if field.level == "episode":
                 put(episode, field.path, field.declared())
                 continue
             put(steps, _without_mark(field.path), field.declared())
@@ -281,12 +281,12 @@ class RluSource(Stream):
         fields = {}
         for name, stored in sorted(values.items()):
             path = self.field_path(name)
-            per: Per = "row"
+            level: Level = "row"
             if len(stored) == 1 and path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE):
-                per = "episode"
+                level = "episode"
             elif self.are_pieces and path[0] in TRANSITION and len(stored) == rows - 1 > 0:
-                per = "transition"
-            width, remainder = divmod(len(stored), count(per, rows))
+                level = "transition"
+            width, remainder = divmod(len(stored), count(level, rows))
             is_floats = isinstance(stored, np.ndarray) and stored.dtype == np.float32
             is_vector = self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION)
             if remainder or not (width or (is_floats and is_vector)):
@@ -294,12 +294,12 @@ class RluSource(Stream):
                 raise FieldError(name, f"{fault}, the rows of {self.row_field!r}")
             if isinstance(stored, np.ndarray):
                 shape = () if width == 1 and not (is_floats and is_vector) else (width,)
-                fields[name] = RecordField(path, per, shape, stored.dtype, stored.dtype)
+                fields[name] = RecordField(path, level, shape, stored.dtype, stored.dtype)
             elif width > 1:
                 raise FieldError(name, f"{width} strings per row, expected one")
             else:
                 raw_shape = self.raw_image_shape(name)
-                fields[name] = field_of_strings(name, path, per, stored, raw_shape)
+                fields[name] = field_of_strings(name, path, level, stored, raw_shape)
         roles = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in roles:
@@ -372,7 +372,7 @@ class RluSource(Stream):
     def _has_placeholder(self, field: RecordField) -> bool:
         """Whether one value of a field is a placeholder of no transition."""
         is_known = self._is_final_observation_known
-        return is_known and field.per == "row" and field.path[0] in TRANSITION
+        return is_known and field.level == "row" and field.path[0] in TRANSITION
 
     def _placeholders(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of the rows that belong to no transition."""
