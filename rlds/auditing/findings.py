@@ -130,7 +130,7 @@ class MeasuredEpisodes:
     def time_array(self, name: str) -> np.ndarray:
         """Returns a measure of the times of all episodes; NaN without times."""
         times = (each.times for each in self.measures)
-        return np.array([getattr(each, name, np.nan) for each in times], np.float64)
+        return np.array([np.nan if it is None else getattr(it, name) for it in times], np.float64)
 
     def fingerprints(self, split: str) -> Fingerprints:
         """Returns the digests and sketches of the episodes, under the name of their split."""
