@@ -185,7 +185,7 @@ def _draw(samples, goals):
     drawn[_order_of(joined([samples.batch(np.arange(len(samples)))]))] = goals
 
     def as_the_loader(chosen, low, high):
-        drawn_goals = drawn[chosen.numbers]
+        drawn_goals = drawn[chosen.indices]
         assert ((low <= drawn_goals) & (drawn_goals < high)).all()  # Ours may be there, too.
         return drawn_goals
 

@@ -401,14 +401,14 @@ def test_episodes_that_do_not_join_hide_no_others():
 def test_how_much_is_read_at_once(tmp_path, monkeypatch):
     record(tmp_path, episodes=30)
     runs = []
-    read_run = EnvLoggerSource._run
+    read_run = EnvLoggerSource._read_many
 
     def spy(source, split, begin, end):
         episodes = read_run(source, split, begin, end)
         runs.append([one.num_steps for one in episodes])
         return episodes
 
-    monkeypatch.setattr(EnvLoggerSource, "_run", spy)
+    monkeypatch.setattr(EnvLoggerSource, "_read_many", spy)
     assert in_turn(episodes_from_logs(tmp_path)) == [*range(30)]
     assert list(map(len, runs)) == [8, 8, 8, 6]
     runs.clear()

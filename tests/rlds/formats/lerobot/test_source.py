@@ -770,7 +770,7 @@ def test_texts_much_larger_than_their_file_are_refused(tmp_path):
     texts = ["a" * (1 << 27), *table["task"].to_pylist()[1:]]
     tasks = table.set_column(table.schema.get_field_index("task"), "task", pa.array(texts))
     pq.write_table(tasks, file, compression="zstd")
-    with pytest.raises(SourceError, match=r"tasks.parquet: 134,.* bytes are declared, "):
+    with pytest.raises(SourceError, match=r"tasks.parquet: 134,.* bytes are declared in "):
         rlds.sources.open(path)
 
 
