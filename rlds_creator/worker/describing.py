@@ -55,5 +55,10 @@ def _option(option: Option, help: str) -> dict[str, Any]:
         types = (option.kind, *arguments)
         kind = next((_KINDS[each] for each in types if each in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
-    facts = {"name": option.name, "kind": kind, "default": default}
-    return {**facts, "choices": choices, "help": help}
+    return {
+        "name": option.name,
+        "kind": kind,
+        "default": default,
+        "choices": choices,
+        "help": help,
+    }
