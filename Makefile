@@ -3,11 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The targets share an environment: what one of them needs older than the newest is that for all.
+# The targets share an environment, so an upper bound of one of them is an upper bound for all.
 PIP_UPGRADE := $(BIN)/python -m pip install --quiet 'pip>=25'
 PIP_INSTALL := $(BIN)/python -m pip install --constraint tools/constraints.txt
 LIGHT ?= .venv-without-tensorflow
-# Which PyTorch is installed to test feeds with, and where.
+# The PyTorch to test feeds with, and its environment.
 TORCH ?= torch
 TORCH_VENV ?= .venv-torch
 TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_10.py \
@@ -15,22 +15,22 @@ TESTS_WITHOUT_TENSORFLOW := tests/without_tensorflow tests/golden/test_tfds_4_9_
 	$(addprefix tests/rlds/feeds/test_,core.py images.py permutation.py) \
 	$(addprefix tests/rlds/evaluation/test_,evaluation_set.py importance.py)
 
-# The editable install compiles the extensions in place; it is redone when what they are made of changes.
+# The editable install compiles the extensions in place; it is redone when their sources change.
 COMPILED := riegeli rlds/feeds
 SOURCES := pyproject.toml setup.py $(COMPILED:%=%/_compiled.pyx)
 
-# What runs twice: compiled, and in plain Python.
+# Tests that run twice: with the compiled cores, and in plain Python.
 TESTS_OF_CORES := tests/riegeli $(addprefix tests/rlds/feeds/test_,core.py permutation.py)
 
-# Where the lowest releases are installed, and the extras whose they are.
+# The environment with the lowest releases, and the extras that it installs.
 LOWEST ?= .venv-lowest
 LOWEST_EXTRAS := all creator examples grain jax postgresql
 LOWEST_TESTS ?= $(addprefix tests/,envlogger rlds rlds_creator rlds_tools tfds_builders)
 
-# Where TypeScript and Biome are installed, which check the code of the pages.
+# The environment of TypeScript and Biome, which check the code of the pages.
 NODE_TOOLS ?= .venv-node
 
-# How long `make fuzz` takes for the files of riegeli, and again for raw data, in seconds.
+# Seconds that `make fuzz` spends on Riegeli files, and again on raw data.
 FUZZ_SECONDS ?= 1800
 
 .PHONY: audit quickstart test test-all test-without-tensorflow test-torch lower-bounds lint lint-pages format docs bench wheel notebooks colab fuzz protos clean
@@ -98,7 +98,7 @@ audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/cloning.py
 	$(BIN)/python benchmarks/ranking.py
 
-# Writes the notebooks from the scripts beside them.
+# Writes the notebooks from the scripts in the same folder.
 notebooks: $(VENV)/.dev
 	$(BIN)/python tools/notebooks.py
 
@@ -116,12 +116,12 @@ wheel: $(VENV)/.wheel
 	$(BIN)/python tools/wheel.py
 
 # Fast tests with the lowest releases that pyproject.toml allows. The warnings of old releases of gcsfs and
-# JAX are not of this project. That gcsfs looks for credentials in each thread unless it is told of them.
+# JAX are not of this project. Without FSSPEC_GS_TOKEN, gcsfs looks for credentials in each thread.
 lower-bounds: $(LOWEST)/.installed
 	FSSPEC_GS_TOKEN=anon PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -p no:anyio -m "not slow" \
 		-W 'ignore:You are using a Python version:FutureWarning' -W 'ignore:os.fork:RuntimeWarning' $(LOWEST_TESTS)
 
-# box2d-py is compiled with swig. Zarr, Minari and Flask ask for later releases of what the others need.
+# box2d-py is compiled with swig. Zarr, Minari and Flask ask for later releases of packages that the others need too.
 $(LOWEST)/.installed: pyproject.toml tools/lower_bounds.txt | $(VENV)/.dev
 	$(BIN)/python -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet swig uv
@@ -182,7 +182,7 @@ $(VENV)/.fuzz: $(SOURCES) | $(BIN)/python
 clean:
 	rm -rf $(VENV) $(LIGHT) $(TORCH_VENV) $(NODE_TOOLS) build dist *.egg-info $(COMPILED:%=%/*.c) $(COMPILED:%=%/*.so) out .hypothesis
 
-# Generates the *_pb2 modules anew. This protoc's output runs with every protobuf release since 4.25.
+# Generates the *_pb2 modules. This protoc's output runs with every protobuf release since 4.25.
 protos:
 	$(PYTHON) -m venv .venv-protos
 	.venv-protos/bin/pip install --quiet 'grpcio-tools==1.62.3' 'setuptools<80'
