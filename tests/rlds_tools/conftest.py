@@ -1,4 +1,4 @@
-"""A log and datasets that the commands are tried on, made once."""
+"""A log and datasets for the tests of all commands."""
 
 import pytest
 from tiny_datasets import episode, write_dataset

@@ -1,4 +1,4 @@
-"""`rlds convert`, `inspect` and `validate` of raw data of every format, sound and damaged."""
+"""`rlds convert`, `inspect` and `validate` of raw data of every format, intact and damaged."""
 
 import h5py
 import hostile_sources
@@ -7,9 +7,9 @@ import pytest
 import rlds.sources
 from rlds_tools.command_line import commands
 
-# Of each format, a file that can be cut, so that some episodes are lost and others are not. Names
-# with a colon are those of what is taken out of a file.
-SPOILT = {
+# For each format, a file whose damage loses only some of the episodes. A name after a colon is
+# the HDF5 object to delete.
+DAMAGED_FILES = {
     "aloha": "episode_1.hdf5",
     "calvin": "training/episode_0000101.npz",
     "lerobot": "data/chunk-000/file-001.parquet",
@@ -31,11 +31,11 @@ SPOILT = {
 }
 
 
-def spoil(raw, what):
-    file, _, inner = what.partition(":")
+def damage(raw, target):
+    file, _, inner = target.partition(":")
     if inner:
-        with h5py.File(raw / file, "a") as opened:
-            del opened[inner]
+        with h5py.File(raw / file, "a") as h5_file:
+            del h5_file[inner]
     else:
         content = (raw / file).read_bytes()
         (raw / file).write_bytes(content[: -max(40, len(content) // 4)])
@@ -43,7 +43,7 @@ def spoil(raw, what):
 
 @pytest.fixture
 def run(capsys):
-    """Runs a command; returns its exit code, and what it prints to both outputs."""
+    """Runs a command; returns its exit code, its output and its errors."""
 
     def call(*arguments):
         code = commands.run([*map(str, arguments)])
@@ -53,15 +53,15 @@ def run(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SPOILT)
-def test_damaged_episodes_are_named_and_can_be_left_out(name, run, tmp_path):
+@pytest.mark.parametrize("name", DAMAGED_FILES)
+def test_errors_name_damaged_episodes_and_skip_damaged_leaves_them_out(name, run, tmp_path):
     path = hostile_sources.written(name, tmp_path / "raw")
     length = len(rlds.sources.open(path))
-    spoil(tmp_path / "raw", SPOILT[name])
+    damage(tmp_path / "raw", DAMAGED_FILES[name])
     (folder := tmp_path / "made").mkdir()
     call = ["convert", path, folder / "made", "--to", "webdataset"]
     code, output, error = run(*call)
-    file = SPOILT[name].rpartition(":")[0] or SPOILT[name]
+    file = DAMAGED_FILES[name].rpartition(":")[0] or DAMAGED_FILES[name]
     assert (code, output, list(folder.iterdir())) == (1, "", [])
     assert error.startswith("error: ")
     assert file in error

@@ -1,4 +1,4 @@
-"""`rlds card`: the front matter, the sections, the code in them, Croissant, strings of others."""
+"""`rlds card`: front matter, sections, code that runs, Croissant, hostile strings."""
 
 import hashlib
 import json
@@ -20,18 +20,18 @@ import tfds_files
 from rlds_tools import markdown
 from rlds_tools.command_line import main
 
-NASTY = "a|b `c` *d* <script>\"'\\ [x](y) # _e_ \x1b[2J é😀\n---\n```\nlicense: mit"
+HOSTILE_TEXT = "a|b `c` *d* <script>\"'\\ [x](y) # _e_ \x1b[2J é😀\n---\n```\nlicense: mit"
 
 
-def parts_of(card):
-    """The front matter, parsed, and the rest."""
+def split_card(card):
+    """Returns the parsed front matter, and the body."""
     begin, front, body = card.readme.split("---\n", 2)
     assert not begin
     return yaml.safe_load(front), body
 
 
 def run_code(card, monkeypatch, directory):
-    """Runs the code in a card where the dataset is."""
+    """Runs the code of a card in a folder; returns the number of code blocks, and their names."""
     monkeypatch.chdir(directory)
     blocks = re.findall(r"```python\n(.*?)```", card.readme, re.DOTALL)
     names = {}
@@ -42,7 +42,7 @@ def run_code(card, monkeypatch, directory):
 
 def test_a_card_of_a_log_has_its_counts_and_fields(log, tmp_path, monkeypatch):
     result = rlds_tools.card(log, license="CC-BY-4.0", tags=["catch"], name="Catch: a game")
-    front, body = parts_of(result)
+    front, body = split_card(result)
     assert front == result.front_matter
     assert front == {
         "license": "cc-by-4.0",
@@ -59,19 +59,19 @@ def test_a_card_of_a_log_has_its_counts_and_fields(log, tmp_path, monkeypatch):
     assert "No citation is given." in body
     assert result.missing == ("citation",)
     assert str(Path(log).parent) not in result.readme
-    num_episodes, names = run_code(result, monkeypatch, Path(log).parent)
-    assert num_episodes == 2
+    num_blocks, names = run_code(result, monkeypatch, Path(log).parent)
+    assert num_blocks == 2
     assert names["steps"][0].timestep.first()
     assert len(names["episodes"]) == 3
 
 
-def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
+def test_card_of_an_undocumented_dataset_names_missing_sections(dataset, monkeypatch):
     result = rlds_tools.card(dataset)
-    front, body = parts_of(result)
+    front, body = split_card(result)
     assert "license" not in front
     assert result.missing == ("description", "license", "citation")
     assert "No license is stated." in body
-    assert "| `train` | 3 | 43 |" in body  # Counted: no file says it.
+    assert "| `train` | 3 | 43 |" in body  # Counted; no file holds the total.
     assert "| `action` | int64 | `()` | Which way to go. |" in body
     assert "| `observation/camera` | uint8 | `(8, 8, 3)` | PNG |" in body
     without_tfds = result.readme.partition("With TensorFlow")[0]
@@ -83,7 +83,7 @@ def test_a_dataset_of_which_little_is_said(dataset, monkeypatch):
     assert "tfds.builder_from_directory(path)" in body
 
 
-def test_a_card_for_a_repository_downloads_from_it(log, tmp_path):
+def test_code_in_a_card_for_a_repository_downloads_it(log, tmp_path):
     folder = Path(log).parent
     result = rlds_tools.card(
         log, tmp_path / "README.md", croissant=tmp_path / "c.json", repository="me/catch"
@@ -100,7 +100,7 @@ def test_a_card_for_a_repository_downloads_from_it(log, tmp_path):
     assert 'repo_type="dataset") + "/catch"\n' in result.readme
 
 
-def test_a_homepage_that_is_no_page_is_no_link(dataset, tmp_path):
+def test_only_web_addresses_become_links(dataset, tmp_path):
     result = rlds_tools.card(
         dataset, homepage="javascript:alert(1)", croissant=tmp_path / "a.json", repository="me/a"
     )
@@ -126,15 +126,15 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
             published="2026-11-22",
         )
         assert json.loads(file.read_text()) == result.croissant
-        read = mlcroissant.Dataset(jsonld=str(file))
-        assert not read.metadata.issues.errors
+        loaded = mlcroissant.Dataset(jsonld=str(file))
+        assert not loaded.metadata.issues.errors
         # A log has no version.
-        recommended = [re.search(r"\w+\"", warning)[0] for warning in read.metadata.issues.warnings]
+        recommended = [re.search(r"\w+\"", text)[0] for text in loaded.metadata.issues.warnings]
         assert recommended == (['version"'] if kind == "riegeli" else [])
         steps = 30 if kind == "riegeli" else 43
         expected = {"splits/name": "train", "splits/episodes": 3, "splits/steps": steps}
-        assert list(read.records("splits")) == [expected]
-        fields = {field.name: field for field in read.metadata.record_sets[2].fields}
+        assert list(loaded.records("splits")) == [expected]
+        fields = {field.name: field for field in loaded.metadata.record_sets[2].fields}
         assert fields["action"].data_type is np.int64
         assert fields["is_last"].data_type is bool
         files = result.croissant["distribution"][:-1]
@@ -142,10 +142,10 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
             content = (tmp_path / entry["contentUrl"]).read_bytes()
             assert entry["sha256"] == hashlib.sha256(content).hexdigest()
             assert entry["contentSize"] == f"{len(content)} B"
-        there = [entry for entry in Path(path).rglob("*") if entry.is_file()]
-        assert len(files) == len(there)
+        paths = [each for each in Path(path).rglob("*") if each.is_file()]
+        assert len(files) == len(paths)
     assert fields["observation"].array_shape_tuple == (10, 5)
-    # It says where the dataset comes from.
+    # The provenance of a converted dataset.
     first = rlds.sources.export(log, "webdataset", tmp_path / "first").path
     created = rlds.sources.export(first, "tfds", tmp_path / "made").path
     result = rlds_tools.card(created, croissant=tmp_path / "made.json")
@@ -162,45 +162,45 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-def test_fields_of_all_kinds_in_croissant(tmp_path):
+def test_croissant_describes_fields_of_all_kinds(tmp_path):
     mlcroissant = pytest.importorskip("mlcroissant")
     golden = Path(__file__).parents[1] / "golden" / "tfds_4_9_10" / "tfrecord"
     file = tmp_path / "golden.json"
     result = rlds_tools.card(golden, croissant=file)
     assert "| `test` | 2 | 4 |" in result.readme
     assert "| `complex` | complex64 | `(2,)` | stored as bytes |" in result.readme
-    read = mlcroissant.Dataset(jsonld=str(file))
-    assert not read.metadata.issues.errors
-    [_, episodes, steps] = read.metadata.record_sets
-    assert "complex" not in {field.name for field in episodes.fields}  # There is no name for it.
+    loaded = mlcroissant.Dataset(jsonld=str(file))
+    assert not loaded.metadata.issues.errors
+    [_, episodes, steps] = loaded.metadata.record_sets
+    assert "complex" not in {field.name for field in episodes.fields}  # Croissant has no such type.
     shapes = {field.name: field.array_shape_tuple for field in steps.fields}
     assert shapes["observation/of_any_size"] == (-1, -1, 1)
-    assert len(list(read.records("splits"))) == 2
+    assert len(list(loaded.records("splits"))) == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-def test_strings_of_others_are_no_markup(tmp_path):
+def test_hostile_strings_never_become_markup(tmp_path):
     mlcroissant = pytest.importorskip("mlcroissant")
-    x = tfds_files.Tensor(dtype=np.dtype(np.float32), doc=NASTY)
-    step = tfds_files.Features(features={"a|b `c` <d> é": x})
+    tensor = tfds_files.Tensor(dtype=np.dtype(np.float32), doc=HOSTILE_TEXT)
+    step = tfds_files.Features(features={"a|b `c` <d> é": tensor})
     features = tfds_files.Features(features={"steps": tfds_files.Dataset(feature=step)})
     directory = tmp_path / "nasty" / "1.0.0"
-    columns = {"a|b `c` <d> é": np.ones(3, np.float32)}  # No flags: not all have them.
+    columns = {"a|b `c` <d> é": np.ones(3, np.float32)}  # Without flags, as in some datasets.
     with tfds_files.append_to(
-        directory, features, "nasty", description=NASTY, metadata={"made|by": NASTY}
+        directory, features, "nasty", description=HOSTILE_TEXT, metadata={"made|by": HOSTILE_TEXT}
     ) as writer:
         writer.add({"steps": columns})
     result = rlds_tools.card(
         directory,
         croissant=tmp_path / "c.json",
-        license=NASTY,
-        citation=NASTY,
-        name=NASTY,
-        tags=[NASTY],
+        license=HOSTILE_TEXT,
+        citation=HOSTILE_TEXT,
+        name=HOSTILE_TEXT,
+        tags=[HOSTILE_TEXT],
     )
-    front, body = parts_of(result)
-    assert front["pretty_name"] == front["tags"][-1] == NASTY
+    front, body = split_card(result)
+    assert front["pretty_name"] == front["tags"][-1] == HOSTILE_TEXT
     assert front["license"] == "other"
     assert re.fullmatch(r"[a-z0-9.-]+", front["license_name"])
     assert "<script>" not in body.partition("## Citation")[0]
@@ -212,49 +212,49 @@ def test_strings_of_others_are_no_markup(tmp_path):
     # The fence is longer than any in the citation.
     assert "````bibtex\n" in body
     assert "\nlicense: mit\n````" in body
-    assert re.findall("<h[1-6]>", html_of(body)) == ["<h1>", "<h2>", "<h3>", *["<h2>"] * 4]
+    assert re.findall("<h[1-6]>", render(body)) == ["<h1>", "<h2>", "<h3>", *["<h2>"] * 4]
     assert not mlcroissant.Dataset(jsonld=str(tmp_path / "c.json")).metadata.issues.errors
 
 
 READER = MarkdownIt("commonmark").enable("table")
 
 
-def html_of(text):
-    """The HTML of a Markdown text."""
+def render(text):
+    """Returns the HTML of a Markdown text."""
     return READER.render(text)
 
 
-def shown(html):
-    """The text that a browser shows."""
+def visible_text(html):
+    """Returns the text that a browser shows."""
     return " ".join(unescape(re.sub("<[^>]*>", "", html)).split())
 
 
 TEXTS = st.one_of(
     st.text("ab1 -+#>=.)(*_`[]!|~\\<&;:/\n\t'\"$%@{}", max_size=12),
     st.text(max_size=8),
-    st.sampled_from(["no", "1.0", "1e3", "0x1", "null", "2001-01-01", "a: b", "- x", NASTY]),
+    st.sampled_from(["no", "1.0", "1e3", "0x1", "null", "2001-01-01", "a: b", "- x", HOSTILE_TEXT]),
 )
 
 
 @given(TEXTS)
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_any_text_shows_as_it_is(text):
+def test_any_text_is_shown_unchanged(text):
     assert yaml.safe_load(f"a: {markdown.yaml_text(text)}") == {
         "a": text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     }
-    seen = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    paragraph = html_of(markdown.plain_text(text))
-    assert shown(paragraph) == seen
+    visible = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    paragraph = render(markdown.plain_text(text))
+    assert visible_text(paragraph) == visible
     assert re.fullmatch(r"(<p>[^<]*</p>\n)?", paragraph)
-    row = html_of(markdown.table(["a", "b"], [[markdown.plain_text(text), markdown.code(text)]]))
+    row = render(markdown.table(["a", "b"], [[markdown.plain_text(text), markdown.code(text)]]))
     cells = re.findall(r"<td>(.*?)</td>", row)
-    assert [shown(cell) for cell in cells] == [seen, seen]
-    block = html_of(markdown.fenced(text))
+    assert [visible_text(cell) for cell in cells] == [visible, visible]
+    block = render(markdown.fenced(text))
     assert block.startswith("<pre><code>")
     assert block.count("<") == 4
 
 
-def test_a_file_that_is_there_stays(log, tmp_path):
+def test_existing_files_stay_without_force(log, tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text("mine")
     for arguments in {"output": readme}, {"croissant": readme}:
@@ -273,12 +273,12 @@ def test_the_code_in_a_card_of_a_single_file_runs(tmp_path, monkeypatch):
     assert "fu2020d4rl" in result.readme
     _, names = run_code(result, monkeypatch, tmp_path)
     assert names["path"] == file.name
-    counted = len(names["episodes"]), sum(episode.num_steps for episode in names["episodes"])
-    assert f"| `train` | {counted[0]:,} | {counted[1]:,} |" in result.readme
+    counts = len(names["episodes"]), sum(episode.num_steps for episode in names["episodes"])
+    assert f"| `train` | {counts[0]:,} | {counts[1]:,} |" in result.readme
     assert [entry["name"] for entry in result.croissant["distribution"]] == [file.name, "data"]
 
 
-def test_the_command_prints_or_writes_the_card_and_overwrites_nothing(
+def test_card_command_prints_or_writes_and_overwrites_nothing(
     dataset, tmp_path, capsys, monkeypatch
 ):
     def run(*arguments):

@@ -25,7 +25,7 @@ def test_each_command_is_documented(name):
         assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
 
 
-def test_the_output_is_data_and_nothing_else(dataset, capsys):
+def test_standard_output_holds_only_data(dataset, capsys):
     assert run(["inspect", dataset]) == 0
     text = capsys.readouterr()
     assert text.out.startswith("tiny 1.0.0 · TFDS dataset")
@@ -40,7 +40,7 @@ def test_the_output_is_data_and_nothing_else(dataset, capsys):
     assert not capsys.readouterr().out
 
 
-def test_errors_are_one_line_and_a_code(tmp_path, capsys):
+def test_errors_are_one_line_and_an_exit_code(tmp_path, capsys):
     assert run(["inspect", str(tmp_path / "no\x1bwhere")]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -67,39 +67,39 @@ def test_errors_are_one_line_and_a_code(tmp_path, capsys):
     ],
     ids=" ".join,
 )
-def test_names_do_not_command_the_terminal(arguments, tmp_path, capsys):
+def test_field_names_send_no_control_characters_to_the_terminal(arguments, tmp_path, capsys):
     names = ["\x1b[2J\u202eevil", "\x9b2J", "long" * 15_000, "no " * 20_000 + "end"]
     files = {"a.npz": raw_npz.episode(3, **{name: np.arange(3) for name in names})}
     folder = str(raw_npz.write_folder(tmp_path / "a", files))
     command, *options = arguments
-    places = {"diff": [folder, folder], "convert": [folder, str(tmp_path / "b")]}
-    run([command, *places.get(command, [folder]), *options])
-    shown = capsys.readouterr()
-    text = shown.out + shown.err
+    paths = {"diff": [folder, folder], "convert": [folder, str(tmp_path / "b")]}
+    run([command, *paths.get(command, [folder]), *options])
+    output = capsys.readouterr()
+    text = output.out + output.err
     assert "evil" in text or command in ("validate", "diff")
     assert text.replace("\n", "").isprintable()
     assert "--json" in arguments or max(map(len, text.splitlines())) < 20_000
 
 
-def test_words_for_edits_lead_to_the_options_of_edit(capsys):
-    for word, command in (
+def test_unknown_commands_for_edits_suggest_options_of_edit(capsys):
+    for name, option in (
         ("merge", "--merge OTHER"),
         ("split", "--split-by"),
         ("delete", "--delete"),
     ):
-        assert run([word, "data"]) == 2
-        assert f"Use: rlds edit PATH {command}" in capsys.readouterr().err
+        assert run([name, "data"]) == 2
+        assert f"Use: rlds edit PATH {option}" in capsys.readouterr().err
 
 
-def test_data_of_no_format_is_refused_at_once_with_a_reason(tmp_path, capsys):
-    """A clear answer at once, however large the file is."""
+def test_data_of_unknown_format_is_refused_with_a_reason(tmp_path, capsys):
+    """The answer comes at once, however large the file is."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "half" / "1.0.0").mkdir(parents=True)
     (tmp_path / "half" / "1.0.0" / "features.json").write_text("{}")
     for name in ("large.bin", "large.tfrecord", "large.hdf5", "large.riegeli"):
         with open(tmp_path / name, "wb") as file:
             file.truncate(100 << 30)
-    expected = {
+    messages = {
         "empty": "an empty folder",
         "half/1.0.0": "dataset_info.json, the last file to be written, is missing",
         "large.bin": "unknown format",
@@ -108,26 +108,26 @@ def test_data_of_no_format_is_refused_at_once_with_a_reason(tmp_path, capsys):
         "large.riegeli": "large.riegeli",
         "nowhere": "does not exist",
     }
-    for name, words in expected.items():
+    for name, message in messages.items():
         assert run(["inspect", str(tmp_path / name)]) == 1, name
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
-def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, capsys):
+def test_missing_inputs_are_reported_before_missing_packages(monkeypatch, capsys):
     for module in ("starlette", "msgspec", "gymnasium"):
         monkeypatch.setitem(sys.modules, module, None)
-    for call, words in (
+    for call, message in (
         ("view nowhere", "'nowhere' does not exist"),
         ("export nowhere -o there", "'nowhere' is not a folder"),
         ("record cach -o logs", "no environment 'cach'; did you mean 'catch'?"),
         ("convert nowhere there --to lerobt", "did you mean 'lerobot'?"),
     ):
         assert run(call.split()) in (1, 2)
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["inspect"],
         ["inspect", "--episode", "1"],
@@ -138,24 +138,24 @@ def test_what_is_not_there_is_said_before_what_is_not_installed(monkeypatch, cap
     ],
     ids=" ".join,
 )
-def test_commands_to_type_next_run_as_they_are_printed(words, log, tmp_path, monkeypatch, capsys):
-    """Commands for a path with a space, with the options it was opened with."""
+def test_printed_next_commands_run(arguments, log, tmp_path, monkeypatch, capsys):
+    """The path has a space; the commands repeat the options."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(log, "a log")
-    options = ["--split", "train"] if words[0] in ("inspect", "stats") else []
+    options = ["--split", "train"] if arguments[0] in ("inspect", "stats") else []
     options += ["--format", "envlogger", "-O", "float64=float32"]
-    options += ["--where", "steps > 2"] if words == ["stats"] else []
-    assert run([words[0], "a log", *words[1:], *options]) in (0, 1)
+    options += ["--where", "steps > 2"] if arguments == ["stats"] else []
+    assert run([arguments[0], "a log", *arguments[1:], *options]) in (0, 1)
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("next: rlds ")
     for command in line.removeprefix("next: ").split(" · "):
         assert command.endswith(shlex.join(options))
-        following = [word for word in shlex.split(command)[1:] if word != "--open"]
-        assert run(following) in (0, 1)
+        next_arguments = [word for word in shlex.split(command)[1:] if word != "--open"]
+        assert run(next_arguments) in (0, 1)
         assert "rror: " not in capsys.readouterr().err
 
 
-def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
+def test_a_warning_is_one_line(tmp_path, monkeypatch, capsys):
     log = str(tmp_path)
     for arguments, expected in [
         ([], ""),
@@ -172,17 +172,17 @@ def test_a_warning_is_a_line(tmp_path, monkeypatch, capsys):
 
 
 def test_ctrl_c_ends_a_command_with_code_130(monkeypatch, capsys):
-    def interrupted(*_, **__):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlds_tools.inspection.inspect", interrupted)
+    monkeypatch.setattr("rlds_tools.inspection.inspect", interrupt)
     with pytest.raises(SystemExit) as exit:
         main(["inspect", "."])
     assert exit.value.code == 130
     assert capsys.readouterr().err.strip() == "Interrupted."
 
 
-def test_a_process_starts_without_what_it_does_not_need(dataset):
+def test_help_and_inspect_load_no_heavy_modules(dataset):
     code = (
         "import sys; from rlds_tools.command_line.commands import run; "
         f"run(['--help']); run(['inspect', {dataset!r}]); "
@@ -192,11 +192,11 @@ def test_a_process_starts_without_what_it_does_not_need(dataset):
     assert not subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
 
 
-def test_a_closed_pipe_is_no_error(dataset):
+def test_a_closed_pipe_prints_no_error(dataset):
     command = f"{sys.executable} -m rlds_tools inspect {dataset} --json | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout == "{\n"
-    assert not done.stderr
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert process.stdout == "{\n"
+    assert not process.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

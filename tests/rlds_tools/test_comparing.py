@@ -42,7 +42,7 @@ def test_swapped_actions_are_found_unless_they_are_ignored(dataset, episodes, tm
     assert "no field 'steps/acton'; did you mean 'steps/action'" in capsys.readouterr().err
 
 
-def test_names_order_and_shards_do_not_count(dataset, episodes, tmp_path):
+def test_diff_ignores_names_order_and_shards(dataset, episodes, tmp_path):
     episodes[0]["steps"]["reward"][1] = np.nan
     one = write_dataset(tmp_path / "one", episodes)
     other = write_dataset(tmp_path / "other", episodes[::-1], name="renamed")
@@ -52,53 +52,53 @@ def test_names_order_and_shards_do_not_count(dataset, episodes, tmp_path):
     assert "episode_id in 2 episodes" in [note.what for note in by_index.notes]
 
 
-def test_episodes_and_fields_that_only_one_has(dataset, episodes, tmp_path, capsys):
-    more = write_dataset(tmp_path / "more", [episode(7, seed=7), *episodes[1:]])
-    result = rlds_tools.diff(dataset, more)
+def test_episodes_of_one_dataset_only_are_unmatched(dataset, episodes, tmp_path, capsys):
+    other = write_dataset(tmp_path / "more", [episode(7, seed=7), *episodes[1:]])
+    result = rlds_tools.diff(dataset, other)
     assert [(u.path, u.split, u.episodes, u.ids) for u in result.unmatched] == [
         (dataset, "train", 1, ("episode 5",)),
-        (more, "train", 1, ("episode 7",)),
+        (other, "train", 1, ("episode 7",)),
     ]
     assert (result.episodes, result.values) == (2, ())
-    assert f"only in {more}, train: 1 episode: episode 7" in str(result)
-    twice = write_dataset(tmp_path / "twice", [*episodes, episodes[2]])
-    assert rlds_tools.diff(dataset, twice).unmatched[0].episodes == 1
+    assert f"only in {other}, train: 1 episode: episode 7" in str(result)
+    duplicated = write_dataset(tmp_path / "twice", [*episodes, episodes[2]])
+    assert rlds_tools.diff(dataset, duplicated).unmatched[0].episodes == 1
     with pytest.raises(ValueError, match=r"episodes 2 and 3 have the same id 'episode 30'"):
-        rlds_tools.diff(dataset, twice, match="id")
-    assert run(["diff", dataset, twice, "--structure-only"]) == 1
+        rlds_tools.diff(dataset, duplicated, match="id")
+    assert run(["diff", dataset, duplicated, "--structure-only"]) == 1
     assert "split train  3 episodes" in capsys.readouterr().out
 
 
-def test_other_lengths_are_shown_with_the_values(dataset, episodes, tmp_path):
+def test_differences_of_lengths_are_shown_with_the_values(dataset, episodes, tmp_path):
     steps = episodes[2]["steps"]
-    cut = {name: column[:20] for name, column in steps.items() if name != "observation"}
-    cut["observation"] = {name: column[:20] for name, column in steps["observation"].items()}
-    other = write_dataset(tmp_path / "other", [*episodes[:2], {**episodes[2], "steps": cut}])
+    short = {name: column[:20] for name, column in steps.items() if name != "observation"}
+    short["observation"] = {name: column[:20] for name, column in steps["observation"].items()}
+    other = write_dataset(tmp_path / "other", [*episodes[:2], {**episodes[2], "steps": short}])
     length, truncated = rlds_tools.diff(dataset, other).values
     assert (length.field, length.episode, length.step) == ("steps", 2, None)
     assert (length.one, length.other, length.largest) == (30, 20, 10)
     assert (truncated.field, truncated.other) == ("truncated", True)
 
 
-def write(directory, image, dtype, cameras, **more):
-    """A dataset of one episode with a camera, however it is stored."""
-    x = tfds_files.Tensor(dtype=np.dtype(dtype), shape=(2,), encoding="bytes")
-    fields = {name: tfds_files.Tensor(dtype=np.dtype(np.int64)) for name in more}
-    step = tfds_files.Features(features={"camera": image, "x": x, **fields})
+def write(directory, image, dtype, cameras, **scalars):
+    """Writes a dataset of one episode with a camera; returns its path."""
+    tensor = tfds_files.Tensor(dtype=np.dtype(dtype), shape=(2,), encoding="bytes")
+    fields = {name: tfds_files.Tensor(dtype=np.dtype(np.int64)) for name in scalars}
+    step = tfds_files.Features(features={"camera": image, "x": tensor, **fields})
     features = {"steps": tfds_files.Dataset(feature=step)}
     with tfds_files.append_to(directory, tfds_files.Features(features=features), "cam") as writer:
-        x = np.array([[1, 2], [np.nan, 4], [5, 1e9]], dtype)
-        writer.add({"steps": {"camera": cameras, "x": x, **more}})
+        values = np.array([[1, 2], [np.nan, 4], [5, 1e9]], dtype)
+        writer.add({"steps": {"camera": cameras, "x": values, **scalars}})
     return str(directory)
 
 
-def as_jpeg(image):
+def encode_jpeg(image):
     file = io.BytesIO()
     PIL.Image.fromarray(image).save(file, "jpeg")
     return file.getvalue()
 
 
-def test_images_are_compared_by_pixels_and_dtypes_differ(tmp_path):
+def test_images_are_equal_if_their_pixels_are(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
     uint8 = np.dtype(np.uint8)
     png = tfds_files.Image(shape=(None, None, 3), dtype=uint8, encoding_format="png")
@@ -109,7 +109,7 @@ def test_images_are_compared_by_pixels_and_dtypes_differ(tmp_path):
     result = rlds_tools.diff(one, other)
     assert result.exit_code == 0
     assert "field steps/camera" in [note.what for note in result.notes]  # Any size, and 8 by 8.
-    lossy = write(tmp_path / "jpeg", jpeg, np.float32, np.array([*map(as_jpeg, pixels)], object))
+    lossy = write(tmp_path / "jpg", jpeg, np.float32, np.array([*map(encode_jpeg, pixels)], object))
     assert rlds_tools.diff(lossy, lossy).exit_code == 0
     (camera,) = rlds_tools.diff(one, lossy).values
     assert (camera.field, camera.steps, camera.step, len(camera.index)) == ("steps/camera", 3, 0, 3)

@@ -42,24 +42,24 @@ def test_statistics_count_episodes_by_the_values_of_a_field(dataset):
     ]
 
 
-def test_values_that_are_not_finite_do_not_count_and_are_counted(tmp_path):
+def test_statistics_skip_and_count_values_that_are_not_finite(tmp_path):
     rng = np.random.default_rng(0)
-    expected = []
+    observations = []
     for index in range(3):
         observation, action = rng.normal(size=(11, 3)), rng.normal(size=(10, 2))
         if index == 1:
             observation[4, 2], action[9, 0] = np.nan, np.inf
-        expected.append(observation)
+        observations.append(observation)
         np.savez(tmp_path / f"{index}.npz", observation=observation, action=action)
-    with pytest.warns(RuntimeWarning, match=r"NaN and infinite values") as output:
+    with pytest.warns(RuntimeWarning, match=r"NaN and infinite values") as warned:
         result = rlds_tools.stats(tmp_path)
-    assert [str(each.message) for each in output] == [
+    assert [str(each.message) for each in warned] == [
         "NaN and infinite values are ignored: observation 1, action 1. The first is observation in "
         "step 4 of episode 1 (1.npz)."
     ]
     field = result.fields["observation"]
-    np.testing.assert_allclose(field.mean, np.nanmean(np.concatenate(expected), axis=0))
-    np.testing.assert_allclose(field.max, np.nanmax(np.concatenate(expected), axis=0))
+    np.testing.assert_allclose(field.mean, np.nanmean(np.concatenate(observations), axis=0))
+    np.testing.assert_allclose(field.max, np.nanmax(np.concatenate(observations), axis=0))
     assert field.count.tolist() == [33, 33, 32]
     assert result.fields["action"].count.tolist() == [29, 30]
     lines = str(result).splitlines()

@@ -11,7 +11,7 @@ from rlds_tools.command_line import commands
 
 @pytest.fixture
 def demos(tmp_path):
-    """Three episodes, of 3, 4 and 5 steps or so."""
+    """A file of three episodes."""
     hostile_sources.FORMATS["d4rl"].write(tmp_path)
     (path,) = tmp_path.glob("*.hdf5")
     return path
@@ -21,8 +21,8 @@ def run(*words):
     return commands.run(list(map(str, words)))
 
 
-def test_edits_are_planned_made_and_recorded(demos, tmp_path, capsys):
-    before = list(rlds.sources.open(demos))
+def test_edits_are_planned_applied_and_recorded(demos, tmp_path, capsys):
+    episodes = list(rlds.sources.open(demos))
     assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
@@ -32,9 +32,9 @@ def test_edits_are_planned_made_and_recorded(demos, tmp_path, capsys):
     words = ("--delete-episodes", "1", "--trim", "1:3", "--where", "index = 2", "--keep-old")
     assert run("edit", demos, *words, "--describe", "robot=left") == 0
     assert "2 episodes of 3 in " in capsys.readouterr().out
-    after = rlds.sources.open(demos)
-    assert [len(episode) for episode in after] == [len(before[0]), 2]
-    assert after.metadata["robot"] == "left"
+    edited = rlds.sources.open(demos)
+    assert [len(episode) for episode in edited] == [len(episodes[0]), 2]
+    assert edited.metadata["robot"] == "left"
     assert len(rlds.sources.open(f"{demos}.old", format="d4rl")) == 3
     assert run("inspect", demos, "--lineage") == 0
     assert "trim begin: 1, end: 3, where: index = 2\n" in capsys.readouterr().out
@@ -44,8 +44,8 @@ def test_edits_are_planned_made_and_recorded(demos, tmp_path, capsys):
     recipe.write_text("- {do: keep, episodes: [0]}\n- {do: rename, old: action, new: act}\n")
     assert run("edit", demos, "--recipe", recipe, "--as", "webdataset", "--to", tmp_path / "w") == 0
     assert "act" in rlds.sources.open(tmp_path / "w").spec["steps"]
-    parts = ("--split", "one=index = 0", "--split", "rest", "--to", tmp_path / "parts")
-    assert run("edit", demos, *parts) == 0
+    options = ("--split", "one=index = 0", "--split", "rest", "--to", tmp_path / "parts")
+    assert run("edit", demos, *options) == 0
     assert sorted(path.name for path in (tmp_path / "parts").glob("[!.]*")) == [
         "one.hdf5",
         "rest.hdf5",
@@ -57,13 +57,12 @@ def test_edits_are_planned_made_and_recorded(demos, tmp_path, capsys):
     assert len(rlds.sources.open(tmp_path / "m.h5")) == 3
 
 
-def test_conversions_have_a_lineage(demos, tmp_path, capsys):
-    """Every episode of what was made of a file, in whichever steps, says where it was in it."""
-    first = rlds.sources.open(demos)[1].origin
+def test_episodes_of_chained_conversions_keep_their_lineage(demos, tmp_path, capsys):
+    origin = rlds.sources.open(demos)[1].origin
     assert run("convert", demos, tmp_path / "w", "--to", "webdataset", "--where", "index > 0") == 0
     assert run("convert", tmp_path / "w", tmp_path / "r.hdf5", "--to", "robomimic") == 0
     assert run("convert", tmp_path / "r.hdf5", tmp_path / "data", "--name", "demos") == 0
-    (tmp_path / "r.hdf5").unlink()  # It says so without what it was made of.
+    (tmp_path / "r.hdf5").unlink()  # The lineage needs no source.
     capsys.readouterr()
     assert run("inspect", tmp_path / "data", "--lineage") == 0
     output = capsys.readouterr().out
@@ -79,11 +78,11 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
     for index in "01":
         assert run("inspect", tmp_path / "data", "--lineage", "--episode", index, "--json") == 0
         origins.append(json.loads(capsys.readouterr().out)["origin"])
-    assert {"file": first.file, "begin": first.begin, "end": first.end} in origins
+    assert {"file": origin.file, "begin": origin.begin, "end": origin.end} in origins
     assert run("inspect", tmp_path / "w", "--lineage", "--episode", "0") == 0
-    rows = f"in {first.file}, rows {first.begin} to {first.end}"
+    rows = f"in {origin.file}, rows {origin.begin} to {origin.end}"
     assert f"  {demos.name}, train, 1\n  {rows}\n" in capsys.readouterr().out
-    # What was done to make it can be done again.
+    # The lineage is a recipe, too.
     recipe = tmp_path / "w" / ".rlds" / "lineage.json"
     assert run("edit", demos, "--recipe", recipe, "--to", tmp_path / "again") == 0
     (shard,) = (tmp_path / "w").glob("*.tar")
@@ -111,7 +110,7 @@ def test_conversions_have_a_lineage(demos, tmp_path, capsys):
         ),
     ],
 )
-def test_wrong_edits_are_errors_with_a_code(demos, capsys, words, code, message):
+def test_invalid_edits_are_errors_with_an_exit_code(demos, capsys, words, code, message):
     assert run("edit", demos, *words) == code
     assert message in capsys.readouterr().err
 

@@ -29,7 +29,7 @@ def test_a_dataset_is_described_without_being_read(dataset, tmp_path, capsys):
         "is_terminal",
     ]
     assert result.episode_fields == (InspectedField("episode_id", "string", ()),)
-    # From a folder above, too, and the same for what reads all of it.
+    # A folder above gives the same, and so do the features that decode the steps.
     assert rlds_tools.inspect(Path(dataset).parent).step_fields == result.step_fields
     decoded = {
         leaf.name: leaf.feature
@@ -65,8 +65,8 @@ def test_an_episode_and_a_step_show_their_values(dataset):
         rlds_tools.inspect_step(dataset, 2, 30)
 
 
-def test_a_folder_of_imitation_is_none_of_tfds(tmp_path):
-    """Though both have a dataset_info.json."""
+def test_a_folder_of_imitation_is_not_taken_for_tfds(tmp_path):
+    """Both formats have a dataset_info.json."""
     result = rlds_tools.inspect(raw_imitation.write(tmp_path))
     assert (result.format, result.splits[0].episodes) == (
         "imitation",
@@ -105,8 +105,8 @@ def test_recordings_of_robots_show_cameras_and_tasks(tmp_path):
     assert tasks in text
     # One episode has both. For chosen episodes the counts are unknown.
     assert tasks in str(rlds_tools.inspect(raw_lerobot.write_v2(tmp_path / "older")))
-    some = str(rlds_tools.inspect(path, where="steps > 3"))
-    assert "2 tasks: pick the cup; place it on the täble" in some
+    text = str(rlds_tools.inspect(path, where="steps > 3"))
+    assert "2 tasks: pick the cup; place it on the täble" in text
     step = rlds_tools.inspect_step(path, 1, 2)
     assert step.fields["observation/images/top"].ndim == 3
 
@@ -123,13 +123,13 @@ def test_options_of_the_format_reach_each_command(tmp_path, capsys):
     assert run([*words, "--where", "steps = 5"]) == 0
     assert run([*words, "--episode", "0", "--step", "3"]) == 0
     assert "action" in capsys.readouterr().out
-    # Commands that do not inspect take the same words.
-    output = words[2:]
-    assert run(["card", str(tmp_path), *output]) == 0
+    # Commands other than inspect take the same options.
+    flags = words[2:]
+    assert run(["card", str(tmp_path), *flags]) == 0
     assert "| `action` | float64 |" in capsys.readouterr().out
-    assert run(["label", "add", str(tmp_path), "quality", "0", "good", "--by", "ann", *output]) == 0
-    assert run(["label", str(tmp_path), *output, "-q"]) == 0
-    assert run(["label", "export", str(tmp_path), str(tmp_path / "labels.csv"), *output]) == 0
+    assert run(["label", "add", str(tmp_path), "quality", "0", "good", "--by", "ann", *flags]) == 0
+    assert run(["label", str(tmp_path), *flags, "-q"]) == 0
+    assert run(["label", "export", str(tmp_path), str(tmp_path / "labels.csv"), *flags]) == 0
     assert "1 label" in capsys.readouterr().out
     assert run(["label", str(tmp_path), "-O", "no=1", "--format", "npz"]) == 2
     assert run([*words, "-O", "colour=red"]) == 2

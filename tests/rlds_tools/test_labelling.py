@@ -1,4 +1,4 @@
-"""`rlds label`: layers are shown, labels added, written, read and compared."""
+"""`rlds label`: shows layers; adds, exports, imports and compares labels."""
 
 import json
 import shutil
@@ -50,8 +50,8 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     values = {"min": 4.0, "mean": 4.75, "max": 5.5}
     assert (layers["score"]["values"], layers["score"]["unlabelled"]) == (values, 1)
     assert run(data) == 0
-    shown = capsys.readouterr().out
-    assert "quality  choice       4         3           0         1  good 3, bad 1" in shown
+    output = capsys.readouterr().out
+    assert "quality  choice       4         3           0         1  good 3, bad 1" in output
     result = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
     assert result["quality"]["annotators"] == ["ann", "bob"]
     assert (result["quality"]["equal"], result["slip"]["alpha"]) == (0.0, None)
@@ -61,7 +61,7 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("-: not defined")
 
 
-def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
+def test_exported_labels_are_imported_into_a_copy(data, tmp_path, capsys):
     assert run("agreement", data) == 1
     assert "no labels to compare" in capsys.readouterr().err
     assert run("add", data, "quality", "0:2", "good", "--by", "ann") == 0
@@ -80,7 +80,7 @@ def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "what"),
+    ("words", "code", "message"),
     [
         (["add", "DATA", "quality", "3", "good", "--by", "ann"], 1, "no episode 3;"),
         (["add", "DATA", "quality", "1", "good"], 2, "--by"),
@@ -92,7 +92,7 @@ def test_labels_go_to_files_and_come_back(data, tmp_path, capsys):
         (["nowhere"], 1, "'nowhere' does not exist"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_added(data, words, code, what, capsys):
+def test_invalid_commands_are_errors_and_add_nothing(data, words, code, message, capsys):
     assert run(*[data if word == "DATA" else word for word in words]) == code
-    assert what in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert list(rlds.labels.open(data)) == []

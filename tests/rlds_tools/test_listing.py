@@ -33,14 +33,14 @@ def test_datasets_below_a_folder_are_listed_with_damaged_ones(dataset, log, tmp_
         shutil.copytree(tmp_path / "logs" / "robot", tmp_path / "robots" / name)
     with pytest.raises(ValueError, match=r"robots holds 2 datasets: a \(.*Choose one; `rlds list"):
         rlds_tools.inspect(tmp_path / "robots")
-    # A log is not chosen in silence.
+    # A folder with a log and a dataset is ambiguous, too.
     (tmp_path / "both").mkdir()
     shutil.copytree(tmp_path / "logs" / "catch", tmp_path / "both" / "log")
     shutil.copytree(tmp_path / "data", tmp_path / "both" / "data")
-    told = r"both holds 2 datasets: data/tiny/1.0.0 \(tfds\), log \(envlogger\)\. Choose one"
-    for see in (rlds_tools.inspect, rlds_tools.validate, rlds.sources.open):
-        with pytest.raises(ValueError, match=told):
-            see(tmp_path / "both")
+    message = r"both holds 2 datasets: data/tiny/1.0.0 \(tfds\), log \(envlogger\)\. Choose one"
+    for function in (rlds_tools.inspect, rlds_tools.validate, rlds.sources.open):
+        with pytest.raises(ValueError, match=message):
+            function(tmp_path / "both")
     shutil.copytree(log, tmp_path / "data/tiny/1.0.0", dirs_exist_ok=True)
     with pytest.raises(ValueError, match="could be envlogger or tfds: pass the right one"):
         rlds_tools.inspect(tmp_path / "data/tiny/1.0.0")
@@ -50,10 +50,10 @@ def test_formats_are_listed_with_their_options():
     result = rlds_tools.list_formats()
     assert {"tfds", "minari", "d4rl"} <= {format["name"] for format in result.formats}
     assert "length=integer" in str(result)
-    written = {
+    export_options = {
         format["name"]: format["export_options"]
         for format in result.formats
         if format["is_written"]
     }
-    assert "tfds" in written
-    assert any(option.startswith("data_format=") for option in written["minari"])
+    assert "tfds" in export_options
+    assert any(option.startswith("data_format=") for option in export_options["minari"])

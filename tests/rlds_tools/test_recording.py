@@ -57,30 +57,30 @@ def agents(tmp_path_factory):
     sys.modules.pop("recorded_agents", None)
 
 
-class Drawn(EnvironmentWrapper):
-    """Catch, with pictures of odd sizes."""
+class RenderedCatch(EnvironmentWrapper):
+    """Catch with frames of odd sizes."""
 
     metadata = {"render_fps": 10}  # noqa: RUF012
 
     def __init__(self):
         super().__init__(Catch())
-        self.drawn = 0
+        self.num_frames = 0
 
     def render(self):
-        self.drawn += 1
-        return np.full((31, 45, 3), self.drawn, np.uint8)
+        self.num_frames += 1
+        return np.full((31, 45, 3), self.num_frames, np.uint8)
 
 
-def bytes_of(log):
-    """The bytes of all that is recorded, apart from the metadata of the log."""
+def encode_log(log):
+    """Returns the bytes of all steps and of the metadata of episodes."""
     with envlogger.Reader(log) as reader:
-        recorded = [[*step.timestep, step.action, step.custom_data] for step in reader.steps]
+        steps = [[*step.timestep, step.action, step.custom_data] for step in reader.steps]
         metadata = list(reader.episode_metadata())
-    values = [(int(step_type), *others) for step_type, *others in recorded] + metadata
+    values = [(int(step_type), *fields) for step_type, *fields in steps] + metadata
     return [codec.encode(value).SerializeToString(deterministic=True) for value in values]
 
 
-def test_a_game_and_what_is_said_of_it(tmp_path):
+def test_a_recording_has_counts_metadata_and_next_commands(tmp_path):
     log = str(tmp_path / "log")
     result = rlds_tools.record("catch", log, episodes=3, seed=7, metadata={"task": "falling"})
     assert (result.episodes, result.steps, result.seed, result.policy) == (3, 30, 7, "random")
@@ -109,11 +109,11 @@ def test_the_same_seed_records_the_same_bytes(tmp_path, environment):
         pytest.importorskip("gymnasium")
     for name, seed in {"a": 3, "b": 3, "c": 4}.items():
         rlds_tools.record(environment, tmp_path / name, episodes=2, seed=seed)
-    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
-    assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
-    drawn = rlds_tools.record(environment, tmp_path / "d", episodes=2)
-    rlds_tools.record(environment, tmp_path / "e", episodes=2, seed=drawn.seed)
-    assert bytes_of(tmp_path / "d") == bytes_of(tmp_path / "e")
+    assert encode_log(tmp_path / "a") == encode_log(tmp_path / "b")
+    assert encode_log(tmp_path / "a") != encode_log(tmp_path / "c")
+    result = rlds_tools.record(environment, tmp_path / "d", episodes=2)
+    rlds_tools.record(environment, tmp_path / "e", episodes=2, seed=result.seed)
+    assert encode_log(tmp_path / "d") == encode_log(tmp_path / "e")
 
 
 def test_a_log_grows_only_by_the_same_environment(tmp_path):
@@ -135,7 +135,7 @@ def test_a_log_grows_only_by_the_same_environment(tmp_path):
     assert len(open_episodes(catch_of_another_size)) == 1
 
 
-def test_limits_truncate(tmp_path):
+def test_limits_truncate_episodes(tmp_path):
     result = rlds_tools.record("catch", tmp_path / "a", steps=25, max_episode_steps=6)
     assert (result.episodes, result.steps) == (4, 25)
     episodes = list(open_episodes(tmp_path / "a"))
@@ -193,15 +193,15 @@ class Anything(dm_env.Environment):
         }
 
 
-def test_random_actions_of_all_kinds(tmp_path):
+def test_random_actions_satisfy_specs_of_all_kinds(tmp_path):
     env = Anything()
     result = rlds_tools.record(env, tmp_path, episodes=200, seed=1)
-    assert result.returns is None  # Several in a step.
+    assert result.returns is None  # Each step has several rewards.
     spec = env.action_spec()
     for action in env.actions:
         spec["move"].validate(action["move"])
         assert all(
-            part.validate(value) is not None for part, value in zip(spec["parts"], action["parts"])
+            each.validate(value) is not None for each, value in zip(spec["parts"], action["parts"])
         )
     moves = np.array([action["move"] for action in env.actions])
     assert moves[:, 0].min() < -0.9
@@ -212,15 +212,15 @@ def test_random_actions_of_all_kinds(tmp_path):
     assert {bool(action["parts"][2]) for action in env.actions} == {False, True}
 
 
-def test_frames_are_observations(tmp_path):
-    env = Drawn()
+def test_rendered_frames_are_observations(tmp_path):
+    env = RenderedCatch()
     result = rlds_tools.record(env, tmp_path / "a", episodes=2, render=True, seed=1)
-    assert env.drawn == result.steps
+    assert env.num_frames == result.steps
     steps = open_episodes(tmp_path / "a").columns(1)["observation"]
     assert steps["state"].shape == (10, 10, 5)
     assert steps["render"].shape == (10, 31, 45, 3)
     np.testing.assert_array_equal(steps["render"][:, 0, 0, 0], range(11, 21))
-    rlds_tools.record(Drawn(), tmp_path / "b", episodes=1, render=True, size=(20, 10))
+    rlds_tools.record(RenderedCatch(), tmp_path / "b", episodes=1, render=True, size=(20, 10))
     assert open_episodes(tmp_path / "b").columns(0)["observation"]["render"].shape[1:] == (
         10,
         20,
@@ -231,33 +231,33 @@ def test_frames_are_observations(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_video_of_the_first_episode(tmp_path):
+def test_the_video_shows_the_first_episode(tmp_path):
     av = pytest.importorskip("av")
-    env, video = Drawn(), tmp_path / "first.mp4"
+    env, video = RenderedCatch(), tmp_path / "first.mp4"
     result = rlds_tools.record(env, tmp_path / "log", episodes=3, video=video)
     assert result.video == str(video)
-    assert env.drawn == 10  # The others are not drawn.
+    assert env.num_frames == 10  # Only the first episode is rendered.
     assert open_episodes(tmp_path / "log").columns(0)["observation"].shape == (10, 10, 5)
     with av.open(str(video)) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.average_rate) == ("h264", 10)
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
     assert len(frames) == 10
-    assert frames[0].shape == (32, 46, 3)  # Even, as H.264 asks for.
+    assert frames[0].shape == (32, 46, 3)  # H.264 needs even sizes.
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
-    def interrupted_at(number):
+def test_ctrl_c_keeps_finished_episodes(tmp_path, capsys):
+    def interrupt_at(call):
         calls = iter(range(10**9))
 
         def policy(observation):
-            if next(calls) == number:
+            if next(calls) == call:
                 raise KeyboardInterrupt
             return 1
 
         return policy
 
-    result = rlds_tools.record("catch", tmp_path / "a", policy=interrupted_at(22), episodes=9)
+    result = rlds_tools.record("catch", tmp_path / "a", policy=interrupt_at(22), episodes=9)
     assert (result.interrupted, result.exit_code, result.episodes, result.steps) == (
         True,
         130,
@@ -267,7 +267,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
     assert "interrupted" in str(result)
     assert [episode.num_steps for episode in open_episodes(tmp_path / "a")] == [10, 10]
 
-    class Unwilling(Catch):
+    class InterruptedCatch(Catch):
         resets = 0
 
         def reset(self):
@@ -276,11 +276,11 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, capsys):
                 raise KeyboardInterrupt
             return super().reset()
 
-    result = rlds_tools.record(Unwilling(), tmp_path / "b")
+    result = rlds_tools.record(InterruptedCatch(), tmp_path / "b")
     assert result.episodes == len(open_episodes(tmp_path / "b")) == 2
-    nothing = rlds_tools.record("catch", tmp_path / "c", policy=interrupted_at(0))
-    assert (nothing.episodes, nothing.returns) == (0, None)
-    assert "next:" not in str(nothing)
+    empty = rlds_tools.record("catch", tmp_path / "c", policy=interrupt_at(0))
+    assert (empty.episodes, empty.returns) == (0, None)
+    assert "next:" not in str(empty)
 
 
 def test_errors_of_policies_and_arguments_name_the_cause(tmp_path):
@@ -356,20 +356,20 @@ def test_atari_games_are_recorded_with_their_info(tmp_path):
     assert set(steps["info"]["lives"]) == {5}
 
 
-def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
+def test_environments_that_cannot_be_created_are_errors_with_advice(tmp_path, monkeypatch):
     gymnasium = pytest.importorskip("gymnasium")
 
-    def make(name, **options):
+    def record(name, **options):
         return rlds_tools.record(name, tmp_path / "log", episodes=1)
 
     with pytest.raises(ValueError, match=r"Did you mean 'dm_control:cartpole/swingup'\?"):
-        make("cartpole/swingup")
+        record("cartpole/swingup")
     with pytest.raises(ValueError, match=r"Did you mean 'dm_control:cartpole/swingup'\?"):
-        make("dm_control/cartpole-swingup-v0")
-    with warnings.catch_warnings():  # It warns of the version that is out of date, too.
+        record("dm_control/cartpole-swingup-v0")
+    with warnings.catch_warnings():  # Gymnasium warns of the old version, too.
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match=r"LunarLander-v2: .*deprecated"):
-            make("LunarLander-v2")
+            record("LunarLander-v2")
 
     for error, message in [
         (AttributeError("no flex"), "cannot be created: AttributeError: no flex. To install"),
@@ -385,11 +385,11 @@ def test_environments_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
             gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=fail),
         )
         with pytest.raises((ValueError, ImportError), match=message):
-            make("Broken-v0")
+            record("Broken-v0")
     for name in ("dm_control", "dm_control.suite"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install 'rlds-ecosystem\[dm_control\]'"):
-        make("dm_control:cartpole/swingup")
+        record("dm_control:cartpole/swingup")
     assert not (tmp_path / "log").exists()
 
 
@@ -398,7 +398,7 @@ def test_dm_control_is_recorded_and_reproducible(tmp_path):
     pytest.importorskip("dm_control")
     for name in "ab":
         rlds_tools.record("dm_control:cartpole/swingup", tmp_path / name, steps=20, seed=1)
-    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert encode_log(tmp_path / "a") == encode_log(tmp_path / "b")
     with pytest.raises(ValueError, match="Level 'fly' does not exist"):
         rlds_tools.record("dm_control:cartpole/fly", tmp_path / "c")
 

@@ -1,4 +1,4 @@
-"""Reports as Chromium shows them. Screenshots are kept in out/report, for people to look at."""
+"""Reports in Chromium. Screenshots are kept in out/report, for people to look at."""
 
 import html
 import json
@@ -16,24 +16,24 @@ import rlds_tools
 
 OUT = Path(__file__).parents[2] / "out" / "report"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-# Runs in a copy of the page, which may run more than the page itself: notes what goes wrong, and
-# writes what was found into the document.
+# Runs in a copy of the page, whose policy allows more than that of the page: notes problems, and
+# writes them into the document.
 PROBE = """
-const found = {errors: [], requests: null, violations: null, scrolls: null};
-addEventListener("error", (event) => found.errors.push(String(event.message)), true);
-addEventListener("securitypolicyviolation", (event) => found.errors.push(event.blockedURI));
-console.error = (...words) => found.errors.push(words.join(" "));
+const report = {errors: [], requests: null, violations: null, scrolls: null};
+addEventListener("error", (event) => report.errors.push(String(event.message)), true);
+addEventListener("securitypolicyviolation", (event) => report.errors.push(event.blockedURI));
+console.error = (...words) => report.errors.push(words.join(" "));
 addEventListener("load", async () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
   const names = performance.getEntriesByType("resource").map((entry) => entry.name);
-  found.requests = names.filter((name) => !name.startsWith("data:"));
-  found.scrolls = document.documentElement.scrollWidth > innerWidth;
-  found.videos = [...document.querySelectorAll("video")].map((video) => video.readyState > 0);
+  report.requests = names.filter((name) => !name.startsWith("data:"));
+  report.scrolls = document.documentElement.scrollWidth > innerWidth;
+  report.videos = [...document.querySelectorAll("video")].map((video) => video.readyState > 0);
   const checked = await axe.run();
-  found.violations = checked.violations.map((v) => v.id + ": " + v.nodes[0].html.slice(0, 200));
+  report.violations = checked.violations.map((v) => v.id + ": " + v.nodes[0].html.slice(0, 200));
   const result = document.createElement("pre");
   result.id = "probe";
-  result.textContent = JSON.stringify(found);
+  result.textContent = JSON.stringify(report);
   document.body.append(result);
   parent.postMessage(result.textContent, "*");
 });
@@ -56,14 +56,14 @@ pytestmark = [
 ]
 
 
-def chromium(tmp_path, page, theme, *options):
+def run_chromium(tmp_path, page, theme, *options):
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
     command += [f"--blink-settings=preferredColorScheme={int(theme == 'light')}"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *options, page.as_uri()], capture_output=True, text=True, timeout=180
     )
-    return done.stdout
+    return process.stdout
 
 
 def faulty_episodes():
@@ -85,7 +85,7 @@ def faulty_episodes():
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
-def test_a_page_in_the_browser(width, theme, tmp_path):
+def test_a_page_is_accessible_and_loads_nothing(width, theme, tmp_path):
     path = write_dataset(tmp_path / "waves" / "1.0.0", faulty_episodes(), "waves")
     page = tmp_path / "page.html"
     report = rlds_tools.report(path)
@@ -96,7 +96,7 @@ def test_a_page_in_the_browser(width, theme, tmp_path):
     copy = re.sub(policy, "script-src &#x27;unsafe-inline&#x27;", report.content, count=1)
     (tmp_path / "copy.html").write_text(copy.replace("</head>", probe, 1))
     (tmp_path / "frame.html").write_text(FRAME.format(name="copy.html", width=width))
-    text = chromium(tmp_path, tmp_path / "frame.html", theme, "--dump-dom")
+    text = run_chromium(tmp_path, tmp_path / "frame.html", theme, "--dump-dom")
     result = json.loads(
         html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', text, re.DOTALL)[1])
     )
@@ -112,7 +112,7 @@ def test_a_page_in_the_browser(width, theme, tmp_path):
     picture = OUT / f"waves_{width}_{theme}.png"
     options = (f"--screenshot={picture}", f"--window-size={width},2000")
     if width < 500:
-        chromium(tmp_path, tmp_path / "frame.html", theme, *options)
+        run_chromium(tmp_path, tmp_path / "frame.html", theme, *options)
     else:
-        chromium(tmp_path, page, theme, *options)
+        run_chromium(tmp_path, page, theme, *options)
     assert picture.stat().st_size > 20_000

@@ -19,7 +19,7 @@ from rlds_tools.reporting import charts, video
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
+def faulty_dataset(tmp_path_factory):
     """A dataset of six episodes; the camera of one is black, another has an instruction."""
     episodes = [episode(length, seed=length) for length in (12, 8, 30, 11, 2, 40)]
     episodes[1]["steps"]["observation"]["camera"][:] = 0
@@ -30,8 +30,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def page(made):
-    return rlds_tools.report(made, frames=10).content
+def page(faulty_dataset):
+    return rlds_tools.report(faulty_dataset, frames=10).content
 
 
 def test_a_page_has_its_sections_and_needs_nothing_else(page):
@@ -53,19 +53,19 @@ def test_a_page_has_its_sections_and_needs_nothing_else(page):
     assert {link[1:] for link in addresses if link.startswith("#")} <= set(identifiers)
 
 
-def test_findings_are_first_and_lead_to_their_episodes(made, page):
+def test_findings_come_first_and_link_to_their_episodes(faulty_dataset, page):
     text = re.sub(r"<[^>]+>", " ", page).replace("\u00a0", " ")
     assert "1 error, 2 warnings" in text
     assert page.index("observation/camera is black") < page.index('id="distributions"')
     black = re.search(r"observation/camera is black</td><td>(.*?)</td>", page)[1]
     assert black == 'episode <a href="#episode-1">1</a>'
-    shown = rlds_tools.report(made, episodes=[3, 5], frames=3)
-    assert shown.shown == (3, 5)
-    assert 'href="#episode-1"' not in shown.content
+    report = rlds_tools.report(faulty_dataset, episodes=[3, 5], frames=3)
+    assert report.shown == (3, 5)
+    assert 'href="#episode-1"' not in report.content
 
 
 @pytest.fixture(scope="session")
-def audited(tmp_path_factory):
+def faulty_arm(tmp_path_factory):
     """Twenty episodes, of which seven have a fault each."""
     episodes = audited_data.make_episodes("arm", 31, 20)
     episodes[9] = episodes[2]
@@ -88,10 +88,10 @@ def audited(tmp_path_factory):
     return str(folder)
 
 
-def test_a_fault_is_in_a_report_once(audited):
-    report = rlds_tools.report(audited, frames=2)
-    named = [(index, result.check) for result in report.findings for index in result.episodes]
-    assert sorted(named) == [
+def test_a_report_has_each_fault_once(faulty_arm):
+    report = rlds_tools.report(faulty_arm, frames=2)
+    faults = [(index, result.check) for result in report.findings for index in result.episodes]
+    assert sorted(faults) == [
         (4, "not finite"),
         (7, "lag"),
         (9, "duplicate"),
@@ -105,9 +105,9 @@ def test_a_fault_is_in_a_report_once(audited):
     assert text.count("the state follows the action 2 rows earlier than usual") == 2  # Table, mark.
     assert "Not assessed: smoothness" in text
     assert set(report.shown) >= {4, 7, 9, 11, 14, 16, 17}
-    assert rlds_tools.report(audited, frames=2, jobs=2).findings == report.findings
-    validated = {result.check for result in rlds_tools.validate(audited).checks[0].findings}
-    assert validated == {*dict(named).values()} - {"lag", "short"}
+    assert rlds_tools.report(faulty_arm, frames=2, jobs=2).findings == report.findings
+    checks = {result.check for result in rlds_tools.validate(faulty_arm).checks[0].findings}
+    assert checks == {*dict(faults).values()} - {"lag", "short"}
 
 
 def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_path):
@@ -130,9 +130,9 @@ def test_scores_are_shown_for_each_of_the_most_frequent_tasks_on_one_axis(tmp_pa
     assert "by task" not in rlds_tools.report(str(tmp_path), frames=2, where="index < 4").content
 
 
-def test_what_most_episodes_have_is_in_a_report_once(audited, tmp_path):
+def test_a_report_has_a_common_fault_once(faulty_arm, tmp_path):
     for index in range(20):
-        with np.load(f"{audited}/{index:02}.npz") as content:
+        with np.load(f"{faulty_arm}/{index:02}.npz") as content:
             columns = dict(content)
         columns["observation/image"][:] = 0
         columns["observation/state"][0, 1] = np.nan
@@ -143,7 +143,7 @@ def test_what_most_episodes_have_is_in_a_report_once(audited, tmp_path):
     assert "camera black" not in checks
 
 
-def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
+def test_findings_locate_values_that_are_not_finite(tmp_path):
     episodes = [episode(9, seed=seed) for seed in range(8)]
     episodes[3]["steps"]["observation"]["position"][4:, 1] = np.nan
     episodes[4]["steps"]["reward"][2] = -np.inf
@@ -153,10 +153,10 @@ def test_values_that_are_not_finite_are_placed_and_shown(tmp_path):
     episodes[7]["steps"]["is_last"][:] = False
     path = write_dataset(tmp_path, episodes)
     report = rlds_tools.report(path, frames=2)
-    texts = {finding.text: finding.where for finding in report.findings}
-    assert texts["observation/position[1] is NaN"] == "episode 3, step 4"
-    assert texts["observation/position[0] is infinite"] == "episode 4, step 5"
-    assert texts["reward is infinite"] == "episode 4, step 2"
+    locations = {finding.text: finding.where for finding in report.findings}
+    assert locations["observation/position[1] is NaN"] == "episode 3, step 4"
+    assert locations["observation/position[0] is infinite"] == "episode 4, step 5"
+    assert locations["reward is infinite"] == "episode 4, step 2"
     assert set(report.shown) >= {3, 4, 5, 6, 7}
     assert "; 1 not finite, ignored" in report.content
     assert " · 1 not finite" in report.content
@@ -166,14 +166,14 @@ def test_statistics_can_be_read_from_the_page(dataset):
     page = rlds_tools.report(dataset, frames=1).content
     text = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
     result = json.loads(text)
-    described = rlds_tools.stats(dataset).statistics
+    statistics = rlds_tools.stats(dataset).statistics
     for name in ("observation/position", "action", "reward"):
-        np.testing.assert_allclose(result[name]["mean"], described[name].mean)
-        np.testing.assert_allclose(result[name]["std"], described[name].std)
-        np.testing.assert_allclose(result[name]["q99"], described[name].quantiles[0.99])
+        np.testing.assert_allclose(result[name]["mean"], statistics[name].mean)
+        np.testing.assert_allclose(result[name]["std"], statistics[name].std)
+        np.testing.assert_allclose(result[name]["q99"], statistics[name].quantiles[0.99])
 
 
-def test_what_the_data_says_is_never_html(tmp_path):
+def test_texts_of_the_data_never_become_html(tmp_path):
     hostile = '</script><script>alert("1")</script><img src=x onerror=alert(1)>'
     for index in range(3):
         observation = np.random.default_rng(index).normal(size=(9, 2))
@@ -190,28 +190,28 @@ def test_what_the_data_says_is_never_html(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_is_as_small_as_it_has_to_be(made):
+def test_a_page_fits_into_max_size(faulty_dataset):
     sizes = [
-        len(rlds_tools.report(made, max_size=size).content.encode())
+        len(rlds_tools.report(faulty_dataset, max_size=size).content.encode())
         for size in (3_000_000, 130_000, 75_000)
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 130_000 > sizes[1] > 75_000 > sizes[2]
     with pytest.raises(ValueError, match="does not fit into 1,000 bytes"):
-        rlds_tools.report(made, max_size=1000)
+        rlds_tools.report(faulty_dataset, max_size=1000)
 
 
-def test_a_sample_is_called_one(made, page):
+def test_a_report_of_a_sample_is_labelled(faulty_dataset, page):
     assert "A sample" not in page
-    report = rlds_tools.report(made, max_episodes=2, frames=2)
+    report = rlds_tools.report(faulty_dataset, max_episodes=2, frames=2)
     assert (report.episodes, report.total, report.steps) == (2, 6, 52)
     assert "Sample: </b>this page shows 2 of 6 episodes (33 %), evenly spread." in report.content
     assert "2 of 6 episodes" in str(report)
 
 
 def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
-    played = [raw.episode(index, terminal=True, shape=(8, 8), seed=index) for index in (5, 3, 9)]
-    rows = raw.record(played)
+    episodes = [raw.episode(index, terminal=True, shape=(8, 8), seed=index) for index in (5, 3, 9)]
+    rows = raw.record(episodes)
     raw.write_run(tmp_path / "1" / "replay_logs", rows, capacity=len(rows["action"]))
     report = rlds_tools.report(tmp_path, max_episodes=2, frames=2)
     assert (report.episodes, report.total) == (2, None)
@@ -221,47 +221,47 @@ def test_a_format_without_an_index_is_read_from_its_beginning(tmp_path):
     assert (report.episodes, report.total) == (3, 3)
 
 
-def test_the_command_overwrites_reports_only(made, tmp_path, monkeypatch, capsys):
+def test_report_command_overwrites_only_reports(faulty_dataset, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run(["report", made, "--frames", "2", "--episodes", "0,2:4"]) == 0
+    assert run(["report", faulty_dataset, "--frames", "2", "--episodes", "0,2:4"]) == 0
     assert "report.html" in capsys.readouterr().out
     assert "Episode 3" in (tmp_path / "report.html").read_text()
-    assert run(["report", made, "-o", "page.html", "--frames", "2", "--json"]) == 0
+    assert run(["report", faulty_dataset, "-o", "page.html", "--frames", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"][0]["severity"] == "error"
-    assert run(["report", made, "-o", "page.html", "--frames", "2"]) == 0  # It is a report.
+    assert run(["report", faulty_dataset, "-o", "page.html", "--frames", "2"]) == 0
     (tmp_path / "mine.html").write_text("<p>Mine")
     capsys.readouterr()
-    assert run(["report", made, "-o", "mine.html"]) == 2
+    assert run(["report", faulty_dataset, "-o", "mine.html"]) == 2
     assert "'mine.html' exists, and is not a report. Pass --overwrite" in capsys.readouterr().err
     monkeypatch.setattr("webbrowser.open", lambda address: False)
-    assert run(["report", made, "-o", "mine.html", "--overwrite", "--open"]) == 0
+    assert run(["report", faulty_dataset, "-o", "mine.html", "--overwrite", "--open"]) == 0
     assert "No browser is available. Open mine.html in a browser." in capsys.readouterr().err
     (tmp_path / "mine.html").unlink()
     assert sorted(os.listdir()) == ["page.html", "report.html"]
-    for wrong in (
+    for options in (
         ["--max-size", "3"],
         ["--episodes", "x"],
         ["--cameras"],
         ["-o", "no/x"],
         ["-o", "x.md"],
     ):
-        assert run(["report", made, *wrong]) == 2
+        assert run(["report", faulty_dataset, *options]) == 2
     capsys.readouterr()
-    for option, words in (
+    for options, message in (
         (["--episodes", "6"], "no episode 6"),
         (["--cameras", "eye"], "there are: observation/camera"),
     ):
-        assert run(["report", made, *option]) == 1
-        assert words in capsys.readouterr().err
+        assert run(["report", faulty_dataset, *options]) == 1
+        assert message in capsys.readouterr().err
 
 
-def test_what_is_interrupted_leaves_nothing(made, tmp_path, monkeypatch):
-    report = rlds_tools.report(made, frames=2)
+def test_an_interrupted_save_leaves_no_file(faulty_dataset, tmp_path, monkeypatch):
+    report = rlds_tools.report(faulty_dataset, frames=2)
 
-    def interrupted(*_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         report.save(tmp_path / "report.html")
     assert not os.listdir(tmp_path)
@@ -274,10 +274,10 @@ def test_a_report_of_a_log_shows_itself_in_a_notebook(log):
     assert report._repr_html_().startswith("<iframe srcdoc=")
 
 
-@pytest.mark.parametrize(("lacks", "kind"), [((), "mp4"), (("av",), "webp")])
-def test_frames_are_shown_with_what_is_installed(lacks, kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("missing", "kind"), [((), "mp4"), (("av",), "webp")])
+def test_frames_are_webp_without_pyav(missing, kind, tmp_path, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in lacks else find(n))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in missing else find(n))
     rng = np.random.default_rng(0)
     depth = np.linspace(0.5, 4, 7 * 65 * 33, dtype=np.float32).reshape(7, 65, 33)
     views = {"rgb": rng.integers(0, 255, (7, 21, 33, 3), np.uint8), "depth": depth}
@@ -292,43 +292,43 @@ def test_frames_are_shown_with_what_is_installed(lacks, kind, tmp_path, monkeypa
     assert re.search(r"depth, 0\.5\d* is black, 3\.9\d* is white", figures)
 
 
-def test_cameras_that_are_video_are_shown(tmp_path):
+def test_frames_of_video_cameras_are_shown(tmp_path):
     pytest.importorskip("av")
     camera_arm.record(tmp_path)
     content = rlds_tools.report(tmp_path, cameras=["observation/top"], frames=4).content
     first, _ = re.findall('<video src="data:video/mp4;base64,([^"]+)"', content)
     with ClipReader(base64.b64decode(first)) as reader:
-        seen = reader.frames(0, len(reader))[:, ::2, ::2].astype(int)
+        frames = reader.frames(0, len(reader))[:, ::2, ::2].astype(int)
     expected = [camera_arm.Arm().frames(row)[0] for row in (0, 13, 26, 39)]
-    assert np.abs(seen - expected).mean() < 10
+    assert np.abs(frames - expected).mean() < 10
     assert "First frame of episode 1" in content
     with pytest.raises(KeyError, match="no camera 'x'; there are: observation/"):
         rlds_tools.report(tmp_path, cameras=["x"])
 
 
-def test_videos_have_the_frames_in_their_order():
+def test_videos_keep_the_order_of_frames():
     av = pytest.importorskip("av")
     import io
 
     images = [np.full((20, 31, 3), 25 * i, np.uint8) for i in range(10)]
     with av.open(io.BytesIO(video._as_mp4([video._enlarge(i) for i in images], 20))) as container:
-        seen = [frame.to_ndarray(format="rgb24").mean() for frame in container.decode(video=0)]
-    np.testing.assert_allclose(seen, [25 * i for i in range(10)], atol=4)
+        means = [frame.to_ndarray(format="rgb24").mean() for frame in container.decode(video=0)]
+    np.testing.assert_allclose(means, [25 * i for i in range(10)], atol=4)
 
 
-def test_charts_keep_their_shape():
+def test_charts_stay_small_and_readable():
     values = np.concatenate([np.arange(1000.0), [1e9]])
     text = charts.histogram(values, "x")
     assert "2 outside" in text
     assert "no values" in charts.histogram(np.array([np.nan]), "x")
     for constant in (5.0, 1e300, -1e-300):
         assert "NaN" not in charts.histogram(np.full(4, constant), "x")
-    long = np.zeros(100_000)
-    long[77_777], long[77_779] = 1, np.nan
-    drawing, bounds = charts.curves([long, np.full(100_000, np.nan)], "x")
+    curve = np.zeros(100_000)
+    curve[77_777], curve[77_779] = 1, np.nan
+    drawing, bounds = charts.curves([curve, np.full(100_000, np.nan)], "x")
     assert len(drawing) < 10_000
     assert bounds == "0 to 1"
     assert " 4" in drawing  # The peak, which a curve of averages would lose.
-    # What follows the last action has its place on the axis, so that curves are in step.
+    # The row after the last action keeps its position on the axis, so that curves are in step.
     drawing, _ = charts.curves([np.array([0, 1, np.nan])], "x")
     assert "M0 76h0L150 4" in drawing

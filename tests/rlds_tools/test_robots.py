@@ -1,4 +1,4 @@
-"""Faults of robot datasets, on small ones like those of Open X-Embodiment."""
+"""Faults of robot datasets, in small copies of Open X-Embodiment."""
 
 import json
 import shutil
@@ -14,33 +14,33 @@ SHORT = ("warning", "the episode has 2 steps")
 ZERO = "a placeholder, or actions are one step late"
 
 
-def found(path):
+def list_findings(path):
     (check,) = rlds_tools.validate(path).checks
     return [(finding.severity, finding.text) for finding in check.findings]
 
 
-def hints(path):
+def list_hints(path):
     (check,) = rlds_tools.validate(path).checks
     return {finding.text: finding.hint for finding in check.findings if finding.hint}
 
 
-def test_first_actions_that_are_zero(tmp_path):
+def test_zero_first_actions_are_a_known_defect_of_bridge(tmp_path):
     path = raw_oxe.bridge_dataset(tmp_path / "bridge_dataset" / "1.0.0", lengths=(6, 2, 9, 5))
     text = f"the first action is zero in 3 of 3 episodes: {ZERO}"
-    assert found(path) == [
+    assert list_findings(path) == [
         ("warning", "language_instruction is empty"),
         SHORT,
         ("warning", text),
     ]
-    known = "known defect of bridge_dataset: the first action of each episode is zero"
-    assert hints(path) == {text: known}
+    hint = "known defect of bridge_dataset: the first action of each episode is zero"
+    assert list_hints(path) == {text: hint}
 
 
-def test_flags_that_are_never_true(tmp_path):
+def test_last_flags_that_are_never_true_are_errors(tmp_path):
     path = raw_oxe.roboturk(tmp_path / "roboturk" / "1.0.0")
     last = "is_last is false, but this is the last step"
-    assert ("error", last) in found(path)
-    assert "the episodes of the files are the boundaries" in hints(path)[last]
+    assert ("error", last) in list_findings(path)
+    assert "the episodes of the files are the boundaries" in list_hints(path)[last]
 
 
 def test_folders_must_have_the_names_of_their_datasets(tmp_path):
@@ -49,60 +49,60 @@ def test_folders_must_have_the_names_of_their_datasets(tmp_path):
     text = (
         "the folder is named 'bridge_orig', but dataset_info.json has the name 'bridge_dataset': "
     )
-    assert found(path)[0] == (
+    assert list_findings(path)[0] == (
         "warning",
         f"{text}tfds.load('bridge_orig') does not find the dataset",
     )
-    # With a config between them, and where nothing is known of either, all is well.
+    # Neither a config between the names nor a name without a registry entry is a finding.
     path = tmp_path / "mt_opt" / "rlds" / "1.0.0"
     raw_oxe.mt_opt(path)
-    assert not [text for _, text in found(path) if "folder" in text]
+    assert not [text for _, text in list_findings(path) if "folder" in text]
     path = tmp_path / "mine" / "1.0.0"
     raw_oxe.bridge_dataset(path, "other")
-    assert not [text for _, text in found(path) if "folder" in text]
+    assert not [text for _, text in list_findings(path) if "folder" in text]
     path = tmp_path / "fractal_2022" / "1.0.0"
     raw_oxe.fractal(path, "fractal20220817data")
     text = "the name 'fractal20220817data' resembles the known dataset 'fractal20220817_data'"
-    assert ("warning", f"{text}, check it") in found(path)
+    assert ("warning", f"{text}, check it") in list_findings(path)
 
 
-def test_fields_that_are_not_those_that_are_known(tmp_path):
+def test_fields_that_differ_from_the_registry_are_warnings(tmp_path):
     path = tmp_path / "fractal20220817_data" / "1.0.0"
     raw_oxe.bridge_dataset(path, "fractal20220817_data")
     text = "action/world_vector is missing, but fractal20220817_data has this field"
-    assert ("warning", text) in found(path)
+    assert ("warning", text) in list_findings(path)
     (path / "metadata.json").write_text(
         json.dumps({"rlds_robotics": {"action": {"action[0:8]": "joint_delta"}}})
     )
     text = "action has 7 elements, expected 8 as in fractal20220817_data"
-    assert ("warning", text) in found(path)
+    assert ("warning", text) in list_findings(path)
     (path / "metadata.json").write_text('{"rlds_robotics": {"action": {"action": "arm"}}}')
-    assert any("action is 'arm', expected one of" in text for _, text in found(path))
+    assert any("action is 'arm', expected one of" in text for _, text in list_findings(path))
     assert rlds_tools.inspect(path).robotics is None
 
 
-def test_files_that_are_missing_or_too_many(tmp_path):
+def test_missing_and_surplus_files_are_errors(tmp_path):
     path = tmp_path / "fractal20220817_data" / "1.0.0"
     raw_oxe.fractal(path, lengths=(3, 4, 5, 6), max_examples_per_shard=2)
     first, last = sorted(path.glob("*tfrecord*"))
     shutil.copy(first, path / "fractal20220817_data-train.tfrecord-00004")
-    errors = [text for severity, text in found(path) if severity == "error"]
+    errors = [text for severity, text in list_findings(path) if severity == "error"]
     assert len(errors) == 1
     assert "dataset_info.json lists 2 files of the split 'train', but not" in errors[0]
     last.unlink()
-    (severity, text), *others = found(path)
-    assert (severity, others) == ("error", [])
+    (severity, text), *more = list_findings(path)
+    assert (severity, more) == ("error", [])
     assert text.startswith(str(last))
     assert "dataset_info.json declares 2" in text
 
 
 def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
     path = raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
-    shown = str(rlds_tools.inspect(path))
-    assert "known dataset fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in shown
+    text = str(rlds_tools.inspect(path))
+    assert "known dataset fractal20220817_data: Google Robot · 3 Hz · gripper: +1 closes" in text
     row = r"  6     gripper      action/gripper_closedness_action[0]"
-    assert any(line.startswith(row) and "-1 to 1" in line for line in shown.splitlines())
-    assert "m, assumed" in shown
+    assert any(line.startswith(row) and "-1 to 1" in line for line in text.splitlines())
+    assert "m, assumed" in text
     assert run(["inspect", path, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)["robotics"]
     assert content["action"][6]["high"] == 1
@@ -112,7 +112,7 @@ def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
     assert "action/world_vector[2] z" in rows
     names = rlds_tools.stats(path, fields=["action/world_vector", "reward"]).to_dict()["names"]
     assert names == {"action/world_vector": ["x", "y", "z"]}
-    # Of what is not known, nothing is said.
+    # Datasets without an entry have no robotics.
     other = raw_oxe.bridge_dataset(tmp_path / "other" / "1.0.0", "other")
     assert rlds_tools.inspect(other).robotics is None
     (tmp_path / "other" / "1.0.0" / "metadata.json").write_text(
@@ -122,11 +122,11 @@ def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
-def test_actions_that_are_zero_now_and_then_are_no_fault(tmp_path, shape):
+def test_actions_that_are_sometimes_zero_are_no_fault(tmp_path, shape):
     rng = np.random.default_rng(0)
     for index in range(4):
         action = rng.normal(size=(9, *shape)) * rng.integers(0, 2, (9, *[1] * len(shape)))
         action[0] = 0
         observation = rng.normal(size=(10, 2))
         np.savez(tmp_path / f"{index}.npz", observation=observation, action=action)
-    assert not [text for _, text in found(tmp_path) if "first action" in text]
+    assert not [text for _, text in list_findings(tmp_path) if "first action" in text]

@@ -20,8 +20,8 @@ from rlds_tools.command_line.commands import run
 from tfds_files import png
 
 
-def found(path, **options):
-    """The findings of a dataset with a single split, as text by severity."""
+def validate(path, **options):
+    """Returns the severity, the text and the episodes of each finding in the single split."""
     (check,) = rlds_tools.validate(path, **options).checks
     return [(finding.severity, finding.text, finding.episodes) for finding in check.findings]
 
@@ -47,16 +47,16 @@ def faulty(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("faulty") / "faulty" / "1.0.0", episodes)
 
 
-def test_what_is_sound_has_no_findings(dataset, log):
-    assert found(dataset) == []
+def test_sound_data_has_no_findings(dataset, log):
+    assert validate(dataset) == []
     # Some squares of the board are never used, which is no fault.
-    assert found(log) == [("warning", "action is 1 in all steps", ())]
+    assert validate(log) == [("warning", "action is 1 in all steps", ())]
 
 
-def test_each_fault_is_found_once_and_placed(faulty):
+def test_each_fault_is_found_once_with_its_episodes(faulty):
     camera, position = "observation/camera", "observation/position"
-    share = next(text for _, text, _ in found(faulty) if "lowest" in text)
-    assert found(faulty) == [
+    share = next(text for _, text, _ in validate(faulty) if "lowest" in text)
+    assert validate(faulty) == [
         ("error", "is_last is false, but this is the last step", (0, 6)),
         ("warning", f"{camera} is black", (1,)),
         ("warning", f"{camera} shows a single color", (2,)),
@@ -75,11 +75,11 @@ def test_each_fault_is_found_once_and_placed(faulty):
         *("rules", "camera blank", "camera blank", "few steps", "camera blank", "not finite"),
         *("constant", "constant", "limit", "duplicate", "terminal"),
     ]
-    known = {check.name: check.severity for check in CHECKS}
-    assert all(known[finding.check] == finding.severity for finding in check.findings)
-    part = found(faulty, split="train[3:]")  # With the numbers of the split.
-    assert ("warning", "the episode has 2 steps", (4,)) in part
-    assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in found(
+    severities = {check.name: check.severity for check in CHECKS}
+    assert all(severities[finding.check] == finding.severity for finding in check.findings)
+    findings = validate(faulty, split="train[3:]")  # Episode numbers are those of the split.
+    assert ("warning", "the episode has 2 steps", (4,)) in findings
+    assert ("error", f"{position}: nan in 1 of 3 elements", (5,)) in validate(
         faulty, finite=["observation/position"]
     )
 
@@ -117,7 +117,7 @@ def test_warnings_count_if_strict(tmp_path):
 
 
 @contextlib.contextmanager
-def changed(path, old, new):
+def replaced_bytes(path, old, new):
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new, 1))
@@ -128,25 +128,25 @@ def changed(path, old, new):
 def test_files_that_contradict_their_metadata_are_errors(tmp_path):
     path = Path(write_dataset(tmp_path, [episode(length, seed=length) for length in (5, 6)]))
     (shard,) = path.glob("*tfrecord*")
-    with changed(path / "dataset_info.json", b'"2"', b'"3"'):
-        texts = [text for _, text, _ in found(path)]
+    with replaced_bytes(path / "dataset_info.json", b'"2"', b'"3"'):
+        texts = [text for _, text, _ in validate(path)]
         assert "the file has 2 episodes, but dataset_info.json declares 3" in texts[0]
         assert "cannot be read" in texts[1]
-    with changed(path / "dataset_info.json", b'"2"', b'"1"'):
-        assert "the file has 2 episodes, but dataset_info.json declares 1" in found(path)[0][1]
-    with changed(shard, b"episode 6", b"episode 7"):
-        ((severity, text, episodes),) = found(path)
+    with replaced_bytes(path / "dataset_info.json", b'"2"', b'"1"'):
+        assert "the file has 2 episodes, but dataset_info.json declares 1" in validate(path)[0][1]
+    with replaced_bytes(shard, b"episode 6", b"episode 7"):
+        ((severity, text, episodes),) = validate(path)
         assert (severity, episodes) == ("error", (1,))
         assert "checksum" in text
     (path / "metadata.json").write_text('{"conversion": {"splits": {"train": {"steps": 99}}}}')
-    assert found(path) == [("error", "the split has 11 steps, but the metadata says 99", ())]
+    assert validate(path) == [("error", "the split has 11 steps, but the metadata says 99", ())]
     os.remove(shard)
     (check,) = rlds_tools.validate(path).checks
     assert "the file is missing" in check.findings[0].text
     assert rlds_tools.validate(path).exit_code == 1
 
 
-def test_episodes_that_are_declared_without_end(dataset, tmp_path):
+def test_validation_stops_after_1000_unreadable_episodes(dataset, tmp_path):
     path = shutil.copytree(dataset, tmp_path / "endless")
     info = json.loads((path / "dataset_info.json").read_text())
     for split in info["splits"]:
@@ -158,7 +158,7 @@ def test_episodes_that_are_declared_without_end(dataset, tmp_path):
     assert "stopped at episode 1,003: the 1,000 episodes before it cannot be read" in texts
 
 
-def test_images_are_decoded_if_that_is_asked_for(tmp_path):
+def test_images_are_decoded_only_with_checksums(tmp_path):
     content = episode(6)
     damaged = b"\x89PNG\r\n\x1a\n nothing"
     camera = content["steps"]["observation"]["camera"]
@@ -166,45 +166,45 @@ def test_images_are_decoded_if_that_is_asked_for(tmp_path):
     frames[4] = damaged
     content["steps"]["observation"]["camera"] = frames
     path = write_dataset(tmp_path, [content])
-    assert found(path) == []
-    ((severity, text, episodes),) = found(path, checksums=True)
+    assert validate(path) == []
+    ((severity, text, episodes),) = validate(path, checksums=True)
     assert (severity, episodes) == ("error", (0,))
     assert "observation/camera cannot be decoded" in text
 
 
 @pytest.mark.parametrize("options", [{}, {"video": "frames"}])
 def test_steps_without_a_frame_are_counted_by_camera(options, tmp_path):
-    """The videos of the third episode have a frame less than there are steps."""
+    """The third episode has one video frame less than steps."""
     raw_droid.write_folder(tmp_path)
-    told = {text: where for _, text, where in found(tmp_path, options=options)}
+    findings = {text: episodes for _, text, episodes in validate(tmp_path, options=options)}
     for camera in ("wrist", "ext1"):
-        assert told[f"observation/images/{camera} has no frame in 1 step"] == (2,)
-    assert sum("no frame" in text for text in told) == 2
+        assert findings[f"observation/images/{camera} has no frame in 1 step"] == (2,)
+    assert sum("no frame" in text for text in findings) == 2
     assert "cannot be decoded" not in rlds_tools.report(tmp_path, episodes=[2]).content
 
 
 def test_an_episode_without_steps_is_one_error(tmp_path):
-    def emptied(columns):
+    def without_rows(columns):
         is_nested = isinstance(columns, dict)
-        return {k: emptied(v) for k, v in columns.items()} if is_nested else columns[:0]
+        return {k: without_rows(v) for k, v in columns.items()} if is_nested else columns[:0]
 
-    empty = {**episode(5), "steps": emptied(episode(5)["steps"])}
+    empty = {**episode(5), "steps": without_rows(episode(5)["steps"])}
     path = write_dataset(tmp_path, [empty, episode(6, seed=1)])
-    assert found(path) == [("error", "no steps, expected at least one", (0,))]
+    assert validate(path) == [("error", "no steps, expected at least one", (0,))]
     report = rlds_tools.report(path)
     assert [finding.check for finding in report.findings] == ["rules"]
     assert 0 in report.shown
 
 
 def test_empty_instructions_are_warnings(tmp_path):
-    for number, instruction in enumerate(("", "pick it up")):
+    for index, instruction in enumerate(("", "pick it up")):
         steps = {"observation": np.ones((3, 2)), "action": np.ones(2)}
-        np.savez(tmp_path / f"{number}.npz", **steps, language_instruction=instruction)
-    assert ("warning", "language_instruction is empty", (0,)) in found(tmp_path)
+        np.savez(tmp_path / f"{index}.npz", **steps, language_instruction=instruction)
+    assert ("warning", "language_instruction is empty", (0,)) in validate(tmp_path)
 
 
 def test_a_profile_checks_the_needs_of_its_loaders(dataset, log):
-    texts = [text for _, text, _ in found(dataset, profile="octo")]
+    texts = [text for _, text, _ in validate(dataset, profile="octo")]
     assert any("language_instruction: no text in the steps" in text for text in texts)
     with pytest.raises(ValueError, match="works only with TFDS datasets"):
         rlds_tools.validate(log, profile="octo")
@@ -212,42 +212,42 @@ def test_a_profile_checks_the_needs_of_its_loaders(dataset, log):
         rlds_tools.validate(dataset, "/nowhere")
 
 
-def test_elements_with_the_same_fault_are_told_together(tmp_path):
+def test_elements_with_the_same_fault_share_a_finding(tmp_path):
     rng = np.random.default_rng(0)
     observation = rng.normal(size=(100, 6)).clip(-0.5, 2)
     observation[:, [1, 4]], observation[:, 5] = 7, 0
     np.savez(tmp_path / "0.npz", observation=observation, action=rng.normal(size=(99, 2)))
-    texts = [text for _, text, _ in found(tmp_path)]
+    texts = [text for _, text, _ in validate(tmp_path)]
     assert texts[:2] == ["observation[5] is 0 in all steps", "observation[1, 4] is 7 in all steps"]
     assert re.fullmatch(r"observation\[0, 2, 3\] is at its lowest value in .* % of steps", texts[2])
 
 
 def test_options_of_the_format_reach_the_source(tmp_path, capsys):
     path = str(raw_lerobot.write_v3(tmp_path / "robot"))
-    for options, is_said in (([], True), (["-O", "terminal=done"], False)):
+    for options, is_shown in (([], True), (["-O", "terminal=done"], False)):
         assert run(["validate", path, *options]) == 0
-        assert ("is_terminal is false in all steps" in capsys.readouterr().out) == is_said
+        assert ("is_terminal is false in all steps" in capsys.readouterr().out) == is_shown
     assert run(["validate", path, "-O", "unknown=1"]) == 2
     assert "lerobot has no option 'unknown'" in capsys.readouterr().err
 
 
-def test_what_cannot_be_opened_does_not_hide_the_others(tmp_path, dataset):
+def test_an_unreadable_dataset_does_not_hide_the_next(tmp_path, dataset):
     damaged, sound = rlds_tools.validate(tmp_path, dataset).checks
     assert damaged.findings[0].severity == "error"
     assert (damaged.episodes, sound.episodes) == (0, 3)
 
 
-def test_actions_that_are_not_what_is_declared_of_them(tmp_path):
+def test_actions_that_contradict_their_declared_meaning_are_warnings(tmp_path):
     audited_data.write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     meaning = editing.SetMeaning("action", "delta"), editing.SetMeaning("action", unit="rad")
-    made = str(tmp_path / "made")
-    rlds.edit(tmp_path / "arm", *meaning, to=made, to_format="webdataset")
-    wrong = "action[0:6]: declared as delta, but the values are absolute"
-    assert ("warning", wrong, ()) in found(made)
-    right = editing.SetMeaning("action", "absolute", names=[*"abcdef", "gripper"])
-    rlds.edit(made, right, editing.SetMeaning("observation/state", unit="rad"))
-    field = rlds.sources.open(made).spec["steps"]["action"]
+    path = str(tmp_path / "made")
+    rlds.edit(tmp_path / "arm", *meaning, to=path, to_format="webdataset")
+    warning = "action[0:6]: declared as delta, but the values are absolute"
+    assert ("warning", warning, ()) in validate(path)
+    absolute = editing.SetMeaning("action", "absolute", names=[*"abcdef", "gripper"])
+    rlds.edit(path, absolute, editing.SetMeaning("observation/state", unit="rad"))
+    field = rlds.sources.open(path).spec["steps"]["action"]
     assert (field.kind, field.unit, field.names) == ("absolute", "rad", (*"abcdef", "gripper"))
-    assert not any("declared" in text for _, text, _ in found(made))
-    rlds.edit(made, editing.SetMeaning("observation/state", unit="deg"))
-    assert any("declared in rad, and the state in deg" in text for _, text, _ in found(made))
+    assert not any("declared" in text for _, text, _ in validate(path))
+    rlds.edit(path, editing.SetMeaning("observation/state", unit="deg"))
+    assert any("declared in rad, and the state in deg" in text for _, text, _ in validate(path))

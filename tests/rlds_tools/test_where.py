@@ -51,14 +51,14 @@ def test_inspect_numbers_chosen_episodes_as_the_dataset_does(dataset, log, capsy
     assert run("inspect", log, "--where", "steps > 10", "--lineage") == 2
     words = ("inspect", dataset, "--where", "steps > 5", "--episode", "0")
     assert printed(capsys, *words)["num_steps"] == 8
-    whole = rlds.sources.open(dataset)
+    episodes = rlds.sources.open(dataset)
     result = printed(capsys, *words, "--step", "3")
     assert result["episode"] == 1  # Its number in the dataset, which edits take.
     assert run(*words) == 0
     assert f"next: rlds inspect {dataset} --episode 1 --step 0" in capsys.readouterr().out
     assert run(*words[:4]) == 0
     assert f"next: rlds episodes {dataset} --where 'steps > 5'" in capsys.readouterr().out
-    assert result["fields"]["action"] == whole[1]["action"][3]
+    assert result["fields"]["action"] == episodes[1]["action"][3]
 
 
 def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsys):
@@ -71,12 +71,12 @@ def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsy
     assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
     assert run(*words, "--columns", "colour") == 1
     assert "no column 'colour'; there are: split, index" in capsys.readouterr().err
-    several = tmp_path / "several"
+    splits = tmp_path / "several"
     assert (
-        run("edit", dataset, "--split", "short=steps < 6", "--split", "long", "--to", several) == 0
+        run("edit", dataset, "--split", "short=steps < 6", "--split", "long", "--to", splits) == 0
     )
     capsys.readouterr()
-    words = ("episodes", several, "--columns", "split,index,steps")
+    words = ("episodes", splits, "--columns", "split,index,steps")
     assert printed(capsys, *words, "--where", "steps > 9")["episodes"] == [["long", 1, 30]]
     assert len(printed(capsys, *words)["episodes"]) == 3
     digests = printed(capsys, "episodes", log, "--columns", "digest")["episodes"]
@@ -91,13 +91,13 @@ def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_pat
     (tmp_path / "data" / "damaged").mkdir()
     (tmp_path / "data" / "damaged" / "dataset_info.json").write_text("{")
     result = printed(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
-    counted = {
+    counts = {
         each["format"]: [each[name] for name in ("episodes", "matching", "matching_steps", "error")]
         for each in result
         if not each["path"].endswith("damaged")
     }
-    assert counted == {"tfds": [3, 1, 30, None], "envlogger": [3, 3, 30, None]}
-    # What one of them lacks is said in its row, and the others are listed.
+    assert counts == {"tfds": [3, 1, 30, None], "envlogger": [3, 3, 30, None]}
+    # A row names the column that its dataset lacks; the other datasets are listed.
     name = min(
         rlds.sources.open(dataset).table().columns.keys()
         - rlds.sources.open(log).table().columns.keys()
@@ -130,11 +130,11 @@ def test_the_viewer_lists_the_chosen_episodes(dataset, log):
     from rlds_creator.viewing import Catalog
 
     catalog = Catalog([dataset, log], where="index >= 1")
-    described = catalog.datasets()["datasets"]
-    assert [each["splits"] for each in described] == [[{"name": "train", "episodes": 2}]] * 2
-    listed = [catalog.listing(each["id"], "train")["episodes"] for each in described]
-    assert [[row["num_steps"] for row in rows] for rows in listed] == [[8, 30], [10, 10]]
-    assert catalog.view(described[0]["id"], "train", 1).num_steps == 30
+    datasets = catalog.datasets()["datasets"]
+    assert [each["splits"] for each in datasets] == [[{"name": "train", "episodes": 2}]] * 2
+    listings = [catalog.listing(each["id"], "train")["episodes"] for each in datasets]
+    assert [[row["num_steps"] for row in rows] for rows in listings] == [[8, 30], [10, 10]]
+    assert catalog.view(datasets[0]["id"], "train", 1).num_steps == 30
 
 
 def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):
@@ -142,18 +142,18 @@ def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run(*words, "--plan") == 0
     assert not (tmp_path / "x.h5").exists()
     assert run(*words) == 0
-    whole, result = rlds.sources.open(data), rlds.sources.open(tmp_path / "x.h5")
+    episodes, result = rlds.sources.open(data), rlds.sources.open(tmp_path / "x.h5")
     assert len(result) == 2
     for episode, index in zip(result, (0, 2)):
-        assert (episode["action"][:-1] == whole[index]["action"][:-1]).all()
+        assert (episode["action"][:-1] == episodes[index]["action"][:-1]).all()
 
 
 def test_a_converted_dataset_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run("convert", data, tmp_path, "--where", "index <> 1", "--name", "some", "-q") == 0
     created = tmp_path / "some" / "1.0.0"
-    whole, result = rlds.sources.open(data), rlds.sources.open(created)
-    assert sorted(map(len, result)) == [len(whole[0]), len(whole[2])]
-    # Of some of these it is not said that the metadata counts more.
+    episodes, result = rlds.sources.open(data), rlds.sources.open(created)
+    assert sorted(map(len, result)) == [len(episodes[0]), len(episodes[2])]
+    # A selection is not checked against the counts of the metadata.
     counts = result.metadata["conversion"]["splits"]["train"]
     assert counts["episodes"] == 2  # Steps of what is copied are not counted.
     assert counts.get("steps", sum(map(len, result))) == sum(map(len, result))
