@@ -11,7 +11,7 @@ from envlogger.testing.catch_env import Catch
 
 
 def steps(*rewards):
-    """Timesteps with these rewards, the last of which ends the episode."""
+    """Yields timesteps with these rewards, the last of which ends the episode."""
     yield dm_env.restart(0.0)
     for reward in rewards[:-1]:
         yield dm_env.transition(reward, 0.0)
@@ -31,10 +31,10 @@ def test_statistics_of_an_episode_come_with_its_last_step(rewards, expected):
     seconds = iter(range(10, 100))
     statistics = EpisodeStatistics(clock=lambda: next(seconds))
     for _ in range(2):
-        *before, at_end = [statistics(timestep, 0, None) for timestep in steps(*rewards)]
-        assert before == [None] * len(rewards)
-        np.testing.assert_array_equal(at_end.pop("return"), expected)
-        assert at_end == {"length": len(rewards), "seconds": 1}
+        *earlier, last = [statistics(timestep, 0, None) for timestep in steps(*rewards)]
+        assert earlier == [None] * len(rewards)
+        np.testing.assert_array_equal(last.pop("return"), expected)
+        assert last == {"length": len(rewards), "seconds": 1}
 
 
 def test_episodes_that_are_cut_short_have_statistics():

@@ -1,4 +1,4 @@
-"""The contract that is shipped for other backends, kept by ours."""
+"""All backends fulfil the contract that is shipped for custom backends."""
 
 import pathlib
 import tempfile
@@ -52,12 +52,12 @@ class RiegeliFlushingTest(RiegeliTest):
         )
 
 
-def feature(spec):
+def make_feature(spec):
     return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype)
 
 
 class TFDSTest(OnDisk, unittest.TestCase):
-    """Read by TFDS, and brought back to the order of the environment."""
+    """Reads with TFDS, and converts the episodes back to recordings."""
 
     episode_metadata_is_optional = False
 
@@ -65,13 +65,13 @@ class TFDSTest(OnDisk, unittest.TestCase):
         config = DatasetConfig(
             name="contract",
             observation_info={
-                name: feature(spec) for name, spec in backend_contract.OBSERVATION_SPEC.items()
+                name: make_feature(spec) for name, spec in backend_contract.OBSERVATION_SPEC.items()
             },
-            action_info=feature(backend_contract.ACTION_SPEC),
+            action_info=make_feature(backend_contract.ACTION_SPEC),
             reward_info=np.float64,
             discount_info=np.float64,
             step_metadata_info={
-                name: feature(spec) for name, spec in backend_contract.CUSTOM_DATA_SPEC.items()
+                name: make_feature(spec) for name, spec in backend_contract.CUSTOM_DATA_SPEC.items()
             },
             episode_metadata_info={"trial": np.int64},
         )
@@ -102,7 +102,7 @@ class AliasingWriter(InMemoryBackendWriter):
         self.steps[-1] = data
 
 
-def failures(writer_type):
+def find_failures(writer_type):
     class Case(InMemoryTest):
         def make_writer(self, **kwargs):
             self.writer = writer_type(**kwargs)
@@ -113,7 +113,7 @@ def failures(writer_type):
     return {case.id().rpartition(".")[2] for case, _ in result.failures + result.errors}
 
 
-def test_the_contract_finds_backends_that_break_it():
-    assert failures(InMemoryBackendWriter) == set()
-    assert "test_separates_episodes" in failures(FusingWriter)
-    assert failures(AliasingWriter) == {"test_copies_arrays_that_the_environment_reuses"}
+def test_the_contract_detects_faulty_backends():
+    assert find_failures(InMemoryBackendWriter) == set()
+    assert "test_separates_episodes" in find_failures(FusingWriter)
+    assert find_failures(AliasingWriter) == {"test_copies_arrays_that_the_environment_reuses"}

@@ -34,15 +34,15 @@ def backend(request, tmp_path):
     return InMemory() if request.param == "in memory" else Riegeli(tmp_path)
 
 
-def first(number):
-    return StepData(dm_env.restart(number), None)
+def first(value):
+    return StepData(dm_env.restart(value), None)
 
 
-def mid(number):
-    return StepData(dm_env.transition(0.5, number), number)
+def mid(value):
+    return StepData(dm_env.transition(0.5, value), value)
 
 
-def numbers(steps):
+def observations_of(steps):
     return [step.timestep.observation for step in steps]
 
 
@@ -56,19 +56,19 @@ def test_sequences_outlive_the_reader(backend):
         record(writer, 0, 1, 2)
     steps = backend.reader().steps
     episode = backend.reader().episodes[0]
-    assert numbers(steps) == numbers(episode) == [0, 1, 2]
+    assert observations_of(steps) == observations_of(episode) == [0, 1, 2]
 
 
 def test_metadata_of_the_dataset_is_copied(backend):
-    given = {"robot": {"arms": 2}, "tags": ["a"]}
-    with backend.writer(metadata=given) as writer:
-        given["tags"].append("b")
+    metadata = {"robot": {"arms": 2}, "tags": ["a"]}
+    with backend.writer(metadata=metadata) as writer:
+        metadata["tags"].append("b")
         assert writer.metadata()["robot"] == {"arms": 2}
     with backend.reader() as reader:
         assert reader.metadata() == {"robot": {"arms": 2}, "tags": ["a"]}
-        other = reader.copy()
-        other.metadata()["more"] = 1
-        assert "more" in other.metadata()  # Always the same dict.
+        copied = reader.copy()
+        copied.metadata()["more"] = 1
+        assert "more" in copied.metadata()  # Always the same dict.
         assert "more" not in reader.metadata()
 
 
@@ -90,7 +90,7 @@ def test_the_scheduler_chooses_the_recorded_episodes(backend, make_scheduler, ex
         for begin in (0, 10, 20):
             record(writer, begin, begin + 1, begin + 2)
     with backend.reader() as reader:
-        assert [numbers(episode) for episode in reader.episodes] == expected
+        assert [observations_of(episode) for episode in reader.episodes] == expected
 
 
 def test_metadata_that_is_set_before_the_first_recorded_step_is_kept(backend):
@@ -132,5 +132,5 @@ def test_episodes_can_be_recorded_without_an_environment(backend):
         with writer.episode():
             pass
     with backend.reader() as reader:
-        assert [numbers(episode) for episode in reader.episodes] == [[1, 2], [3], [5]]
+        assert [observations_of(episode) for episode in reader.episodes] == [[1, 2], [3], [5]]
         assert list(reader.episode_metadata()) == ["a", None, "d"]

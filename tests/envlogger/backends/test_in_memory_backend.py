@@ -24,7 +24,7 @@ def test_recorded_steps_can_be_inspected():
     assert writer.episode_metadata == {1: "second"}
 
 
-def test_a_reader_sees_what_was_recorded_before_it_was_made():
+def test_a_reader_sees_the_steps_recorded_before_its_creation():
     writer = InMemoryBackendWriter()
     record(writer, 1, 2)
     reader = InMemoryBackendReader(writer)
@@ -34,8 +34,8 @@ def test_a_reader_sees_what_was_recorded_before_it_was_made():
     assert len(reader.steps) == 2
     assert [len(episode) for episode in reader.episodes] == [2]
     assert list(reader.episode_metadata()) == [None]
-    later = InMemoryBackendReader(writer)
-    assert [len(episode) for episode in later.episodes] == [3, 1]
+    reader = InMemoryBackendReader(writer)
+    assert [len(episode) for episode in reader.episodes] == [3, 1]
 
 
 def test_named_tuples_keep_their_type_in_columns():
@@ -65,6 +65,6 @@ def test_a_value_that_cannot_be_copied_leaves_no_trace():
 def test_writers_can_be_pickled():
     writer = InMemoryBackendWriter()
     record(writer, 1)
-    other = pickle.loads(pickle.dumps(writer))
-    record(other, 2, is_new_episode=False)
-    assert (len(writer.steps), len(other.steps)) == (1, 2)
+    copied = pickle.loads(pickle.dumps(writer))
+    record(copied, 2, is_new_episode=False)
+    assert (len(writer.steps), len(copied.steps)) == (1, 2)

@@ -38,16 +38,16 @@ def dataset(tmp_path):
         writer_options="uncompressed,chunk_size:600",
         metadata={"a": 1},
     ) as writer:
-        for number, episode in enumerate(EPISODES):
+        for index, episode in enumerate(EPISODES):
             for i, observation in enumerate(episode):
                 step = StepData(dm_env.restart(np.full(50, float(observation))), None)
                 writer.record_step(step, is_new_episode=i == 0)
-            writer.set_episode_metadata({"number": number})
+            writer.set_episode_metadata({"number": index})
     return tmp_path
 
 
-def shard(dataset, number):
-    return sorted(path for path in dataset.iterdir() if path.is_dir())[number]
+def shard(dataset, index):
+    return sorted(path for path in dataset.iterdir() if path.is_dir())[index]
 
 
 def flip_a_bit(path, position):
@@ -61,21 +61,21 @@ def write_array(path, array):
         writer.write_message(codec.encode(array).datum)
 
 
-# --- How it reads.
+# --- Reading.
 
 
 def test_reading_in_order_does_not_seek(dataset, monkeypatch):
-    sought = []
+    positions = []
     seek = riegeli.RecordReader.seek_numeric
 
-    def counting(self, position):
-        sought.append(position)
+    def count_seeks(self, position):
+        positions.append(position)
         seek(self, position)
 
-    monkeypatch.setattr(riegeli.RecordReader, "seek_numeric", counting)
+    monkeypatch.setattr(riegeli.RecordReader, "seek_numeric", count_seeks)
     with RiegeliBackendReader(dataset) as reader:
         assert len(list(reader.steps)) == 9
-        assert len(sought) == 2  # To the first step of each shard.
+        assert len(positions) == 2  # To the first step of each shard.
         assert episodes(reader) == EPISODES
 
 
@@ -107,13 +107,13 @@ def test_few_files_are_open_at_a_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reader_that_is_forgotten_closes_its_files(dataset):
-    # Files that are left open would be a warning, hence an error in these tests.
+def test_a_garbage_collected_reader_closes_its_files(dataset):
+    # Open files would be a warning, which fails the test.
     assert len(RiegeliBackendReader(dataset).steps[:3]) == 3
     gc.collect()
 
 
-# --- Recordings that were cut short.
+# --- Cut recordings.
 
 
 def test_a_shard_in_which_nothing_was_flushed_counts_as_empty(dataset):
@@ -134,16 +134,16 @@ def test_steps_without_an_index_of_episodes_are_only_steps(dataset):
         assert observations(reader.steps) == [0, 1, 2, 10, 11, 20, 21, 22, 30]
 
 
-def test_episodes_that_a_killed_recorder_left_without_steps_are_not_there(dataset):
+def test_indexed_episodes_without_steps_are_left_out(dataset):
     write_array(shard(dataset, 1) / "episode_index.riegeli", np.array([[0, -1], [3, -1], [4, -1]]))
     with RiegeliBackendReader(dataset) as reader:
         assert episodes(reader) == EPISODES
 
 
-# --- Damaged files: which, where, what.
+# --- Damaged files.
 
 
-def test_a_flipped_bit_in_a_step_is_told_with_its_place(dataset):
+def test_a_flipped_bit_in_a_step_raises_an_error_with_its_position(dataset):
     path = shard(dataset, 1) / "steps.riegeli"
     with RiegeliBackendReader(dataset) as reader:
         flip_a_bit(path, path.stat().st_size // 2)
@@ -156,7 +156,7 @@ def test_a_flipped_bit_in_a_step_is_told_with_its_place(dataset):
         with pytest.raises(DamagedDataError) as caught:
             reader.columns(2)
         assert str(caught.value) == message
-        # The rest is as readable as before.
+        # All other steps are readable.
         assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
         assert observations(reader.episodes[3]) == [30]
         assert reader.columns(1)["observation"][:, 0].tolist() == [10, 11]
@@ -186,13 +186,13 @@ def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
         position = int(reader._shards[1].step_offsets[1])
     os.truncate(path, position + 10)
     with RiegeliBackendReader(dataset) as reader:
-        # Step 21 is half there. Its episode lacks a step: it is none, but its steps can be read.
+        # Step 21 is cut. Its episode is left out, but its other steps can be read.
         assert episodes(reader) == EPISODES[:2]
         assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
-        cut, behind, torn = reader.damage()
-        assert str(cut) == f"{path} was cut off (2 steps): {RECOVER}"
-        assert (behind.path, behind.num_steps) == (str(path), 2)
-        assert (torn.path, torn.num_bytes) == (str(path), 10)
+        cut_file, lost_steps, torn_bytes = reader.damage()
+        assert str(cut_file) == f"{path} was cut off (2 steps): {RECOVER}"
+        assert (lost_steps.path, lost_steps.num_steps) == (str(path), 2)
+        assert (torn_bytes.path, torn_bytes.num_bytes) == (str(path), 10)
 
 
 def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
@@ -221,7 +221,7 @@ def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dat
 def test_a_damaged_index_hides_no_other_shard(dataset, name):
     path = shard(dataset, 0) / name
     intact = path.read_bytes()
-    for content, words in [
+    for content, message in [
         (intact[:-1] + bytes([intact[-1] ^ 1]), "reading the chunk at byte 64 of it"),
         (intact[:-1], "ends in the middle of a chunk"),
         (b"not a Riegeli file" * 100, r"is it a Riegeli/records file\?"),
@@ -229,12 +229,12 @@ def test_a_damaged_index_hides_no_other_shard(dataset, name):
         path.write_bytes(content)
         with RiegeliBackendReader(dataset) as reader:
             assert episodes(reader) == EPISODES[2:]
-            assert re.search(f"{path} is damaged: .*{words}", damage_messages(reader)[0])
+            assert re.search(f"{path} is damaged: .*{message}", damage_messages(reader)[0])
             assert damage_messages(reader)[0].endswith(RECOVER)
 
 
 @pytest.mark.slow
-def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
+def test_a_torn_index_is_used_up_to_the_tear(tmp_path):
     with RiegeliBackendWriter(tmp_path) as writer:
         for first in range(0, 50, 10):
             for observation in range(first, first + 3):
@@ -257,7 +257,7 @@ def test_a_torn_index_counts_up_to_where_it_is_torn(tmp_path):
         path.write_bytes(intact)
 
 
-def test_a_shard_without_an_index_is_left_out_and_told(dataset):
+def test_a_shard_without_an_index_is_left_out_and_reported(dataset):
     for name in ("step_offsets.riegeli", "episode_index.riegeli"):
         path = shard(dataset, 0) / name
         content = path.read_bytes()
@@ -270,7 +270,7 @@ def test_a_shard_without_an_index_is_left_out_and_told(dataset):
 
 
 @pytest.mark.parametrize(
-    ("name", "array", "words"),
+    ("name", "array", "message"),
     [
         ("step_offsets.riegeli", np.array([65, 65, 66]), "the offsets do not increase"),
         ("step_offsets.riegeli", np.array([-1, 65, 66]), "the offsets do not increase"),
@@ -282,12 +282,12 @@ def test_a_shard_without_an_index_is_left_out_and_told(dataset):
         ("episode_index.riegeli", np.array([[0, -1, 0]]), "not an array of positions"),
     ],
 )
-def test_a_malformed_index_is_reported_and_hides_no_other_shard(dataset, name, array, words):
+def test_a_malformed_index_is_reported_and_hides_no_other_shard(dataset, name, array, message):
     path = shard(dataset, 0) / name
     write_array(path, array)
     with RiegeliBackendReader(dataset) as reader:
         assert episodes(reader)[-2:] == EPISODES[2:]
-        assert re.search(f"{path} is damaged: .*{words}", damage_messages(reader)[0])
+        assert re.search(f"{path} is damaged: .*{message}", damage_messages(reader)[0])
 
 
 def test_step_offsets_that_point_to_no_record_raise_an_error_for_each_step(dataset):
@@ -299,11 +299,11 @@ def test_step_offsets_that_point_to_no_record_raise_an_error_for_each_step(datas
                 reader.steps[i]
 
 
-# --- The index of EnvLogger up to 1.3, which is behind the steps where that was killed.
+# --- Indices of EnvLogger up to 1.3, which lack the last steps after a kill.
 
 
 def make_shard(directory, types, starts):
-    """A shard that has these step types, and no word about where its last episode ends."""
+    """Makes a shard whose index does not tell the end of its last episode."""
     directory.mkdir()
     positions = []
     with riegeli.RecordWriter(directory / "steps.riegeli") as writer:
@@ -327,9 +327,7 @@ def make_shard(directory, types, starts):
         ([0, 0, 0], [0, 1, 2], [[0], [1], [2]]),
     ],
 )
-def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
-    dataset, types, starts, expected
-):
+def test_steps_after_the_last_indexed_episode_are_not_added_to_it(dataset, types, starts, expected):
     directory = dataset / "2999"
     make_shard(directory, types, starts)
     with RiegeliBackendReader(dataset) as reader:
@@ -346,8 +344,8 @@ def test_the_last_episode_of_the_index_does_not_swallow_those_behind_it(
 
 
 def test_opening_a_recording_reads_no_steps_to_find_the_ends_of_episodes(dataset):
-    for number in range(2):
-        path = shard(dataset, number) / "steps.riegeli"
+    for index in range(2):
+        path = shard(dataset, index) / "steps.riegeli"
         flip_a_bit(path, path.stat().st_size - 1)
     with RiegeliBackendReader(dataset) as reader:
         assert [len(episode) for episode in reader.episodes] == [3, 2, 3, 1]
@@ -373,13 +371,13 @@ def test_records_that_are_not_steps_are_reported_as_damaged(dataset, content):
             reader.steps[0]
 
 
-# --- Bad directories.
+# --- Unreadable directories and metadata.
 
 
 def test_damaged_metadata_hide_no_steps(dataset):
     path = dataset / "metadata.riegeli"
 
-    def problem():
+    def read_damage():
         with RiegeliBackendReader(dataset) as reader:
             assert episodes(reader) == EPISODES
             assert reader.metadata() == {}
@@ -387,18 +385,18 @@ def test_damaged_metadata_hide_no_steps(dataset):
             return str(damage)
 
     path.write_bytes(b"")
-    assert "metadata.riegeli is damaged: it has 0 records instead of 1" in problem()
+    assert "metadata.riegeli is damaged: it has 0 records instead of 1" in read_damage()
     path.write_bytes(b"{}")
-    assert f"{path} cannot be read: {path} is damaged: " in problem()
+    assert f"{path} cannot be read: {path} is damaged: " in read_damage()
     with riegeli.RecordWriter(path) as writer:
         writer.write_record(b"\xff")
-    assert re.search(r"metadata\.riegeli is damaged: .*envlogger\.Data", problem())
+    assert re.search(r"metadata\.riegeli is damaged: .*envlogger\.Data", read_damage())
     path.unlink()
-    assert "has no metadata.riegeli" in problem()
+    assert "has no metadata.riegeli" in read_damage()
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "words"),
+    ("name", "error", "message"),
     [
         ("nowhere", StorageError, "nowhere does not exist"),
         ("file", StorageError, "file is not a directory"),
@@ -406,14 +404,14 @@ def test_damaged_metadata_hide_no_steps(dataset):
         ("damaged", DamagedDataError, r"metadata\.riegeli is damaged: it has 0 records"),
     ],
 )
-def test_directories_without_a_recording_are_refused(tmp_path, name, error, words):
+def test_directories_without_a_recording_are_refused(tmp_path, name, error, message):
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "metadata.riegeli").touch()
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         RiegeliBackendReader(tmp_path / name)
-    gc.collect()  # What destructors raise would be a warning, hence an error in these tests.
+    gc.collect()  # An error in a destructor would be a warning, which fails the test.
 
 
 def test_a_file_that_cannot_be_opened_is_no_damage(dataset):

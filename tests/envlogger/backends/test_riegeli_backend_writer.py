@@ -64,7 +64,7 @@ def episodes(directory):
         return observations
 
 
-# --- What is on the disk.
+# --- Files on the disk.
 
 
 def test_a_shard_is_named_by_its_time_and_has_all_files(tmp_path):
@@ -74,8 +74,8 @@ def test_a_shard_is_named_by_its_time_and_has_all_files(tmp_path):
     writer.close()
     [shard] = shards(tmp_path)
     assert re.fullmatch(r"\d{8}T\d{12}", shard.name)
-    begun = datetime.datetime.strptime(shard.name + "+0000", "%Y%m%dT%H%M%S%f%z")
-    assert abs(begun - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(hours=1)
+    begin = datetime.datetime.strptime(shard.name + "+0000", "%Y%m%dT%H%M%S%f%z")
+    assert abs(begin - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(hours=1)
     assert sorted(path.name for path in shard.iterdir()) == FILES
     assert sorted(path.name for path in tmp_path.iterdir()) == [shard.name, "metadata.riegeli"]
 
@@ -83,7 +83,7 @@ def test_a_shard_is_named_by_its_time_and_has_all_files(tmp_path):
 @pytest.mark.parametrize(
     ("max_episodes_per_file", "expected"), [(1, 5), (2, 3), (5, 1), (100, 1), (0, 1), (-1, 1)]
 )
-def test_shards_take_a_number_of_episodes(max_episodes_per_file, expected, tmp_path):
+def test_a_shard_has_at_most_max_episodes_per_file(max_episodes_per_file, expected, tmp_path):
     with RiegeliBackendWriter(tmp_path, max_episodes_per_file=max_episodes_per_file) as writer:
         for i in range(5):
             record(writer, i, 10 * i)
@@ -102,8 +102,10 @@ def clock(monkeypatch):
         def now(cls, tz=None):
             return cls.time
 
-    stopped = types.SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC)
-    monkeypatch.setattr(shard_sequence, "datetime", stopped)
+    datetime_module = types.SimpleNamespace(
+        datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC
+    )
+    monkeypatch.setattr(shard_sequence, "datetime", datetime_module)
     return Clock
 
 
@@ -129,10 +131,12 @@ def test_threads_may_share_a_writer(tmp_path):
     with RiegeliBackendWriter(tmp_path, writer_options="zstd:1,chunk_size:200") as writer:
         record(writer, -1)
 
-        def go_on(begin):
+        def record_more(begin):
             record(writer, *range(begin, begin + 200), is_new_episode=False)
 
-        threads = [threading.Thread(target=go_on, args=(begin,)) for begin in range(0, 800, 200)]
+        threads = [
+            threading.Thread(target=record_more, args=(begin,)) for begin in range(0, 800, 200)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -179,13 +183,13 @@ def test_metadata_appears_completely_or_not_at_all(tmp_path, monkeypatch):
 
 def test_readers_never_see_episodes_run_together(tmp_path):
     always = schedulers.NStepScheduler(1)
-    given = [[0, 1, 2], [10], [20, 21], [30, 31, 32]]
+    expected = [[0, 1, 2], [10], [20, 21], [30, 31, 32]]
     with RiegeliBackendWriter(tmp_path, flush_scheduler=always, max_episodes_per_file=3) as writer:
-        for number, episode in enumerate(given):
+        for num_complete, episode in enumerate(expected):
             for i, observation in enumerate(episode):
                 record(writer, observation, is_new_episode=i == 0)
-                assert episodes(tmp_path) == given[:number]
-    assert episodes(tmp_path) == given
+                assert episodes(tmp_path) == expected[:num_complete]
+    assert episodes(tmp_path) == expected
 
 
 def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
@@ -199,27 +203,27 @@ def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
 
 @pytest.fixture
 def flushes(monkeypatch):
-    """Counts how often data is flushed."""
-    seen = []
+    """The flushes of shards."""
+    flushed_shards = []
     flush = ShardWriter.flush
 
-    def counting(self, **kwargs):
-        seen.append(self)
+    def count_flushes(self, **kwargs):
+        flushed_shards.append(self)
         flush(self, **kwargs)
 
-    monkeypatch.setattr(ShardWriter, "flush", counting)
-    return seen
+    monkeypatch.setattr(ShardWriter, "flush", count_flushes)
+    return flushed_shards
 
 
 def test_an_episode_scheduler_flushes_once_for_each_chosen_episode(tmp_path, flushes):
     with RiegeliBackendWriter(tmp_path, flush_scheduler=schedulers.NEpisodeScheduler(2)) as writer:
-        for number in range(4):
-            writer.record_step(StepData(dm_env.restart(number), None), is_new_episode=True)
+        for index in range(4):
+            writer.record_step(StepData(dm_env.restart(index), None), is_new_episode=True)
             for _ in range(5):
-                step = StepData(dm_env.transition(0.0, number), 1)
+                step = StepData(dm_env.transition(0.0, index), 1)
                 writer.record_step(step, is_new_episode=False)
-            assert len(flushes) == 1 + number // 2
-            assert len(episodes(tmp_path)) == 2 * (number // 2)
+            assert len(flushes) == 1 + index // 2
+            assert len(episodes(tmp_path)) == 2 * (index // 2)
 
 
 def test_the_thread_flushes_in_intervals_without_further_steps(tmp_path):
@@ -231,53 +235,53 @@ def test_the_thread_flushes_in_intervals_without_further_steps(tmp_path):
         wait_until(lambda: episodes(tmp_path) == [[0, 1], [10]])
 
 
-def test_pushed_steps_are_with_the_system(tmp_path, monkeypatch):
-    synced = []
+def test_pushed_steps_survive_a_kill_without_fsync(tmp_path, monkeypatch):
+    descriptors = []
     with RiegeliBackendWriter(tmp_path / "data", flush_interval=None) as writer:
         for i in range(3):
             record(writer, i, is_new_episode=i == 0)
             if i == 0:
                 writer.set_episode_metadata("first")
             with monkeypatch.context() as patch:
-                patch.setattr(os, "fsync", synced.append)
+                patch.setattr(os, "fsync", descriptors.append)
                 writer.push()
-            # What is there if the process is killed now.
-            killed = shutil.copytree(tmp_path / "data", tmp_path / f"killed {i}")
-            assert episodes(killed) == []
-            envlogger.recover(killed, in_place=True)
-            assert episodes(killed) == [list(range(i + 1))]
-            with envlogger.Reader(killed) as reader:
+            # The files after a kill at this moment.
+            copy = shutil.copytree(tmp_path / "data", tmp_path / f"killed {i}")
+            assert episodes(copy) == []
+            envlogger.recover(copy, in_place=True)
+            assert episodes(copy) == [list(range(i + 1))]
+            with envlogger.Reader(copy) as reader:
                 assert list(reader.episode_metadata()) == ["first"]
-        assert synced == []
+        assert descriptors == []
     assert episodes(tmp_path / "data") == [[0, 1, 2]]
     with pytest.raises(UsageError, match="is closed"):
         writer.push()
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_flushing_brings_data_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
-    synced = []
+def test_flushing_syncs_to_the_disk_if_asked(tmp_path, monkeypatch, sync):
+    descriptors = []
     fsync = os.fsync
 
-    def counting(descriptor):
-        synced.append(descriptor)
+    def count_fsyncs(descriptor):
+        descriptors.append(descriptor)
         fsync(descriptor)
 
     with RiegeliBackendWriter(tmp_path, sync=sync) as writer:
-        monkeypatch.setattr(os, "fsync", counting)
+        monkeypatch.setattr(os, "fsync", count_fsyncs)
         record(writer, 0, 1)
         record(writer, 10)
         writer.flush()
-        assert len(synced) == (4 if sync else 0)
+        assert len(descriptors) == (4 if sync else 0)
 
 
-def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monkeypatch):
-    log, left = tmp_path / "log", []
+def test_a_kill_during_a_slow_flush_leaves_a_consistent_index(tmp_path, monkeypatch):
+    log, copies = tmp_path / "log", []
     fsync = os.fsync
 
-    def copying(descriptor):
-        left.append((os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")), len(left)))
-        shutil.copytree(log, tmp_path / str(left[-1][1]))
+    def copy_log(descriptor):
+        copies.append((os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")), len(copies)))
+        shutil.copytree(log, tmp_path / str(copies[-1][1]))
         fsync(descriptor)
 
     with RiegeliBackendWriter(log, sync=True) as writer:
@@ -285,15 +289,15 @@ def test_a_kill_while_the_disk_is_slow_leaves_an_index_that_fits(tmp_path, monke
         record(writer, 10)
         writer.flush()
         record(writer, 20)
-        monkeypatch.setattr(os, "fsync", copying)
+        monkeypatch.setattr(os, "fsync", copy_log)
         writer.flush()
         monkeypatch.undo()
     actual = {}
-    for name, number in left:
-        [shard] = load_shards(epath.Path(tmp_path / str(number)))
+    for name, index in copies:
+        [shard] = load_shards(epath.Path(tmp_path / str(index)))
         actual[name] = [len(shard.step_offsets), len(shard.all_rows), len(shard.episode_starts)]
         assert not shard.damage
-    # Between index and offsets no other file is waited for.
+    # No other file is synced between the index and the offsets.
     assert actual == {
         "steps.riegeli": [2, 1, 1],
         "episode_metadata.riegeli": [2, 1, 1],
@@ -314,13 +318,13 @@ def test_intervals_and_limits_that_are_not_positive_are_refused(tmp_path, argume
 # --- Discarding.
 
 
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_discarded_episode_is_never_seen(tmp_path, flushed):
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_discarded_episode_is_never_seen(tmp_path, is_flushed):
     with RiegeliBackendWriter(tmp_path) as writer:
         record(writer, 0, 1)
         record(writer, 10, 11)
         writer.set_episode_metadata("gone")
-        if flushed:
+        if is_flushed:
             writer.flush()
         writer.discard_episode()
         with pytest.raises(UsageError, match="there is no episode to discard"):
@@ -341,19 +345,19 @@ def test_a_discarded_episode_is_never_seen(tmp_path, flushed):
 # --- The end of a process.
 
 
-def test_a_recording_that_is_forgotten_is_complete(tmp_path):
+def test_a_garbage_collected_writer_completes_its_recording(tmp_path):
     record(RiegeliBackendWriter(tmp_path), 1, 2)
     gc.collect()
     assert episodes(tmp_path) == [[1, 2]]
 
 
-# --- Bad input.
+# --- Invalid input.
 
 
 def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     directory = tmp_path
-    if os.access(tmp_path, os.W_OK):  # Root may write everywhere, but for places like this one.
+    if os.access(tmp_path, os.W_OK):  # Root may write almost everywhere.
         directory = pathlib.Path("/proc/self")
     if not directory.exists():
         pytest.skip("needs a directory that cannot be written to")
@@ -362,7 +366,7 @@ def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("options", ["zstd:99", "bogus", "chunk_size:-1"])
-def test_bad_writer_options_are_refused(options, tmp_path):
+def test_invalid_writer_options_are_refused(options, tmp_path):
     with pytest.raises(
         UnsupportedValueError, match=f"cannot write with writer_options '{options}': .*the default"
     ) as caught:
@@ -395,7 +399,7 @@ def test_a_refused_step_leaves_no_trace(tmp_path):
 
 
 class Disk:
-    """A small disk; stands in for the real one under the files of a shard and the reserve."""
+    """A small disk for the files of a shard and the reserve."""
 
     def __init__(self, size):
         self.size = size
@@ -403,38 +407,38 @@ class Disk:
         self.reserve = 1_000_000
 
     def use(self, size):
-        taken = min(size, self.size - self.used)
-        if taken == 0:
+        num_bytes = min(size, self.size - self.used)
+        if num_bytes == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.used += taken
-        return taken
+        self.used += num_bytes
+        return num_bytes
 
 
 @pytest.fixture
 def disk(monkeypatch):
-    small = Disk(0)
+    small_disk = Disk(0)
 
     class File(io.FileIO):
         def write(self, data):
-            return super().write(data[: small.use(len(data))])
+            return super().write(data[: small_disk.use(len(data))])
 
         def truncate(self, size):
-            small.used -= self.seek(0, io.SEEK_END) - size
+            small_disk.used -= self.seek(0, io.SEEK_END) - size
             return super().truncate(size)
 
     class Reserve(DiskReserve):
         def __init__(self, directory, num_bytes):
             super().__init__(directory, num_bytes)
-            small.size = small.used + 600_000
+            small_disk.size = small_disk.used + 600_000
 
         def release_after(self, error):
-            released = super().release_after(error)
-            small.size += small.reserve if released else 0
-            return released
+            is_released = super().release_after(error)
+            small_disk.size += small_disk.reserve if is_released else 0
+            return is_released
 
     monkeypatch.setattr(growing_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
     monkeypatch.setattr(riegeli_backend_writer, "DiskReserve", Reserve)
-    return small
+    return small_disk
 
 
 @pytest.mark.parametrize("has_reserve", [True, False])
@@ -476,18 +480,18 @@ def test_steps_survive_a_full_disk_or_are_counted_lost(
         assert "all steps that were recorded are readable" in str(caught.value)
         assert len(actual) == num_accepted
     else:
-        [lost] = re.findall(r"the last (\d+) steps are lost", str(caught.value))
-        assert len(actual) == num_accepted - int(lost)
+        [num_lost] = re.findall(r"the last (\d+) steps are lost", str(caught.value))
+        assert len(actual) == num_accepted - int(num_lost)
     assert all(len(episode) == 10 for episode in episodes(tmp_path)[:-1])
 
 
 def test_a_disk_without_room_for_the_recording_is_refused_and_nothing_is_written(
     tmp_path, monkeypatch
 ):
-    def full(*_):
+    def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(StorageError, match=r"cannot write to data_directory .* 24 MB are left"):
         RiegeliBackendWriter(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -497,12 +501,12 @@ def fail_writing(monkeypatch, method, file_name, error):
     """Makes a method of the writers of files of this name raise."""
     original = getattr(riegeli.RecordWriter, method)
 
-    def failing(self, *args):
+    def fail(self, *args):
         if str(self.dest.name).endswith(file_name):
             raise error
         return original(self, *args)
 
-    monkeypatch.setattr(riegeli.RecordWriter, method, failing)
+    monkeypatch.setattr(riegeli.RecordWriter, method, fail)
 
 
 @pytest.mark.parametrize("file_name", FILES)
@@ -523,7 +527,7 @@ def test_steps_flushed_before_a_failure_are_readable(tmp_path, monkeypatch, file
     assert set(map(tuple, episodes(tmp_path))) <= {(0, 1), (10, 11), (20,)}
 
 
-def test_a_failure_to_close_is_told(tmp_path, monkeypatch):
+def test_a_failure_to_close_raises_a_storage_error(tmp_path, monkeypatch):
     writer = RiegeliBackendWriter(tmp_path)
     record(writer, 0, 1)
     fail_writing(monkeypatch, "flush", "steps.riegeli", OSError("the disk is gone"))
@@ -533,8 +537,8 @@ def test_a_failure_to_close_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("failing", ["write", "flush", "close", "write, flush and close"])
-def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, failing):
-    class Broken(Exception):
+def test_callers_never_wait_after_an_error(tmp_path, monkeypatch, failing):
+    class BrokenFileError(Exception):
         """No OSError, like those of TensorFlow's files."""
 
     class File(io.FileIO):
@@ -545,7 +549,7 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
             if name in failing and File.num_calls > 200 and not self.closed:
                 if name == "close":  # Or it would fail again when it is garbage collected.
                     super().close()
-                raise Broken(f"{name} failed")
+                raise BrokenFileError(f"{name} failed")
             return getattr(super(), name)(*args)
 
         write = functools.partialmethod(call, "write")
@@ -554,7 +558,7 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
 
     monkeypatch.setattr(growing_file, "open", lambda path, *_, **__: File(path, "x"), raising=False)
     writer = RiegeliBackendWriter(tmp_path, 2, "zstd:3,chunk_size:1k,parallelism:2")
-    raised = []
+    messages = []
 
     def record_to_the_end():
         for i in range(100):
@@ -562,22 +566,22 @@ def test_no_error_of_any_kind_leaves_anybody_waiting(tmp_path, monkeypatch, fail
                 record(writer, *np.zeros((10, 100)))
                 (writer.flush, writer.push)[i % 2]()
             except StorageError as e:
-                raised.append(str(e))
+                messages.append(str(e))
         writer.close()
-        raised.append("closed")
+        messages.append("closed")
 
-    # A daemon, which may go on waiting.
+    # A daemon thread, in case it hangs.
     thread = threading.Thread(target=record_to_the_end, daemon=True)
     thread.start()
     thread.join(60)
-    assert raised[-1:] == ["closed"]
-    assert re.search(r"recording stops here: \w+ failed; .*readable", raised[0])
-    assert all("has stopped after an earlier failure" in message for message in raised[1:-1])
+    assert messages[-1:] == ["closed"]
+    assert re.search(r"recording stops here: \w+ failed; .*readable", messages[0])
+    assert all("has stopped after an earlier failure" in message for message in messages[1:-1])
     for episode in episodes(tmp_path)[:-1]:
         assert len(episode) == 10
 
 
-def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path):
+def test_steps_go_to_the_last_shard_if_no_new_one_can_be_created(tmp_path):
     directory = tmp_path / "data"
     directory.mkdir()
     writer = RiegeliBackendWriter(directory, max_episodes_per_file=1)
@@ -598,7 +602,7 @@ def test_steps_go_to_the_old_shard_when_no_new_one_can_be_made(tmp_path):
     assert len(shards(data)) == 1
 
 
-def test_a_shard_that_is_deleted_is_told_at_the_next_flush(tmp_path):
+def test_the_next_flush_reports_a_deleted_shard(tmp_path):
     writer = RiegeliBackendWriter(tmp_path)
     record(writer, 0, 1)
     shutil.rmtree(shards(tmp_path)[0])
@@ -607,34 +611,34 @@ def test_a_shard_that_is_deleted_is_told_at_the_next_flush(tmp_path):
     writer.close()
 
 
-def test_an_interrupt_while_waiting_does_no_harm(tmp_path, monkeypatch):
+def test_an_interrupted_flush_loses_no_step(tmp_path, monkeypatch):
     flush = ShardWriter.flush
-    waiting = threading.Event()
+    is_interrupted = threading.Event()
 
-    def slow(self, **kwargs):
-        if not waiting.is_set():
+    def flush_slowly(self, **kwargs):
+        if not is_interrupted.is_set():
             time.sleep(0.1)  # Python does not notice a signal just before it begins to wait.
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            waiting.wait(10)
+            is_interrupted.wait(10)
         flush(self, **kwargs)
 
-    monkeypatch.setattr(ShardWriter, "flush", slow)
+    monkeypatch.setattr(ShardWriter, "flush", flush_slowly)
     writer = RiegeliBackendWriter(tmp_path)
     record(writer, 0, 1)
     with pytest.raises(KeyboardInterrupt):
         writer.flush()
-    waiting.set()
+    is_interrupted.set()
     record(writer, 10)
     writer.close()
     assert episodes(tmp_path) == [[0, 1], [10]]
 
 
-# --- Marks for those who rebuild the index.
+# --- Marks for recovery.
 
 
-def test_marks_say_where_episodes_begin_if_the_step_types_do_not(tmp_path):
+def test_marks_tell_the_episodes_where_step_types_do_not(tmp_path):
     types = dm_env.StepType
-    given = [
+    steps = [
         (types.FIRST, True, Data.NONE),
         (types.MID, False, Data.NONE),
         (types.LAST, False, Data.NONE),
@@ -645,11 +649,11 @@ def test_marks_say_where_episodes_begin_if_the_step_types_do_not(tmp_path):
         (types.MID, False, Data.CONTINUES),
     ]
     with RiegeliBackendWriter(tmp_path) as writer:
-        for step_type, is_new_episode, _ in given:
+        for step_type, is_new_episode, _ in steps:
             timestep = dm_env.TimeStep(step_type, 0.0, 1.0, 0)
             writer.record_step(StepData(timestep, 0), is_new_episode)
         writer.discard_episode()
     [shard] = shards(tmp_path)
     with riegeli.RecordReader(shard / "steps.riegeli") as reader:
         marks = [Data.FromString(record).episode_mark for record in reader.read_records()]
-    assert marks == [mark for _, _, mark in given] + [Data.DISCARDED]
+    assert marks == [mark for _, _, mark in steps] + [Data.DISCARDED]

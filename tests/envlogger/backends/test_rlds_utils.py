@@ -1,4 +1,4 @@
-"""RLDS steps from recorded steps. (Recovery is tested with the writer of what is recovered.)"""
+"""RLDS steps from recorded steps; recovery is tested with each writer."""
 
 import dm_env
 import numpy as np
@@ -8,9 +8,9 @@ from envlogger import StepData
 from envlogger.backends.rlds_utils import to_rlds_step
 
 
-def mid(number, **kwargs):
-    timestep = dm_env.transition({"x": np.float32(number)}, {"y": np.arange(number, number + 2)})
-    return StepData(timestep, {"left": number, "right": [number]}, **kwargs)
+def mid(value, **kwargs):
+    timestep = dm_env.transition({"x": np.float32(value)}, {"y": np.arange(value, value + 2)})
+    return StepData(timestep, {"left": value, "right": [value]}, **kwargs)
 
 
 def test_the_action_is_that_of_the_next_step():

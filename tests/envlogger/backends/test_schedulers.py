@@ -9,14 +9,14 @@ from envlogger.backends import schedulers
 
 
 def episode(num_steps, is_cut=False):
-    """The steps of an episode, which may be cut off by a reset."""
+    """Returns the steps of an episode, which may be cut off by a reset."""
     kinds = [dm_env.StepType.FIRST] + [dm_env.StepType.MID] * (num_steps - 1)
     if not is_cut:
         kinds[-1] = dm_env.StepType.LAST
     return [StepData(dm_env.TimeStep(kind, 0.0, 1.0, None), None) for kind in kinds]
 
 
-def answers(scheduler, *episodes):
+def choose(scheduler, *episodes):
     return ["".join("x" if scheduler(step) else "." for step in steps) for steps in episodes]
 
 
@@ -44,24 +44,29 @@ def test_random_steps_follow_the_probability_and_the_seed():
 
 
 def test_episodes_cut_by_a_reset_count_for_schedulers():
-    """Episodes cut off by a reset count, and so does one whose first steps are not seen."""
-    cut = episode(3, is_cut=True)
+    """An episode whose first steps are dropped counts, too."""
+    cut_episode = episode(3, is_cut=True)
     scheduler = schedulers.NEpisodeScheduler(2)
-    actual = answers(scheduler, episode(3)[1:], episode(4), cut, cut)
+    actual = choose(scheduler, episode(3)[1:], episode(4), cut_episode, cut_episode)
     assert actual == ["xx", "....", "xxx", "..."]
-    listed = schedulers.ListEpisodeScheduler([1, 2])
-    assert answers(listed, cut, cut, cut, episode(2)) == ["...", "xxx", "xxx", ".."]
+    scheduler = schedulers.ListEpisodeScheduler([1, 2])
+    assert choose(scheduler, cut_episode, cut_episode, cut_episode, episode(2)) == [
+        "...",
+        "xxx",
+        "xxx",
+        "..",
+    ]
 
 
 def test_random_episodes_are_chosen_completely_or_not_at_all():
     scheduler = schedulers.BernoulliEpisodeScheduler(0.5, seed=3)
-    given = answers(scheduler, *[episode(4) for _ in range(100)])
-    assert set(given) == {"xxxx", "...."}
-    again = schedulers.BernoulliEpisodeScheduler(0.5, seed=3)
-    assert answers(again, *[episode(4) for _ in range(100)]) == given
+    choices = choose(scheduler, *[episode(4) for _ in range(100)])
+    assert set(choices) == {"xxxx", "...."}
+    same_scheduler = schedulers.BernoulliEpisodeScheduler(0.5, seed=3)
+    assert choose(same_scheduler, *[episode(4) for _ in range(100)]) == choices
 
 
-def test_missed_intervals_are_not_made_up_for():
+def test_missed_intervals_are_skipped():
     now = 100.0
     scheduler = schedulers.TimeScheduler(datetime.timedelta(seconds=10), clock=lambda: now)
     assert not scheduler()
@@ -70,7 +75,7 @@ def test_missed_intervals_are_not_made_up_for():
     now = 110.0
     assert scheduler()
     assert not scheduler()
-    now = 155.0  # Late: missed intervals are not made up for.
+    now = 155.0  # Late: missed intervals are skipped.
     assert scheduler()
     now = 164.0
     assert not scheduler()
@@ -108,6 +113,6 @@ def test_the_clock_may_be_set_back():
         (schedulers.ListEpisodeScheduler, np.zeros(2, np.float32), TypeError, "of int32 or int64"),
     ],
 )
-def test_wrong_arguments_of_schedulers_are_refused(make, argument, error, message):
+def test_invalid_arguments_of_schedulers_are_refused(make, argument, error, message):
     with pytest.raises(error, match=message):
         make(argument)

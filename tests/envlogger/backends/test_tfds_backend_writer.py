@@ -1,4 +1,4 @@
-"""Episodes that are recorded as a TFDS dataset: what is read back, also after an accident."""
+"""Recording to TFDS datasets: episodes are read back, also after a crash."""
 
 import dataclasses
 import pathlib
@@ -102,12 +102,12 @@ def test_a_recorded_episode_has_the_fields_and_flags_of_rlds(tmp_path):
     )
     assert steps["is_first"].tolist() == [True, False, False]
     assert steps["is_last"].tolist() == steps["is_terminal"].tolist() == [False, False, True]
-    # Not what is left of them in 32 bits, as TFDS would have it.
+    # Without the rounding to 32 bits that TFDS does by default.
     np.testing.assert_array_equal(steps["observation"]["exact"], [10 / 3, 11 / 3, 4])
 
 
 @pytest.mark.slow
-def test_float64_is_rounded_if_that_is_asked_for_and_kept_with_a_warning(tmp_path):
+def test_float64_is_rounded_on_request_or_with_a_warning(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, float64="float32") as writer:
         record_episode(writer, 10)
     decoders = {"steps": tfds.decode.SkipDecoding()}
@@ -141,11 +141,11 @@ def test_numbers_of_python_have_the_dtype_of_their_feature(tmp_path):
         yield StepData(dm_env.termination(0.7, [0.5, 1.7]), list(action), custom)
 
     with TFDSBackendWriter(tmp_path, config) as writer:
-        for number, step in enumerate(steps()):
-            writer.record_step(step, is_new_episode=number == 0)
+        for index, step in enumerate(steps()):
+            writer.record_step(step, is_new_episode=index == 0)
         writer.set_episode_metadata({"gain": 0.1})
-        for private in ("_write_and_reset_episode", "_sequential_writer"):
-            assert not hasattr(writer, private)
+        for name in ("_write_and_reset_episode", "_sequential_writer"):
+            assert not hasattr(writer, name)
     [episode] = load(tmp_path)
     assert episode["gain"] == np.float32(0.1)
     columns = episode["steps"]
@@ -157,10 +157,10 @@ def test_numbers_of_python_have_the_dtype_of_their_feature(tmp_path):
     with TFDSBackendWriter(
         tmp_path / "refused", config, episode_metadata_defaults=defaults
     ) as writer:
-        for wrong in ({"stamp": np.float64(0.3)}, {"stamp": 1e300}, {"action": [0.1]}):
+        for changes in ({"stamp": np.float64(0.3)}, {"stamp": 1e300}, {"action": [0.1]}):
             with pytest.raises(InvalidStepError, match="expected float32"):
-                for number, step in enumerate(steps(**wrong)):
-                    writer.record_step(step, is_new_episode=number == 0)
+                for index, step in enumerate(steps(**changes)):
+                    writer.record_step(step, is_new_episode=index == 0)
 
 
 def test_an_episode_cut_by_a_reset_ends_without_a_terminal_step(tmp_path):
@@ -168,19 +168,19 @@ def test_an_episode_cut_by_a_reset_ends_without_a_terminal_step(tmp_path):
         writer.record_step(first(0), is_new_episode=True)
         writer.record_step(first(1), is_new_episode=True)
         writer.record_step(mid(2), is_new_episode=False)
-    alone, cut = (episode["steps"] for episode in load(tmp_path))
-    assert alone["is_first"].tolist() == alone["is_last"].tolist() == [True]
-    assert (alone["action"].tolist(), alone["reward"].tolist()) == ([0], [0.0])
-    assert cut["is_last"].tolist() == [False, True]
-    assert not cut["is_terminal"].any()
+    single_step, cut_steps = (episode["steps"] for episode in load(tmp_path))
+    assert single_step["is_first"].tolist() == single_step["is_last"].tolist() == [True]
+    assert (single_step["action"].tolist(), single_step["reward"].tolist()) == ([0], [0.0])
+    assert cut_steps["is_last"].tolist() == [False, True]
+    assert not cut_steps["is_terminal"].any()
 
 
 def test_observations_can_be_recorded_without_actions_and_rewards(tmp_path):
     config = DatasetConfig(name="video", observation_info=np.int64)
     with TFDSBackendWriter(tmp_path, config) as writer:
-        for number in range(3):
-            timestep = dm_env.TimeStep(dm_env.StepType(min(number, 1)), None, None, number)
-            writer.record_step(StepData(timestep, None), is_new_episode=number != 1)
+        for index in range(3):
+            timestep = dm_env.TimeStep(dm_env.StepType(min(index, 1)), None, None, index)
+            writer.record_step(StepData(timestep, None), is_new_episode=index != 1)
     episodes = [episode["steps"] for episode in load(tmp_path)]
     assert [steps["observation"].tolist() for steps in episodes] == [[0, 1], [2]]
     assert set(episodes[0]) == {"observation", "is_first", "is_last", "is_terminal"}
@@ -353,10 +353,10 @@ def test_metadata_that_json_cannot_hold_is_refused(tmp_path, metadata):
         ValueError if metadata["agent"] == b"\xff" else TypeError, match="metadata/"
     ):
         TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata, store_ds_metadata=True)
-    TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata).close()  # Which does not store it.
+    TFDSBackendWriter(tmp_path, CONFIG, metadata=metadata).close()  # It is not stored.
 
 
-def test_wrong_arguments_are_refused(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file is not a directory"):
         TFDSBackendWriter(tmp_path / "file", CONFIG)
@@ -396,7 +396,7 @@ def run_recorder(directory, script):
     return forked.run(textwrap.dedent(RECORDER) + textwrap.dedent(script), directory)
 
 
-KILLED = """
+KILLED_RECORDER = """
     for begin in range(0, 50, 10):
         record(begin)
     record(50, num_steps=2)
@@ -405,14 +405,14 @@ KILLED = """
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory):
+def killed_dataset(tmp_path_factory):
     directory = tmp_path_factory.mktemp("killed")
-    assert run_recorder(directory, KILLED).returncode == -signal.SIGKILL
+    assert run_recorder(directory, KILLED_RECORDER).returncode == -signal.SIGKILL
     return directory
 
 
-def test_a_kill_loses_the_running_episode_only(killed, tmp_path):
-    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+def test_a_kill_loses_the_running_episode_only(killed_dataset, tmp_path):
+    shutil.copytree(killed_dataset, tmp_path, dirs_exist_ok=True)
     assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22], [30, 31, 32]]
     builder = tfds.builder_from_directory(tmp_path)
     assert rlds_utils.maybe_recover_last_shard(builder) is builder
@@ -423,8 +423,8 @@ def test_a_kill_loses_the_running_episode_only(killed, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_next_writer_recovers_what_a_kill_left(killed, tmp_path):
-    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+def test_the_next_writer_recovers_a_killed_dataset(killed_dataset, tmp_path):
+    shutil.copytree(killed_dataset, tmp_path, dirs_exist_ok=True)
     with pytest.warns(UserWarning, match="added 1 episodes to the split 'train'"):
         writer = TFDSBackendWriter(tmp_path, CONFIG)
     record_episode(writer, 60)
@@ -433,7 +433,7 @@ def test_the_next_writer_recovers_what_a_kill_left(killed, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_end_of_a_process_is_orderly(tmp_path):
+def test_the_exit_of_a_process_stores_all_episodes(tmp_path):
     result = run_recorder(tmp_path, "record(0)\nrecord(10)\nrecord(20, num_steps=2)")
     assert result.returncode == 0
     assert "Traceback" not in result.stderr
@@ -485,15 +485,15 @@ def test_recording_goes_on_after_a_full_disk(tmp_path):
         """,
     )
     assert result.returncode == 0, result.stderr
-    refused = int(result.stdout.split()[0])
-    assert f"episode {refused // 10 - 1} is not stored, but all before it are: " in result.stdout
+    begin = int(result.stdout.split()[0])
+    assert f"episode {begin // 10 - 1} is not stored, but all before it are: " in result.stdout
     # The call that begins an episode stores the one before it.
-    assert [episode[0] for episode in counts(tmp_path)] == [*range(0, refused - 10, 10), 200]
+    assert [episode[0] for episode in counts(tmp_path)] == [*range(0, begin - 10, 10), 200]
     assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("num_bytes", [1, 20])
-def test_a_torn_shard_is_mended(tmp_path, num_bytes):
+def test_a_torn_shard_is_recovered(tmp_path, num_bytes):
     with TFDSBackendWriter(tmp_path, CONFIG) as writer:
         for begin in (0, 10, 20):
             record_episode(writer, begin)
@@ -502,12 +502,12 @@ def test_a_torn_shard_is_mended(tmp_path, num_bytes):
     for path in tmp_path.iterdir():
         path.unlink()
     TFDSBackendWriter(tmp_path, CONFIG).close()
-    # As other writers leave it, which give a shard its number before it is complete.
+    # Other writers name a shard before it is complete.
     shard.write_bytes(content[:-num_bytes])
     rlds_utils.maybe_recover_last_shard(tfds.builder_from_directory(tmp_path))
     assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
-    (torn,) = tmp_path.glob(".*.torn")
-    assert shard.read_bytes() + torn.read_bytes() == content[:-num_bytes]
+    (torn_bytes,) = tmp_path.glob(".*.torn")
+    assert shard.read_bytes() + torn_bytes.read_bytes() == content[:-num_bytes]
 
 
 @pytest.mark.parametrize("as_instance", [False, True])
@@ -537,10 +537,10 @@ def test_episodes_of_random_play_are_read_back(tmp_path):
     episodes = tfds_backend_testlib.generate_episode_data(
         tfds_backend_testlib.tfds_backend_catch_env(tmp_path, max_episodes_per_file=2), 3
     )
-    for recorded, episode in zip(episodes, load(tmp_path), strict=True):
-        boards = [step.timestep.observation for step in recorded]
+    for steps, episode in zip(episodes, load(tmp_path), strict=True):
+        boards = [step.timestep.observation for step in steps]
         np.testing.assert_array_equal(episode["steps"]["observation"], boards)
-        actions = [step.action for step in recorded[1:]]
+        actions = [step.action for step in steps[1:]]
         assert episode["steps"]["action"].tolist() == [*actions, 0]
 
 

@@ -15,32 +15,32 @@ from envlogger import Data, Datum, StepData
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, UnsupportedTypeError, UnsupportedValueError
 
-NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-DTYPES = ["bool", *NUMBERS, "float32", "float64"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES = ["bool", *INTEGERS, "float32", "float64"]
 
 
-def through_bytes(value):
+def round_trip(value):
     return codec.decode(Data.FromString(codec.encode(value).SerializeToString()))
 
 
-def assert_same(got, expected):
-    """Equal in value, type, dtype and shape, however deep; NaNs are equal."""
+def assert_same(actual, expected):
+    """Compares value, type, dtype and shape at all levels; NaNs are equal."""
     if isinstance(expected, np.ndarray):
-        assert isinstance(got, np.ndarray)
-        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(got, expected)
+        assert isinstance(actual, np.ndarray)
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(actual, expected)
         return
-    assert type(got) is type(expected)
+    assert type(actual) is type(expected)
     if isinstance(expected, list | tuple):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected):
             assert_same(one, other)
     elif isinstance(expected, dict):
-        assert got.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key, value in expected.items():
-            assert_same(got[key], value)
+            assert_same(actual[key], value)
     else:
-        np.testing.assert_equal(got, expected)
+        np.testing.assert_equal(actual, expected)
 
 
 # --- Round trips.
@@ -74,8 +74,8 @@ values = st.recursive(
 
 @pytest.mark.slow
 @given(values)
-def test_values_come_back_as_they_were(value):
-    assert_same(through_bytes(value), value)
+def test_values_survive_encoding(value):
+    assert_same(round_trip(value), value)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,17 +83,17 @@ def test_extreme_numbers_survive_encoding(dtype):
     limits = {"b": lambda t: [False, True], "f": lambda t: [np.finfo(t).min, np.nan, -0.0, np.inf]}
     of_kind = limits.get(np.dtype(dtype).kind, lambda t: [np.iinfo(t).min, np.iinfo(t).max])
     array = np.array(of_kind(dtype), dtype)
-    assert_same(through_bytes(array), array)
+    assert_same(round_trip(array), array)
     if dtype != "bool":
         for scalar in array:
-            assert_same(through_bytes(scalar), scalar)
+            assert_same(round_trip(scalar), scalar)
 
 
 def test_memory_layout_does_not_matter():
     array = np.arange(24.0).reshape(4, 6)
     for view in (array.T, array[::-1, ::2], np.asfortranarray(array), array.astype(">f8")):
-        assert_same(through_bytes(view), np.ascontiguousarray(view, "<f8"))
-    assert_same(through_bytes(np.arange(3, dtype=">i2")), np.arange(3, dtype=np.int16))
+        assert_same(round_trip(view), np.ascontiguousarray(view, "<f8"))
+    assert_same(round_trip(np.arange(3, dtype=">i2")), np.arange(3, dtype=np.int16))
 
 
 def test_decoded_arrays_are_writable_and_new():
@@ -104,13 +104,13 @@ def test_decoded_arrays_are_writable_and_new():
 
 
 def test_python_numbers_are_stored_as_numpy_types():
-    assert_same(through_bytes(1.5), np.float64(1.5))
-    assert_same(through_bytes(np.bool_(True)), True)
-    assert_same(through_bytes(-(2**200)), -(2**200))
-    assert_same(through_bytes(np.longlong(5)), np.int64(5))
+    assert_same(round_trip(1.5), np.float64(1.5))
+    assert_same(round_trip(np.bool_(True)), True)
+    assert_same(round_trip(-(2**200)), -(2**200))
+    assert_same(round_trip(np.longlong(5)), np.int64(5))
 
 
-def test_subclasses_become_what_they_are_based_on():
+def test_subclasses_are_stored_as_their_base_types():
     class Color(enum.IntEnum):
         RED = 3
 
@@ -118,22 +118,22 @@ def test_subclasses_become_what_they_are_based_on():
         BLUE = "blue"
 
     Point = collections.namedtuple("Point", "x y")
-    assert_same(through_bytes(Color.RED), 3)
-    assert_same(through_bytes(Name.BLUE), "blue")
-    assert_same(through_bytes({Name.BLUE: 1}), {"blue": 1})
-    assert_same(through_bytes(Point(1, "two")), (1, "two"))
-    assert_same(through_bytes(collections.OrderedDict(a=1)), {"a": 1})
-    assert_same(through_bytes(np.str_("s")), "s")
-    assert_same(through_bytes(np.bytes_(b"s")), b"s")
+    assert_same(round_trip(Color.RED), 3)
+    assert_same(round_trip(Name.BLUE), "blue")
+    assert_same(round_trip({Name.BLUE: 1}), {"blue": 1})
+    assert_same(round_trip(Point(1, "two")), (1, "two"))
+    assert_same(round_trip(collections.OrderedDict(a=1)), {"a": 1})
+    assert_same(round_trip(np.str_("s")), "s")
+    assert_same(round_trip(np.bytes_(b"s")), b"s")
 
 
 def test_dicts_with_keys_of_several_types_are_read_back():
     value = {"a": 1, 1: "b", b"c": None, (1, "x"): 2, None: 3, np.int64(7): 4, 2.5: 5}
-    assert_same(through_bytes(value), value)
+    assert_same(round_trip(value), value)
 
 
 def test_entries_of_dicts_come_in_the_order_of_their_keys():
-    assert list(through_bytes(dict.fromkeys("zyxwvutsrqponmlkjihgfedcba", 1))) == [
+    assert list(round_trip(dict.fromkeys("zyxwvutsrqponmlkjihgfedcba", 1))) == [
         *"abcdefghijklmnopqrstuvwxyz"
     ]
 
@@ -142,22 +142,22 @@ def test_entries_of_dicts_come_in_the_order_of_their_keys():
 def test_arrays_of_strings_become_arrays_of_objects(dtype):
     words = [b"a", b"bcd", b""] if dtype == "S" else ["a", "bcd", ""]
     expected = np.array(words, dtype=object)
-    assert_same(through_bytes(np.array(words, dtype)), expected)
-    assert_same(through_bytes(np.array(words, dtype).reshape(3, 1)), expected.reshape(3, 1))
-    assert_same(through_bytes(np.array(words[1], dtype)), np.array(words[1], object))
-    assert_same(through_bytes(np.empty((0, 2), dtype)), np.empty((0, 2), object))
+    assert_same(round_trip(np.array(words, dtype)), expected)
+    assert_same(round_trip(np.array(words, dtype).reshape(3, 1)), expected.reshape(3, 1))
+    assert_same(round_trip(np.array(words[1], dtype)), np.array(words[1], object))
+    assert_same(round_trip(np.empty((0, 2), dtype)), np.empty((0, 2), object))
 
 
 def test_trailing_zeros_of_objects_are_kept():
     array = np.array([b"a\0", b"\0"], dtype=object)
-    assert_same(through_bytes(array), array)
+    assert_same(round_trip(array), array)
 
 
-# --- On the wire, as published versions of EnvLogger have it.
+# --- The wire format of published versions of EnvLogger.
 
 
-def field(number, content):
-    return bytes([number << 3 | 2, len(content)]) + content
+def field(field_number, content):
+    return bytes([field_number << 3 | 2, len(content)]) + content
 
 
 def datum(dims, values):
@@ -235,7 +235,7 @@ def test_arrays_without_elements_as_other_versions_store_them_are_none():
     assert codec.decode(Data.FromString(datum([b"\x08\x03"], b""))) is None
 
 
-def test_where_several_fields_are_filled_the_same_one_counts_as_upstream():
+def test_of_several_filled_fields_the_one_of_upstream_counts():
     values = Datum.Values(float_values=[1], int8_values=b"\2", uint8_values=b"\3")
     shape = Datum.Shape(dim=[Datum.Shape.Dim(size=-438)])
     assert_same(codec.decode_datum(Datum(shape=shape, values=values)), np.float32(1))
@@ -245,14 +245,14 @@ def test_where_several_fields_are_filled_the_same_one_counts_as_upstream():
     assert_same(codec.decode_datum(Datum(values=values)), np.array("s", object))
 
 
-# --- Refused.
+# --- Refused values.
 
 
 def step_with(observation):
     return StepData(dm_env.restart(observation), action=None)
 
 
-def test_an_unsupported_value_is_named_with_its_place_in_the_step():
+def test_an_unsupported_value_is_named_with_its_path_in_the_step():
     with pytest.raises(UnsupportedTypeError) as caught:
         codec.encode(step_with({"camera": (1, 2, {3})}), name="step")
     message = str(caught.value)
@@ -265,7 +265,7 @@ def test_an_unsupported_value_is_named_with_its_place_in_the_step():
     "value",
     [np, set, map, type(int), {1}, 1j, range(3), bytearray(b"x"), np.float16(1), np.complex64(1)],
 )
-def test_unsupported_types_are_refused_with_their_place(value):
+def test_unsupported_types_are_refused_with_their_path(value):
     with pytest.raises(UnsupportedTypeError, match=r"cannot store value\[0\]: \w+\.\w+ is not"):
         codec.encode((value,))
 
@@ -338,7 +338,7 @@ def test_invalid_unicode_is_refused(value):
         codec.encode(value)
 
 
-# --- Damaged.
+# --- Damaged data.
 
 
 def dims(*sizes):
@@ -346,7 +346,7 @@ def dims(*sizes):
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"),
+    ("damaged", "message"),
     [
         (Datum(shape=dims(3), values=Datum.Values(int64_values=[1, 2])), r"2 stored values.*\[3\]"),
         (Datum(shape=dims(-1), values=Datum.Values(int64_values=[1, 2])), r"shape \[-1\]"),
@@ -356,9 +356,9 @@ def dims(*sizes):
         (Datum(shape=dims(0), empty_dtype="V8"), "no values for an array of .* dtype 'V8'"),
     ],
 )
-def test_damaged_data_is_told(broken, words):
-    with pytest.raises(DamagedDataError, match=words):
-        codec.decode_datum(broken)
+def test_damaged_data_raises_an_error(damaged, message):
+    with pytest.raises(DamagedDataError, match=message):
+        codec.decode_datum(damaged)
 
 
 def test_damaged_dict_entries_are_reported():

@@ -54,45 +54,45 @@ def no_record_is_small():
         yield
 
 
-def decoded(records):
+def decode_all(records):
     return list(map(StepDecoder().decode, records))
 
 
-def outcome(function, *args):
-    """The result of a function, or its error as text."""
+def try_to_call(function, *args):
+    """Returns the result of a function, or its error as text."""
     try:
         return function(*args)
     except (ValueError, TypeError) as e:
         return f"{type(e).__name__}: {e}"
 
 
-def assert_same_outcome(got, expected):
-    if isinstance(expected, str) or isinstance(got, str):
-        assert got == expected
+def assert_same_outcome(actual, expected):
+    if isinstance(expected, str) or isinstance(actual, str):
+        assert actual == expected
     else:
-        assert_same(got, expected)
+        assert_same(actual, expected)
 
 
 @pytest.mark.slow
 @given(episodes(), st.integers(1, 8))
 def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     records = records_of(steps)
-    expected = outcome(to_rlds_episode, decoded(records))
-    got = outcome(rlds_columns, in_runs(records, length), StepDecoder())
-    assert_same_outcome(got, expected)
+    expected = try_to_call(to_rlds_episode, decode_all(records))
+    actual = try_to_call(rlds_columns, in_runs(records, length), StepDecoder())
+    assert_same_outcome(actual, expected)
 
 
 @pytest.mark.slow
 @given(episodes(), st.integers(1, 4), st.integers(1, 8))
 def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
     records = records_of(steps) * num_episodes
-    steps = decoded(records)
-    got = outcome(recorded_columns, in_runs(records, length), StepDecoder())
-    if isinstance(got, str):
+    steps = decode_all(records)
+    actual = try_to_call(recorded_columns, in_runs(records, length), StepDecoder())
+    if isinstance(actual, str):
         with pytest.raises((ValueError, TypeError)):
             to_rlds_episode([*steps, *steps])
         return
-    timestep, action, custom_data = got
+    timestep, action, custom_data = actual
     assert_same(timestep.step_type, np.array([int(s.timestep.step_type) for s in steps]))
     assert_same(timestep.observation, stack_values([s.timestep.observation for s in steps]))
     assert_same(custom_data, stack_values([s.custom_data for s in steps]))
@@ -101,35 +101,35 @@ def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_epi
         (timestep.reward, [s.timestep.reward for s in steps]),
         (timestep.discount, [s.timestep.discount for s in steps]),
     ]:
-        present = [number for number, s in enumerate(steps) if not s.timestep.first()]
-        if present and any(value is not None for value in values):
-            expected = stack_values([values[number] for number in present])
-            assert_same(rows(column, present), expected)
+        indices = [index for index, s in enumerate(steps) if not s.timestep.first()]
+        if indices and any(value is not None for value in values):
+            expected = stack_values([values[index] for index in indices])
+            assert_same(select_rows(column, indices), expected)
 
 
-def rows(columns, numbers):
+def select_rows(columns, indices):
     if isinstance(columns, dict):
-        return {key: rows(child, numbers) for key, child in columns.items()}
+        return {key: select_rows(child, indices) for key, child in columns.items()}
     if isinstance(columns, list | tuple):
-        return type(columns)([rows(child, numbers) for child in columns])
-    return columns[numbers]
+        return type(columns)([select_rows(child, indices) for child in columns])
+    return columns[indices]
 
 
 @pytest.fixture
 def by_slices(monkeypatch):
-    """Fails the test if a step is decoded alone, but the last one, which tells how it ended."""
+    """Fails the test if a step other than the last, which tells the end, is decoded alone."""
     decode = StepDecoder.decode
-    alone = []
+    records = []
 
-    def recording(self, record):
-        alone.append(record)
+    def record_and_decode(self, record):
+        records.append(record)
         return decode(self, record)
 
-    monkeypatch.setattr(StepDecoder, "decode", recording)
+    monkeypatch.setattr(StepDecoder, "decode", record_and_decode)
     monkeypatch.setattr(columns_module, "to_rlds_episode", None)
     monkeypatch.setattr(columns_module, "stacked_columns", None)
     yield
-    assert len(set(alone)) <= 1
+    assert len(set(records)) <= 1
 
 
 def an_episode(num_steps, value_of):
@@ -206,12 +206,12 @@ def test_a_single_step_takes_specs():
     }
     assert_same(
         rlds_columns(in_runs(records), StepDecoder(), **given_specs),
-        to_rlds_episode(decoded(records), **given_specs),
+        to_rlds_episode(decode_all(records), **given_specs),
     )
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"),
+    ("steps", "message"),
     [
         ([], "at least one step"),
         ([step(FIRST, 1)], "pass action_spec"),
@@ -223,11 +223,11 @@ def test_a_single_step_takes_specs():
         ([step(FIRST, 1, custom_data={"action": 1})] * 1 + [step(LAST, 1, 0)], "custom_data"),
     ],
 )
-def test_steps_that_make_no_episode_are_refused_in_the_same_words(steps, words):
+def test_steps_that_form_no_episode_are_refused_with_the_same_message(steps, message):
     records = records_of(steps)
-    with pytest.raises(ValueError, match=words) as expected:
-        to_rlds_episode(decoded(records))
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(ValueError, match=message) as expected:
+        to_rlds_episode(decode_all(records))
+    with pytest.raises(ValueError, match=message) as caught:
         rlds_columns(in_runs(records), StepDecoder())
     assert str(caught.value) == str(expected.value)
 
@@ -247,24 +247,24 @@ def test_a_damaged_record_is_named(function):
 
 
 @given(episodes(), st.data())
-def test_damage_is_treated_as_step_by_step(steps, data):
+def test_damage_is_handled_as_by_the_step_decoder(steps, data):
     records = records_of(steps)
-    number = data.draw(st.integers(0, len(records) - 1))
-    damaged = bytearray(records[number])
+    index = data.draw(st.integers(0, len(records) - 1))
+    damaged = bytearray(records[index])
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     decoder = StepDecoder()
-    outcome(rlds_columns, in_runs(records), decoder)
-    records[number] = bytes(damaged)
+    try_to_call(rlds_columns, in_runs(records), decoder)
+    records[index] = bytes(damaged)
     try:
-        steps = decoded(records)
+        steps = decode_all(records)
     except DamagedDataError:
-        with pytest.raises(DamagedDataError, match=rf"^step {number} of "):
+        with pytest.raises(DamagedDataError, match=rf"^step {index} of "):
             rlds_columns(in_runs(records, 3), decoder)
         return
     except TypeError:
         assume(False)
-    got = outcome(rlds_columns, in_runs(records, 3), decoder)
-    assert_same_outcome(got, outcome(to_rlds_episode, steps))
+    actual = try_to_call(rlds_columns, in_runs(records, 3), decoder)
+    assert_same_outcome(actual, try_to_call(to_rlds_episode, steps))
 
 
 def test_runs_of_small_records_are_joined(monkeypatch):
@@ -272,9 +272,9 @@ def test_runs_of_small_records_are_joined(monkeypatch):
     monkeypatch.setattr(columns_module, "_MAX_JOINED_BYTES", 20_000)
     steps = an_episode(60, lambda i: np.full((2000 if 20 < i < 30 else 900) // 8, i, np.int8))
     large = an_episode(5, lambda i: np.full(3000, i, np.uint8))
-    for some in (steps[:20], large):
-        records = records_of(some)
-        expected = to_rlds_episode(some)
+    for run in (steps[:20], large):
+        records = records_of(run)
+        expected = to_rlds_episode(run)
         assert_same(rlds_columns(in_runs(records, 2), StepDecoder()), expected)
     with pytest.raises(ValueError, match=r"^observation: step 21 holds"):
         rlds_columns(in_runs(records_of(steps), 4), StepDecoder())
@@ -285,7 +285,7 @@ def test_runs_of_small_records_are_joined(monkeypatch):
 def test_columns_of_images_are_those_of_the_decoded_steps(data):
     texts = st.sampled_from(data.draw(st.sampled_from([[""], ["a", "b"], ["", "a", 60 * "b"]])))
     size = data.draw(st.sampled_from([200, 300]))
-    of_actions = data.draw(st.booleans())
+    is_action = data.draw(st.booleans())
 
     def value(i):
         image = np.random.default_rng(i).integers(0, 100, (size // 2, 2))
@@ -299,7 +299,7 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
         s._replace(action=None if s.timestep.first() else 1, custom_data=data.draw(texts))
         for s in steps
     ]
-    if of_actions:
+    if is_action:
         steps = [
             s._replace(
                 timestep=s.timestep._replace(observation=1),
@@ -312,13 +312,13 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_template, "_MIN_RECORD_BYTES", 0)
         patch.setattr(step_template, "_MAX_MAIN_RATIO", 2)
-        got = outcome(rlds_columns, in_runs(records, length), StepDecoder())
-        expected = outcome(to_rlds_episode, decoded(records))
-        assert_same_outcome(got, expected)
-        again = outcome(recorded_columns, in_runs(records * 2, length), StepDecoder())
-    if not isinstance(got, str):
-        image = again.action["image"] if of_actions else again.timestep.observation["image"]
-        images = [(s.action if of_actions else s.timestep.observation) for s in steps * 2]
+        actual = try_to_call(rlds_columns, in_runs(records, length), StepDecoder())
+        expected = try_to_call(to_rlds_episode, decode_all(records))
+        assert_same_outcome(actual, expected)
+        recorded = try_to_call(recorded_columns, in_runs(records * 2, length), StepDecoder())
+    if not isinstance(actual, str):
+        image = recorded.action["image"] if is_action else recorded.timestep.observation["image"]
+        images = [(s.action if is_action else s.timestep.observation) for s in steps * 2]
         for row, value in zip(image, images, strict=True):
             assert_same(row, np.zeros_like(image[0]) if value is None else value["image"])
 
@@ -352,10 +352,10 @@ def test_columns_are_writable_and_alias_nothing():
         columns.timestep.observation["b"],
         columns.action["a"],
     ]
-    for number, array in enumerate(arrays):
+    for value, array in enumerate(arrays):
         assert array.flags.c_contiguous
         assert array.dtype.isnative
-        array[:] = number
+        array[:] = value
     assert [np.unique(array).tolist() for array in arrays] == [[0], [1], [2], [3], [4]]
     assert records == copies
 

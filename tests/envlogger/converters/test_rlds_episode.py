@@ -34,25 +34,25 @@ def flags(episode):
     return [episode[name].tolist() for name in ("is_first", "is_last", "is_terminal")]
 
 
-def assert_identical(got, expected):
-    """Same structure, types, dtypes, shapes and bits."""
-    assert type(got) is type(expected)
+def assert_identical(actual, expected):
+    """Compares structure, types, dtypes, shapes and bits."""
+    assert type(actual) is type(expected)
     if isinstance(expected, dict):
-        assert got.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key in expected:
-            assert_identical(got[key], expected[key])
+            assert_identical(actual[key], expected[key])
     elif isinstance(expected, (list, tuple)):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected):
             assert_identical(one, other)
     else:
-        assert got.dtype == expected.dtype
-        assert got.shape == expected.shape
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
         if expected.dtype == object:
-            assert list(map(type, got.flat)) == list(map(type, expected.flat))
-            assert got.tolist() == expected.tolist()
+            assert list(map(type, actual.flat)) == list(map(type, expected.flat))
+            assert actual.tolist() == expected.tolist()
         else:
-            assert got.tobytes() == expected.tobytes()
+            assert actual.tobytes() == expected.tobytes()
 
 
 # --- The shift -----------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_results_of_an_action_move_to_the_step_it_was_taken_in():
 
 
 @pytest.mark.parametrize(
-    ("final", "is_terminal"),
+    ("last_step", "is_terminal"),
     [
         (last(1, discount=0.0), True),
         (last(1, discount=np.float32(0.0)), True),
@@ -98,12 +98,14 @@ def test_results_of_an_action_move_to_the_step_it_was_taken_in():
         "no discount",
     ],
 )
-def test_an_episode_ends_in_a_terminal_step_only_if_its_last_discount_is_zero(final, is_terminal):
-    episode = to_rlds_episode([first(0), final])
+def test_an_episode_ends_in_a_terminal_step_only_if_its_last_discount_is_zero(
+    last_step, is_terminal
+):
+    episode = to_rlds_episode([first(0), last_step])
     assert flags(episode) == [[True, False], [False, True], [False, is_terminal]]
 
 
-def test_agrees_with_tfds_on_an_episode_that_ended():
+def test_a_finished_episode_equals_that_of_tfds():
     from tensorflow_datasets.rlds import envlogger_reader
 
     steps = [
@@ -112,11 +114,11 @@ def test_agrees_with_tfds_on_an_episode_that_ended():
         last({"x": np.full(2, 2.0)}, action=np.int32(2), reward=1.5, custom_data={"t": 2}),
     ]
     episode = to_rlds_episode(steps)
-    theirs = envlogger_reader.get_episode_dict(copy.deepcopy(steps), {})["steps"]
-    assert episode.keys() == theirs.keys()
-    assert np.array_equal(episode.pop("observation")["x"], theirs["observation"]["x"])
+    upstream = envlogger_reader.get_episode_dict(copy.deepcopy(steps), {})["steps"]
+    assert episode.keys() == upstream.keys()
+    assert np.array_equal(episode.pop("observation")["x"], upstream["observation"]["x"])
     for field, column in episode.items():
-        assert column.tolist() == list(theirs[field])
+        assert column.tolist() == list(upstream[field])
 
 
 # --- An episode of a single step -----------------------------------------------------------------
@@ -166,9 +168,9 @@ def test_custom_data_cannot_replace_a_field():
         to_rlds_episode(steps)
 
 
-@pytest.mark.parametrize("nothing", [None, {}])
-def test_no_custom_data_adds_no_field(nothing):
-    episode = to_rlds_episode([first(0, custom_data=nothing), last(1, custom_data=nothing)])
+@pytest.mark.parametrize("custom_data", [None, {}])
+def test_no_custom_data_adds_no_field(custom_data):
+    episode = to_rlds_episode([first(0, custom_data=custom_data), last(1, custom_data=custom_data)])
     assert set(episode) == CORE
 
 
@@ -229,7 +231,7 @@ def test_integers_beyond_int64_are_refused(value):
     [{1}, object(), np.array([1, "a"], object), np.ma.array([1, 2], mask=[0, 1]), bytearray(b"a")],
     ids=lambda value: type(value).__name__,
 )
-def test_other_types_are_refused(value):
+def test_unsupported_types_are_refused(value):
     with pytest.raises(TypeError, match=f"observation: step 0 holds {type(value).__name__} "):
         to_rlds_episode([first(value), last(value)])
 
@@ -238,7 +240,7 @@ def test_other_types_are_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "words"),
+    ("one", "other", "message"),
     [
         (np.zeros(2), np.zeros(3), r"step 2 holds float64 of shape \(3,\), step 0 .*\(2,\)"),
         (np.zeros(2, "f"), np.zeros(3), r"step 2 holds float64 .*, step 0 holds float32"),
@@ -252,9 +254,9 @@ def test_other_types_are_refused(value):
         ([1], 1, "step 2 holds a single value, step 0 holds a sequence of length 1"),
     ],
 )
-def test_steps_that_differ_are_refused(one, other, words):
+def test_steps_that_differ_are_refused(one, other, message):
     steps = [first({"x": one}), mid({"x": one}), last({"x": other})]
-    with pytest.raises(ValueError, match=f"^observation/x: {words}"):
+    with pytest.raises(ValueError, match=f"^observation/x: {message}"):
         to_rlds_episode(steps)
 
 
@@ -277,7 +279,7 @@ def test_numbers_of_several_dtypes_keep_their_values(one, other, dtype):
 DTYPES = st.sampled_from([np.dtype(code) for code in "?bhiqBHIQefdFD"])
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=2)
 
-# What a field holds: a strategy for the values that its steps may have.
+# Strategies for the values of a field.
 FIELDS = st.one_of(
     st.builds(hnp.arrays, DTYPES, SHAPES),
     st.builds(hnp.from_dtype, DTYPES),
@@ -323,7 +325,7 @@ def episodes(draw):
 
 
 def column(values):
-    """The oracle of one column: what the steps hold, one after the other."""
+    """Returns the values of the steps as one column, the oracle."""
     head = values[0]
     if isinstance(head, dict):
         return {key: column([value[key] for value in values]) for key in head}
@@ -351,8 +353,8 @@ def oracle(steps):
     for index, step in enumerate(steps):
         is_last = index == len(steps) - 1
         follower = steps[-1] if is_last else steps[index + 1]
-        arrived = (follower.action, follower.timestep.reward, follower.timestep.discount)
-        action, reward, discount = map(zero, arrived) if is_last else arrived
+        results = (follower.action, follower.timestep.reward, follower.timestep.discount)
+        action, reward, discount = map(zero, results) if is_last else results
         row = {
             "observation": step.timestep.observation,
             "action": action,
@@ -368,10 +370,10 @@ def oracle(steps):
 @pytest.mark.slow
 @given(episodes())
 @settings(max_examples=60, deadline=None)
-def test_agrees_with_the_oracle_and_keeps_its_hands_off_the_input(steps):
-    before = copy.deepcopy(steps)
+def test_an_episode_equals_the_oracle_and_shares_no_memory(steps):
+    copied = copy.deepcopy(steps)
     episode = to_rlds_episode(steps)
-    expected = oracle(before)
+    expected = oracle(copied)
     is_terminal = episode.pop("is_terminal")
     assert is_terminal.dtype == bool
     assert not is_terminal[:-1].any()
@@ -379,7 +381,7 @@ def test_agrees_with_the_oracle_and_keeps_its_hands_off_the_input(steps):
     for array in arrays_in(episode):
         if array.dtype != object:
             array[...] = 1
-    assert_identical(column(observations(steps)), column(observations(before)))
+    assert_identical(column(observations(steps)), column(observations(copied)))
 
 
 def observations(steps):

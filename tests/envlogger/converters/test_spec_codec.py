@@ -7,22 +7,22 @@ from envlogger import Data
 from envlogger.converters import codec, spec_codec
 
 
-def stored(spec):
-    """An encoded spec after it was stored and read."""
+def store_and_read(spec):
+    """Encodes, stores and reads a spec."""
     data = codec.encode(spec_codec.encode(spec)).SerializeToString()
     return codec.decode(Data.FromString(data))
 
 
-def through_bytes(spec):
-    return spec_codec.decode(stored(spec))
+def round_trip(spec):
+    return spec_codec.decode(store_and_read(spec))
 
 
-def as_an_old_reader_sees_it(encoded):
-    """Arrays without elements are None for EnvLogger up to 1.3."""
+def read_by_old_version(encoded):
+    """EnvLogger up to 1.3 reads arrays without elements as None."""
     if isinstance(encoded, np.ndarray) and encoded.size == 0:
         return None
     if isinstance(encoded, dict):
-        return {key: as_an_old_reader_sees_it(item) for key, item in encoded.items()}
+        return {key: read_by_old_version(item) for key, item in encoded.items()}
     return encoded
 
 
@@ -48,16 +48,16 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
-def test_specs_come_back_as_they_were(spec):
-    got = through_bytes(spec)
-    assert type(got) is type(spec)
-    assert got == spec
-    assert got.name == spec.name
+def test_specs_survive_encoding(spec):
+    actual = round_trip(spec)
+    assert type(actual) is type(spec)
+    assert actual == spec
+    assert actual.name == spec.name
     if isinstance(spec, specs.BoundedArray):
-        assert got.minimum.shape == spec.minimum.shape
-        np.testing.assert_array_equal(got.maximum, spec.maximum)
+        assert actual.minimum.shape == spec.minimum.shape
+        np.testing.assert_array_equal(actual.maximum, spec.maximum)
     if isinstance(spec, specs.StringArray):
-        assert got.string_type is spec.string_type
+        assert actual.string_type is spec.string_type
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_specs_come_back_as_they_were(spec):
         {"a": {}, "b": [()], "c": SPECS[1]},
         ([SPECS[0], SPECS[1]], (SPECS[2],)),
         {0: SPECS[0], 1: SPECS[1]},
-        # Not to be taken for an encoded array.
+        # Dicts that resemble an encoded array.
         {"shape": SPECS[0], "dtype": SPECS[1]},
         {"shape": (), "dtype": [], "name": {}},
         {"minimum": SPECS[0], "maximum": SPECS[0]},
     ],
     ids=repr,
 )
-def test_structures_of_specs_come_back_as_they_were(spec):
-    assert through_bytes(spec) == spec
+def test_structures_of_specs_survive_encoding(spec):
+    assert round_trip(spec) == spec
 
 
 def test_an_array_spec_is_encoded_as_a_dict_of_its_attributes():
@@ -92,7 +92,7 @@ def test_an_array_spec_is_encoded_as_a_dict_of_its_attributes():
 
 @pytest.mark.parametrize("spec", [s for s in SPECS if s != specs.StringArray((2,))], ids=repr)
 def test_recordings_of_other_versions_are_read(spec):
-    old = as_an_old_reader_sees_it(stored(spec))
+    old = read_by_old_version(store_and_read(spec))
     assert spec_codec.decode(old) == spec
 
 
@@ -142,7 +142,7 @@ class Environment(dm_env.Environment):
         raise NotImplementedError
 
     def __len__(self):
-        return 0  # An environment may well be falsy.
+        return 0  # An environment may be falsy.
 
 
 def test_the_four_specs_of_an_environment_are_read_back():
@@ -158,9 +158,9 @@ def test_the_four_specs_of_an_environment_are_read_back():
 
 def test_without_an_environment_there_are_no_specs():
     assert spec_codec.encode_environment_specs(None) == {}
-    nothing = dict.fromkeys(["observation_spec", "action_spec", "reward_spec", "discount_spec"])
-    assert spec_codec.decode_environment_specs({}) == nothing
-    assert spec_codec.decode_environment_specs(None) == nothing
+    no_specs = dict.fromkeys(["observation_spec", "action_spec", "reward_spec", "discount_spec"])
+    assert spec_codec.decode_environment_specs({}) == no_specs
+    assert spec_codec.decode_environment_specs(None) == no_specs
 
 
 def test_empty_structures_of_other_versions_do_not_prevent_reading():

@@ -1,4 +1,4 @@
-"""Whether steps are decoded as the codec does it, by templates or not, damaged or not."""
+"""The step decoder equals the codec, with and without templates, also for damaged records."""
 
 import threading
 
@@ -24,8 +24,8 @@ def mid(observation, action=0, reward=1.0, discount=1.0, custom_data=None):
     return StepData(timestep, action, custom_data)
 
 
-def by_codec(record):
-    """The decoded step; None if the record must be rejected."""
+def decode_by_codec(record):
+    """Returns the decoded step; None if the record is invalid."""
     try:
         value = codec.decode(Data.FromString(record))
         (step_type, reward, discount, observation), action, custom_data = value
@@ -39,7 +39,7 @@ def by_codec(record):
 
 def assert_decodes(decoder, *records):
     for record in records:
-        expected = by_codec(record)
+        expected = decode_by_codec(record)
         if expected is None:
             with pytest.raises((DamagedDataError, UnsupportedTypeError)):
                 decoder.decode(record)
@@ -47,7 +47,7 @@ def assert_decodes(decoder, *records):
             assert_same(decoder.decode(record), expected)
 
 
-def learned(*records):
+def train_decoder(*records):
     decoder = StepDecoder()
     for record in records:
         decoder.decode(record)
@@ -65,9 +65,9 @@ def test_an_episode_is_decoded_as_the_codec_does(steps):
 
 @pytest.mark.slow
 @given(episodes(max_steps=2), st.data())
-def test_damage_is_treated_as_the_codec_does(steps, data):
+def test_damage_is_handled_as_by_the_codec(steps, data):
     records = list(map(stored, steps))
-    decoder = learned(*records)
+    decoder = train_decoder(*records)
     for record in records:
         for _ in range(10):
             damaged = bytearray(record)
@@ -96,33 +96,43 @@ VALUES = {
 }
 
 
-def test_each_damaged_byte_is_treated_as_the_codec_does():
+def test_each_damaged_byte_is_handled_as_by_the_codec():
     for value in VALUES.items():
         record = stored(mid(dict([value]), action=3))
-        decoder = learned(record)
-        for at in range(len(record)):
-            for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF, record[at] ^ 1, record[at] ^ 0x80):
-                assert_decodes(decoder, record[:at] + bytes([byte]) + record[at + 1 :])
-            assert_decodes(decoder, record[:at])
+        decoder = train_decoder(record)
+        for position in range(len(record)):
+            for byte in (
+                0,
+                1,
+                2,
+                3,
+                0x7F,
+                0x80,
+                0xFF,
+                record[position] ^ 1,
+                record[position] ^ 0x80,
+            ):
+                assert_decodes(decoder, record[:position] + bytes([byte]) + record[position + 1 :])
+            assert_decodes(decoder, record[:position])
 
 
 @pytest.mark.parametrize("key", [key for key in VALUES if key != "names"], ids=str)
 def test_a_template_decodes_its_record(key):
     record = stored(mid(VALUES[key], action=3))
-    assert_same(Template(record).decode(record), by_codec(record))
+    assert_same(Template(record).decode(record), decode_by_codec(record))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_a_template_decodes_other_values(dtype, shape):
-    ones, zeros = np.ones(shape, dtype), np.zeros(shape, dtype)
-    template = Template(stored(mid((ones, ones.flat[0]))))
+    filled, zeros = np.ones(shape, dtype), np.zeros(shape, dtype)
+    template = Template(stored(mid((filled, filled.flat[0]))))
     record = stored(mid((zeros, zeros.flat[0]), reward=-0.0, action=5))
-    assert_same(template.decode(record), by_codec(record))
+    assert_same(template.decode(record), decode_by_codec(record))
 
 
-def test_a_template_refuses_what_is_built_otherwise():
+def test_a_template_refuses_records_of_another_structure():
     template = Template(stored(mid({"a": 1.0}, action=3)))
     for other in [mid({"b": 1.0}, 3), mid({"a": 1.0}, 300), mid({"a": 1.0}, b"\3"), mid([1.0], 3)]:
         with pytest.raises(NoMatchError):
@@ -134,7 +144,7 @@ def test_arrays_are_writable_and_own_their_memory():
     values |= {dtype: np.array(1, dtype) for dtype in NUMBERS}
     values["wide"] = np.array([300, -300])
     record = stored(mid(values))
-    decoder = learned(record)
+    decoder = train_decoder(record)
     for _ in range(2):
         for name, array in decoder.decode(record).timestep.observation.items():
             assert array.flags.writeable, name
@@ -146,19 +156,19 @@ def test_arrays_are_writable_and_own_their_memory():
 
 def test_float32_arrays_of_older_versions_are_decoded():
     data = Data()
-    for number in (1.5, 2.5):
+    for value in (1.5, 2.5):
         data = codec.encode(mid(np.zeros(3, np.float32)))
         datum = data.tuple.values[0].tuple.values[3].datum
         del datum.values.float_values[:]
-        datum.values.float_values_buffer = np.full(3, number, ">f4").tobytes()
+        datum.values.float_values_buffer = np.full(3, value, ">f4").tobytes()
         record = data.SerializeToString()
         template = Template(record)
         for decode in (template.decode, StepDecoder().decode):
-            assert_same(decode(record).timestep.observation, np.full(3, number, np.float32))
+            assert_same(decode(record).timestep.observation, np.full(3, value, np.float32))
 
 
 @pytest.mark.parametrize("mark", [Data.BEGINS, Data.CONTINUES])
-def test_marks_do_not_matter(mark):
+def test_templates_ignore_episode_marks(mark):
     data = codec.encode(mid(1.5))
     data.episode_mark = mark
     record = data.SerializeToString()
@@ -166,7 +176,7 @@ def test_marks_do_not_matter(mark):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "message"),
     [
         (1, "not a step"),
         (((3, 1.0, 1.0, 0), 0, None), "3 is not a valid StepType"),
@@ -175,9 +185,9 @@ def test_marks_do_not_matter(mark):
         (None, "not a step"),
     ],
 )
-def test_other_records_are_refused(value, words):
-    decoder = learned(stored(mid(0)))
-    with pytest.raises(DamagedDataError, match=words):
+def test_records_that_are_no_steps_are_refused(value, message):
+    decoder = train_decoder(stored(mid(0)))
+    with pytest.raises(DamagedDataError, match=message):
         decoder.decode(codec.encode(value).SerializeToString())
 
 
@@ -189,7 +199,7 @@ def test_bytes_that_are_no_record_are_refused():
 @pytest.mark.parametrize("step_type", [1, np.int64(1), True, 200, -1])
 def test_unusual_step_types_are_decoded_as_the_codec_does(step_type):
     record = stored(StepData((step_type, 1.0, 1.0, 0), 0))
-    assert_decodes(learned(stored(mid(0))), record, record)
+    assert_decodes(train_decoder(stored(mid(0))), record, record)
 
 
 def test_fields_in_another_order_or_twice_are_parsed():
@@ -197,7 +207,7 @@ def test_fields_in_another_order_or_twice_are_parsed():
     record = stored(step)
     mark = Data(episode_mark=Data.BEGINS).SerializeToString()
     for other in (record + record, mark + record, record + b"\x28\x01"):
-        assert_decodes(learned(record), other, other, record)
+        assert_decodes(train_decoder(record), other, other, record)
 
 
 @pytest.mark.slow
@@ -213,15 +223,15 @@ def test_a_step_of_very_many_values_is_decoded():
     assert_decodes(StepDecoder(), record, record)
 
 
-def test_nesting_deeper_than_parsers_go_is_refused():
+def test_nesting_too_deep_for_parsers_is_refused():
     content = b""
     for _ in range(100):
         size = encode_varints([len(content)])
         item = b"\x0a" + size + content
         content = b"\x1a" + encode_varints([len(item)]) + item
     step = b"".join(
-        b"\x0a" + encode_varints([len(part)]) + part
-        for part in (codec.encode((1, 1.0, 1.0, 0)).SerializeToString(), b"", content)
+        b"\x0a" + encode_varints([len(field)]) + field
+        for field in (codec.encode((1, 1.0, 1.0, 0)).SerializeToString(), b"", content)
     )
     record = b"\x1a" + encode_varints([len(step)]) + step
     with pytest.raises(NoMatchError):
@@ -232,7 +242,7 @@ def test_nesting_deeper_than_parsers_go_is_refused():
 def test_threads_may_share_a_decoder():
     decoder = StepDecoder()
     records = [stored(mid("a" * (i % 5), action=i)) for i in range(300)]
-    expected = list(map(by_codec, records))
+    expected = list(map(decode_by_codec, records))
     failures = []
 
     def work(seed):

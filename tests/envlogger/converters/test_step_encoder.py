@@ -1,4 +1,4 @@
-"""Whether steps are encoded to the bytes that the codec gives, whatever comes and in what order."""
+"""The step encoder returns the bytes of the codec, for all values and in any order."""
 
 import collections
 import pickle
@@ -37,16 +37,16 @@ def test_an_episode_is_encoded_as_the_codec_does(steps):
 
 @pytest.mark.slow
 @given(fields.flatmap(lambda field: st.tuples(field, field)), fields.flatmap(lambda field: field))
-def test_structures_may_alternate(alike, other):
-    one, two = alike
+def test_structures_may_alternate(pair, other):
+    one, two = pair
     encoder = StepEncoder()
     assert_encodes(encoder, mid(one), mid(other), mid(two), mid(other), mid(one, custom_data=two))
 
 
 def test_bytes_are_those_of_the_codec():
     encoder = StepEncoder()
-    for number in range(3):
-        step = mid({"x": np.full(3, number, np.float32)}, action=number, reward=-0.0)
+    for value in range(3):
+        step = mid({"x": np.full(3, value, np.float32)}, action=value, reward=-0.0)
         assert encoder.encode(step) == stored(step)
 
 
@@ -163,7 +163,7 @@ def test_every_bit_of_a_nan_is_kept(dtype, bits):
 
 
 @pytest.mark.parametrize("is_planned", [False, True])
-def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large(
+def test_steps_too_large_for_protobuf_are_refused_with_the_path_of_the_value(
     is_planned, monkeypatch
 ):
     monkeypatch.setattr(codec, "MAX_SIZE", 10_000)
@@ -199,17 +199,17 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_name_of_what_is_large
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("before", [1, np.array(["a"], object)])
-def test_values_that_the_codec_refuses_are_refused_in_the_same_words(value, before):
+@pytest.mark.parametrize("previous", [1, np.array(["a"], object)])
+def test_values_that_the_codec_refuses_are_refused_with_the_same_message(value, previous):
     encoder = StepEncoder()
-    encoder.encode(mid({"x": before}))
+    encoder.encode(mid({"x": previous}))
     with pytest.raises(Exception, match="cannot store") as expected:
         codec.encode(mid({"x": value}), name="step")
     for _ in range(2):
         with pytest.raises(expected.type) as caught:
             encoder.encode(mid({"x": value}))
         assert str(caught.value) == str(expected.value)
-    assert_encodes(encoder, mid({"x": before}))
+    assert_encodes(encoder, mid({"x": previous}))
 
 
 def test_steps_and_records_share_no_memory():

@@ -6,7 +6,7 @@ from envlogger import Data, Datum
 from envlogger.proto import storage_pb2
 
 
-def fields(message_type):
+def field_numbers(message_type):
     return {field.name: field.number for field in message_type.DESCRIPTOR.fields}
 
 
@@ -48,10 +48,10 @@ def test_the_package_has_the_messages_data_and_datum():
     ],
 )
 def test_field_numbers_never_change(message_type, expected):
-    assert fields(message_type) == expected
+    assert field_numbers(message_type) == expected
 
 
-def test_a_datum_is_told_from_a_container():
+def test_the_kinds_of_values_form_a_oneof():
     assert [field.name for field in Data.DESCRIPTOR.oneofs_by_name["value"].fields] == [
         *("datum", "array", "tuple", "dict")
     ]

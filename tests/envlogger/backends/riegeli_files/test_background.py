@@ -1,4 +1,4 @@
-"""The writing thread does its jobs in order; nobody waits for a thread that failed."""
+"""The writing thread does its jobs in order; no caller waits for a failed thread."""
 
 import gc
 import threading
@@ -14,10 +14,10 @@ DISK_ERROR = OSError("no disk")
 
 
 class Shards:
-    """Notes what is done with it; fails, or waits, where it should."""
+    """Notes its calls; fails or waits as it is told."""
 
     def __init__(self, fails_at=None, error=DISK_ERROR, salvage_error=None):
-        self.done = []
+        self.calls = []
         self.pending_error = None
         self.fails_at, self.error, self.salvage_error = fails_at, error, salvage_error
         self.is_held, self.may_go_on = threading.Event(), threading.Event()
@@ -32,7 +32,7 @@ class Shards:
         assert self.may_go_on.wait(PATIENCE)
         if name == self.fails_at:
             raise self.error
-        self.done += [(name, content) for content in contents]
+        self.calls += [(name, content) for content in contents]
 
     def begin_episode(self, step):
         self._do("begin", [step])
@@ -61,7 +61,7 @@ class Shards:
         return 100
 
 
-def make(shards, flush_interval=None, max_pending_bytes=1 << 20):
+def make_writer(shards, flush_interval=None, max_pending_bytes=1 << 20):
     return BackgroundWriter(shards, flush_interval, max_pending_bytes)
 
 
@@ -72,28 +72,28 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def in_thread(function):
-    """Calls a function in a thread; returns one that waits for it and says what it raised."""
-    raised = []
+def start_thread(function):
+    """Calls a function in a thread; returns a function that waits for its error."""
+    errors = []
 
     def run():
         try:
             function()
         except BaseException as error:
-            raised.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
 
-    def result():
+    def wait():
         thread.join(PATIENCE)
         assert not thread.is_alive()
-        return raised[0] if raised else None
+        return errors[0] if errors else None
 
-    return result
+    return wait
 
 
-def locked(background, function, *args, **kwargs):
+def call_locked(background, function, *args, **kwargs):
     with background.lock:
         return function(*args, **kwargs)
 
@@ -118,101 +118,101 @@ def hand_over(background, *names):
 
 def test_jobs_are_done_in_their_order():
     shards = Shards()
-    background = make(shards)
+    background = make_writer(shards)
     names = ["begin", *["step"] * 5, "metadata", "push", "step", "begin", "begin", "discard"]
-    for count in range(1, len(names) + 1):  # Some in one batch, others in several.
+    for count in range(1, len(names) + 1):  # In one batch, or in several.
         hand_over(background, *names[:count])
-        locked(background, background.finish, *[FLUSH] * (count % 2 == 0))
+        call_locked(background, background.finish, *[FLUSH] * (count % 2 == 0))
     background.close()
     expected = []
     for count in range(1, len(names) + 1):
         expected += names[:count] + ["flush"] * (count % 2 == 0)
-    assert [name for name, _ in shards.done] == [*expected, "close"]
+    assert [name for name, _ in shards.calls] == [*expected, "close"]
     contents = {"begin": b"first", "step": b"next", "metadata": b"who"}
-    assert all(content == contents.get(name) for name, content in shards.done)
+    assert all(content == contents.get(name) for name, content in shards.calls)
 
 
-def test_threads_do_not_lose_the_jobs_of_one_another():
+def test_jobs_of_all_threads_are_done_in_their_order():
     shards = Shards()
-    background = make(shards, flush_interval=0.01, max_pending_bytes=100)
+    background = make_writer(shards, flush_interval=0.01, max_pending_bytes=100)
 
-    def add(number):
+    def add(worker):
         for i in range(300):
-            locked(background, background.add_step, b"%d %d" % (number, i))
+            call_locked(background, background.add_step, b"%d %d" % (worker, i))
             if i % 50 == 0:
-                locked(background, background.finish, FLUSH)
+                call_locked(background, background.finish, FLUSH)
 
-    results = [in_thread(lambda number=number: add(number)) for number in range(4)]
+    results = [start_thread(lambda worker=worker: add(worker)) for worker in range(4)]
     assert [result() for result in results] == [None] * 4
     background.close()
-    steps = [content for name, content in shards.done if name == "step"]
-    for number in range(4):
-        of_one = [step for step in steps if step.startswith(b"%d " % number)]
-        assert of_one == [b"%d %d" % (number, i) for i in range(300)]
+    steps = [content for name, content in shards.calls if name == "step"]
+    for worker in range(4):
+        steps_of_worker = [step for step in steps if step.startswith(b"%d " % worker)]
+        assert steps_of_worker == [b"%d %d" % (worker, i) for i in range(300)]
     assert len(steps) == 1200
 
 
 def test_steps_wait_while_too_much_is_pending():
     shards = Shards()
-    background = make(shards, max_pending_bytes=100)
+    background = make_writer(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
-    locked(background, background.add_step, bytes(60))
+    call_locked(background, background.add_step, bytes(60))
     assert shards.is_held.wait(PATIENCE)
-    locked(background, background.add_step, bytes(40))
+    call_locked(background, background.add_step, bytes(40))
     is_added = threading.Event()
 
     def add():
-        locked(background, background.add_step, b"1")
+        call_locked(background, background.add_step, b"1")
         is_added.set()
 
-    result = in_thread(add)
+    result = start_thread(add)
     assert not is_added.wait(0.2)
     shards.may_go_on.set()
     assert result() is None
     background.close()
-    assert [len(content) for name, content in shards.done if name == "step"] == [60, 40, 1]
+    assert [len(content) for name, content in shards.calls if name == "step"] == [60, 40, 1]
 
 
 def test_steps_are_flushed_in_time_and_only_once():
     shards = Shards()
-    background = make(shards, flush_interval=0.05)
+    background = make_writer(shards, flush_interval=0.05)
     for count in (1, 2):
         hand_over(background, "begin")
-        wait_until(lambda count=count: shards.done.count(("flush", None)) == count)
+        wait_until(lambda count=count: shards.calls.count(("flush", None)) == count)
         time.sleep(0.2)
     background.close()
-    assert [name for name, _ in shards.done] == ["begin", "flush", "begin", "flush", "close"]
+    assert [name for name, _ in shards.calls] == ["begin", "flush", "begin", "flush", "close"]
 
 
 @pytest.mark.parametrize("error", [DISK_ERROR, ValueError("a bug"), SystemExit(3)])
 @pytest.mark.parametrize("fails_at", ["begin", "step", "metadata", "discard", "flush", "close"])
-def test_no_failure_leaves_anybody_waiting_for_the_thread(fails_at, error):
+def test_callers_never_wait_for_a_failed_thread(fails_at, error):
     shards = Shards(fails_at, error)
-    background = make(shards, max_pending_bytes=100)
+    background = make_writer(shards, max_pending_bytes=100)
     names = ["begin", "step", "step", "metadata", "discard", "begin", "step", "flush", "step"]
     shards.may_go_on.clear()
     hand_over(background, *names)
-    waiting = [
-        in_thread(lambda: locked(background, background.push)),
-        in_thread(lambda: locked(background, background.finish)),
-        in_thread(lambda: locked(background, background.finish, FLUSH)),
+    waits = [
+        start_thread(lambda: call_locked(background, background.push)),
+        start_thread(lambda: call_locked(background, background.finish)),
+        start_thread(lambda: call_locked(background, background.finish, FLUSH)),
     ]
     shards.may_go_on.set()
     if fails_at == "close":
-        assert [result() for result in waiting] == [None] * 3
+        assert [result() for result in waits] == [None] * 3
     else:
-        failures = [result() for result in waiting]
+        failures = [result() for result in waits]
         assert [type(failure) for failure in failures] == [WritingError] * 3
         assert failures[0].cause is error
-        num_not_done = sum(name in ("begin", "step") for name in names[names.index(fails_at) :])
-        assert failures[0].num_lost_steps == 100 + num_not_done
+        num_skipped = sum(name in ("begin", "step") for name in names[names.index(fails_at) :])
+        assert failures[0].num_lost_steps == 100 + num_skipped
     with pytest.raises(WritingError) as first_failure:
         background.close()
     for call in (
-        lambda: locked(background, background.add_step, b"more"),
-        lambda: locked(background, background.put, FLUSH),
-        lambda: locked(background, background.finish, FLUSH),
-        lambda: locked(background, background.push),
+        lambda: call_locked(background, background.add_step, b"more"),
+        lambda: call_locked(background, background.put, FLUSH),
+        lambda: call_locked(background, background.finish, FLUSH),
+        lambda: call_locked(background, background.push),
         background.close,
     ):
         with pytest.raises(WritingError) as failure:
@@ -222,33 +222,33 @@ def test_no_failure_leaves_anybody_waiting_for_the_thread(fails_at, error):
     assert not background._thread.is_alive()
 
 
-def resting(shards, **arguments):
-    """A writer whose thread rests."""
-    background = make(shards, **arguments)
-    wait_until(lambda: locked(background, lambda: background._is_waiting))
+def make_idle_writer(shards, **arguments):
+    """Returns a writer whose thread waits for jobs."""
+    background = make_writer(shards, **arguments)
+    wait_until(lambda: call_locked(background, lambda: background._is_waiting))
     return background
 
 
-def test_while_the_thread_rests_a_push_is_done_here():
+def test_the_caller_pushes_while_the_thread_waits():
     shards = Shards()
-    background = resting(shards, flush_interval=0.05)
+    background = make_idle_writer(shards, flush_interval=0.05)
     threads = []
     shards.push = lambda: threads.append(threading.current_thread())
     for _ in range(3):
         hand_over(background, "begin")
-        locked(background, background.push)
+        call_locked(background, background.push)
     assert threading.current_thread() in threads
-    wait_until(lambda: ("flush", None) in shards.done)  # By the thread, which had no jobs.
+    wait_until(lambda: ("flush", None) in shards.calls)  # By the thread, which had no jobs.
     background.close()
-    assert [name for name, _ in shards.done if name == "begin"] == ["begin"] * 3
+    assert [name for name, _ in shards.calls if name == "begin"] == ["begin"] * 3
 
 
 @pytest.mark.parametrize("error", [DISK_ERROR, ValueError("a bug"), KeyboardInterrupt()])
 @pytest.mark.parametrize("fails_at", ["step", "push"])
-def test_a_push_that_fails_here_ends_the_thread(fails_at, error):
-    background = resting(Shards(fails_at, error))
+def test_a_failed_push_of_the_caller_ends_the_thread(fails_at, error):
+    background = make_idle_writer(Shards(fails_at, error))
     hand_over(background, "begin", "step", "step")
-    for call in (lambda: locked(background, background.push), background.close):
+    for call in (lambda: call_locked(background, background.push), background.close):
         with pytest.raises(WritingError) as failure:
             call()
         assert failure.value.cause is error
@@ -259,49 +259,50 @@ def test_a_push_that_fails_here_ends_the_thread(fails_at, error):
 @pytest.mark.parametrize("salvage_error", [None, RuntimeError("worse"), SystemExit(3)])
 def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_error):
     shards = Shards("step", salvage_error=salvage_error)
-    background = make(shards, max_pending_bytes=100)
+    background = make_writer(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
-    locked(background, background.add_step, bytes(60))
+    call_locked(background, background.add_step, bytes(60))
     assert shards.is_held.wait(PATIENCE)
     results = [
-        in_thread(lambda: locked(background, background.add_step, bytes(90))) for _ in range(3)
+        start_thread(lambda: call_locked(background, background.add_step, bytes(90)))
+        for _ in range(3)
     ]
     wait_until(lambda: len(background._queued.jobs) == 3)
     shards.may_go_on.set()
-    assert [result() for result in results] == [None] * 3  # They were accepted before.
+    assert [result() for result in results] == [None] * 3  # Accepted before the failure.
     with pytest.raises(WritingError) as failure:
         background.close()
     assert failure.value.num_lost_steps == (104 if salvage_error is None else None)
 
 
 @pytest.mark.parametrize("is_pushed", [False, True])
-def test_trouble_ends_the_recording_when_all_is_written(is_pushed):
+def test_a_pending_error_ends_the_recording_after_all_writes(is_pushed):
     shards = Shards()
-    background = resting(shards)
+    background = make_idle_writer(shards)
     shards.pending_error = OSError("the disk is almost full")
     hand_over(background, "begin", "step")
     with pytest.raises(WritingError) as failure:
-        locked(background, background.push) if is_pushed else hand_over(background, "flush")
-        locked(background, background.finish)
+        call_locked(background, background.push) if is_pushed else hand_over(background, "flush")
+        call_locked(background, background.finish)
     assert failure.value.cause is shards.pending_error
     assert failure.value.num_lost_steps == 0
-    last = "push" if is_pushed else "flush"
-    assert [name for name, _ in shards.done] == ["begin", "step", last, "close"]
+    last_job = "push" if is_pushed else "flush"
+    assert [name for name, _ in shards.calls] == ["begin", "step", last_job, "close"]
 
 
-def test_a_closed_one_says_so():
-    background = make(Shards())
+def test_calls_after_close_raise_a_usage_error():
+    background = make_writer(Shards())
     background.close()
     background.close()
     for call in (lambda: hand_over(background, "step"), lambda: hand_over(background, "begin")):
         with pytest.raises(UsageError, match="is closed"):
             call()
     with pytest.raises(UsageError, match="is closed"):
-        locked(background, background.finish)
+        call_locked(background, background.finish)
 
 
-def test_the_thread_may_close_what_it_writes_for():
-    """As the garbage collector may have it do, when the thread is the one to allocate something."""
+def test_the_thread_may_close_its_own_recorder():
+    """The garbage collector closes a recorder in the thread that happens to allocate memory."""
 
     class Recorder:
         def __init__(self, background):
@@ -311,7 +312,7 @@ def test_the_thread_may_close_what_it_writes_for():
             self.background.close()
 
     shards = Shards()
-    background = make(shards)
+    background = make_writer(shards)
     shards.set_episode_metadata = lambda metadata: gc.collect()
     gc.disable()  # In this thread.
     try:
@@ -321,6 +322,6 @@ def test_the_thread_may_close_what_it_writes_for():
         background.close()
     finally:
         gc.enable()
-    assert [name for name, _ in shards.done] == ["begin", "step", "close"]
+    assert [name for name, _ in shards.calls] == ["begin", "step", "close"]
     with pytest.raises(UsageError, match="is closed"):
         hand_over(background, "step")

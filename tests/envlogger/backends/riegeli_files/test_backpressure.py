@@ -24,7 +24,7 @@ def make(flush_interval, max_bytes=1 << 24):
 
 
 def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
-    """Works for so many seconds, and flushes if that is due; returns whether it was."""
+    """Works for `seconds`, and flushes if a flush is due; returns whether it was."""
     limits.begin_batch()
     clock.now += seconds
     is_due = limits.is_flush_due()
@@ -42,50 +42,50 @@ def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
     ),
 )
 def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, rounds):
-    """Whether as much as may wait is handed over, before and during a round, or little."""
+    """The queue may be full or almost empty, before and during a round."""
     clock, limits = make(flush_interval=1.0)
-    waiting, unflushed = [], []  # When they were accepted.
+    waiting, unflushed = [], []  # Times of acceptance.
 
-    def fill(num_taken):
-        waiting.extend([clock.now] * (int(limits.max_jobs) - num_taken - len(waiting)))
+    def fill(batch_size):
+        waiting.extend([clock.now] * (int(limits.max_jobs) - batch_size - len(waiting)))
 
-    for number, (before, is_filled) in enumerate(rounds):
-        if before == "all":
+    for round_index, (backlog, is_filled) in enumerate(rounds):
+        if backlog == "all":
             fill(0)
-        elif before == "one" and len(waiting) < limits.max_jobs:
+        elif backlog == "one" and len(waiting) < limits.max_jobs:
             waiting.append(clock.now)
         if len(waiting) <= limits.wake_jobs:
             clock.now += max(0.0, limits.seconds_to_flush())
-        taken, waiting = waiting, []
+        batch, waiting = waiting, []
         if is_filled:
-            fill(len(taken))
-        unflushed += taken
-        num_seconds = len(taken) * seconds_per_job
+            fill(len(batch))
+        unflushed += batch
+        num_seconds = len(batch) * seconds_per_job
         if do_round(
             clock,
             limits,
-            num_jobs=len(taken),
+            num_jobs=len(batch),
             seconds=num_seconds,
             flush=flush * bool(unflushed),
         ):
-            if unflushed and number > 20:  # Before that it is not known how long jobs take.
+            if unflushed and round_index > 20:  # Earlier, jobs are not timed yet.
                 assert clock.now - unflushed[0] <= 1.0 + 1e-6
             unflushed = []
 
 
-def test_a_slow_thread_gets_fewer_jobs_at_once_and_a_fast_one_more_by_and_by():
+def test_max_jobs_fall_at_once_and_grow_gradually():
     clock, limits = make(flush_interval=4.0)
     first = limits.max_jobs
-    allowed = []
+    max_jobs = []
     for _ in range(5):
         do_round(clock, limits, seconds=1e-6)
-        allowed.append(limits.max_jobs)
-    assert allowed == [first * 2**n for n in range(1, 6)]
+        max_jobs.append(limits.max_jobs)
+    assert max_jobs == [first * 2**n for n in range(1, 6)]
     do_round(clock, limits, num_jobs=5, seconds=0.995)
     assert limits.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval for all.
     do_round(clock, limits, seconds=1000)
     assert limits.max_jobs == 1
-    for _ in range(30):  # A flush is over: what came before it counts once more, and no longer.
+    for _ in range(30):  # Times before a flush count once more.
         clock.now += 1
         do_round(clock, limits, num_jobs=1000, seconds=1e-3)
     assert limits.max_jobs > 1000
@@ -112,7 +112,7 @@ def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
         assert limits.seconds_to_flush() == threading.TIMEOUT_MAX
 
 
-def test_a_thread_that_rests_a_third_of_the_time_has_time():
+def test_a_thread_that_waits_a_third_of_the_time_is_idle():
     clock, limits = make(flush_interval=None)
     is_idle = []
     for pause in (0.0055, 0.0045, 0.0055):
@@ -121,11 +121,11 @@ def test_a_thread_that_rests_a_third_of_the_time_has_time():
             do_round(clock, limits, seconds=0.01)
         is_idle.append(limits.is_idle(0, 0))
     assert is_idle == [True, False, True]
-    do_round(clock, limits, seconds=0.2)  # Somebody may soon have to wait for it.
+    do_round(clock, limits, seconds=0.2)  # A caller may soon wait for the thread.
     assert not limits.is_idle(0, 0)
 
 
-def test_half_of_what_may_wait_is_too_much_for_resting():
+def test_a_thread_with_a_half_full_queue_is_not_idle():
     clock, limits = make(flush_interval=1.0)
     clock.now += 0.2
     limits.begin_batch()

@@ -1,4 +1,4 @@
-"""Chunks are compressed better where that pays and nobody waits, and read by all in any case."""
+"""An idle thread compresses chunks better if that saves space; all readers can read them."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def size_of(records, options):
+def compressed_size(records, options):
     file = BytesIO()
     with riegeli.RecordWriter(file, owns_dest=False, options=options) as writer:
         writer.write_records(records)
@@ -48,28 +48,26 @@ def size_of(records, options):
 
 
 @pytest.mark.parametrize(
-    ("records", "is_idle", "best"),
+    ("records", "is_idle", "options"),
     [(GAME, True, SMALL), (GAME, False, FAST), (NOISE, True, FAST), (GAME[:1], True, FAST)],
 )
-def test_better_compression_is_chosen_if_it_saves_space_and_the_thread_has_time(
-    records, is_idle, best
-):
+def test_an_idle_thread_compresses_better_if_that_saves_space(records, is_idle, options):
     compression = ChunkCompression()
     compression.is_idle = lambda: is_idle
-    assert [compression(records) for _ in range(40)] == [best] * 40
+    assert [compression(records) for _ in range(40)] == [options] * 40
 
 
 def test_compression_is_chosen_again_when_the_observations_change():
     compression = ChunkCompression()
     compression.is_idle = lambda: True
-    chosen = [compression(records) for records in [NOISE] + [GAME] * 40 + [NOISE] * 20]
-    assert chosen[0] == FAST
-    assert chosen[39] == SMALL
-    assert chosen[-1] == FAST
+    choices = [compression(records) for records in [NOISE] + [GAME] * 40 + [NOISE] * 20]
+    assert choices[0] == FAST
+    assert choices[39] == SMALL
+    assert choices[-1] == FAST
 
 
 class HeldShards(ShardSequence):
-    """Waits in the thread, with what it has taken, until it may go on."""
+    """Waits in the thread, with the steps, until it may go on."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -81,14 +79,13 @@ class HeldShards(ShardSequence):
         super().add_steps(steps)
 
 
-def test_the_thread_has_time_when_it_rests_enough(tmp_path):
-    """Until much is pending, or somebody waits for it."""
+def test_the_thread_is_idle_until_steps_or_callers_wait(tmp_path):
     shards = HeldShards(tmp_path, 0, FAST)
     background = BackgroundWriter(shards, flush_interval=None, max_pending_bytes=4000)
     step = bytes(500)
     assert not background.is_idle()
 
-    def has_rested():
+    def is_idle_after_rest():
         time.sleep(0.01)
         with background.lock:
             background.finish()
@@ -97,7 +94,7 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
     shards.may_go_on.set()
     with background.lock:
         background.put(ShardTask(lambda shards: shards.begin_episode(step), len(step), 1))
-    wait_until(has_rested)
+    wait_until(is_idle_after_rest)
     shards.may_go_on.clear()
     shards.is_held.clear()
     with background.lock:
@@ -108,26 +105,26 @@ def test_the_thread_has_time_when_it_rests_enough(tmp_path):
         for pending in (1500, 2000, 2500):
             background.add_step(step)
             assert background.is_idle() == (pending <= 2000)
-    time.sleep(0.3)  # It works all the time.
+    time.sleep(0.3)  # The thread works all the time.
     shards.may_go_on.set()
     with background.lock:
         background.finish()
     assert not background.is_idle()
 
-    wait_until(has_rested)
+    wait_until(is_idle_after_rest)
     shards.may_go_on.clear()
     with background.lock:
         background.add_step(step)
-    closing = threading.Thread(target=background.close)
-    closing.start()
+    closer = threading.Thread(target=background.close)
+    closer.start()
     wait_until(lambda: not background.is_idle())
     shards.may_go_on.set()
-    closing.join()
+    closer.join()
 
 
 @pytest.mark.parametrize("options", [None, "zstd:3,chunk_size:1M"])
-def test_options_that_are_given_are_kept(options, tmp_path):
-    """Else chunks that the thread has time for are as small as they can be."""
+def test_explicit_options_are_kept(options, tmp_path):
+    """Without options, an idle thread makes chunks as small as possible."""
     with RiegeliBackendWriter(
         tmp_path, writer_options=options, flush_interval=None, max_pending_bytes=1 << 22
     ) as writer:
@@ -142,9 +139,9 @@ def test_options_that_are_given_are_kept(options, tmp_path):
     [steps] = tmp_path.glob("*/steps.riegeli")
     with riegeli.RecordReader(steps) as reader:
         records = list(reader.read_records())
-    size = {option: size_of(records, option) for option in (FAST, SMALL)}
+    size = {option: compressed_size(records, option) for option in (FAST, SMALL)}
     assert size[SMALL] < 0.9 * size[FAST]
     assert (steps.stat().st_size < 0.95 * size[FAST]) == (options is None)
     with Reader(tmp_path) as reader:
-        read = [step.timestep.observation for step in reader.episodes[0]]
-    np.testing.assert_array_equal(read, FRAMES)
+        frames = [step.timestep.observation for step in reader.episodes[0]]
+    np.testing.assert_array_equal(frames, FRAMES)

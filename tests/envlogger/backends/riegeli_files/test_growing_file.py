@@ -1,4 +1,4 @@
-"""Each record is in the file once, where its position says, at whatever byte the disk is full."""
+"""Each record is in the file once, at its position, even if the disk is full at any byte."""
 
 import errno
 import io
@@ -29,7 +29,7 @@ class DiskIsFull(OSError):
 
 
 class Disk:
-    """Has room for so many bytes, and for more once its reserve is released."""
+    """A disk for `size` bytes, and for `reserve` more once they are released."""
 
     def __init__(self, size, reserve):
         self.size, self.reserve = size, reserve
@@ -54,19 +54,19 @@ class Disk:
         return File(path, "x")
 
 
-def read(path):
+def read_records(path):
     with riegeli.RecordReader(path) as reader:
         return list(reader.read_records())
 
 
-def check(path, positions):
+def check_records(path, positions):
     with riegeli.RecordReader(path) as reader:
         actual = [(reader.last_pos.numeric, record) for record in reader.read_records()]
     assert actual == list(zip(positions, RECORDS))
 
 
-def fails_or(action):
-    """Whether the action fails for want of space."""
+def is_full_after(action):
+    """Calls an action; returns True if the disk is full."""
     try:
         action()
     except DiskIsFull:
@@ -101,15 +101,15 @@ def test_records_are_written_once_when_the_disk_is_full(
     for count, action in batches:
         batch = RECORDS[num_written : num_written + count]
         num_written += count
-        has_failed = fails_or(lambda batch=batch: file.write(batch)) or (
-            action != "go on" and fails_or(file.push)
+        has_failed = is_full_after(lambda batch=batch: file.write(batch)) or (
+            action != "go on" and is_full_after(file.push)
         )
         if has_failed:
             break
         if action == "sync":
             file.sync()
-            assert len(read(path)) == num_written  # Whoever reads it meanwhile sees all.
-    has_failed = has_failed or fails_or(file.push)
+            assert len(read_records(path)) == num_written  # A reader sees all records.
+    has_failed = has_failed or is_full_after(file.push)
     assert not has_failed or (disk.is_released and reserve < 1_000_000)
     if has_failed:
         num_written = file.salvage()
@@ -117,10 +117,10 @@ def test_records_are_written_once_when_the_disk_is_full(
     if not has_failed:
         file.close()
     assert len(positions) == num_written
-    check(path, positions)
+    check_records(path, positions)
 
 
-def test_positions_that_reached_the_file_may_be_taken_away(tmp_path):
+def test_positions_of_pushed_records_may_be_cleared(tmp_path):
     disk = Disk(20_000, 1_000_000)
     with mock.patch.object(growing_file, "open", disk.open, create=True):
         file = GrowingFile(tmp_path / "file", "uncompressed,chunk_size:1k", disk)
@@ -132,11 +132,11 @@ def test_positions_that_reached_the_file_may_be_taken_away(tmp_path):
         file.positions.clear()
     file.close()
     assert disk.is_released
-    check(tmp_path / "file", positions)
+    check_records(tmp_path / "file", positions)
 
 
-def test_other_errors_release_nothing(tmp_path):
-    class Broken(io.FileIO):
+def test_pushed_records_survive_errors_of_the_disk(tmp_path):
+    class BrokenFile(io.FileIO):
         is_broken = False
 
         def write(self, data):
@@ -144,21 +144,21 @@ def test_other_errors_release_nothing(tmp_path):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return super().write(data)
 
-    opened = []
+    files = []
 
     def open_broken(path, *_, **__):
-        opened.append(Broken(path, "x"))
-        return opened[0]
+        files.append(BrokenFile(path, "x"))
+        return files[0]
 
     with mock.patch.object(growing_file, "open", open_broken, create=True):
         file = GrowingFile(tmp_path / "file", "uncompressed,chunk_size:1k")
     file.write([b"kept"])
     file.push()
-    opened[0].is_broken = True
+    files[0].is_broken = True
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         file.write([bytes(500)] * 10)
     assert file.salvage() == 1
-    assert read(tmp_path / "file") == [b"kept"]
+    assert read_records(tmp_path / "file") == [b"kept"]
 
 
 def test_records_that_were_not_pushed_are_lost_with_the_process(tmp_path):
@@ -166,14 +166,14 @@ def test_records_that_were_not_pushed_are_lost_with_the_process(tmp_path):
     file.write([b"first"])
     file.push()
     file.write([b"second"])
-    assert read(tmp_path / "file") == [b"first"]
+    assert read_records(tmp_path / "file") == [b"first"]
     os.unlink(tmp_path / "file")
     with pytest.raises(FileNotFoundError, match="was deleted while it was being written"):
         file.sync()
     file.close()
 
 
-def test_a_file_that_is_there_is_not_written_over(tmp_path):
+def test_an_existing_file_is_not_overwritten(tmp_path):
     (tmp_path / "file").write_bytes(b"precious")
     with pytest.raises(FileExistsError):
         GrowingFile(tmp_path / "file", "zstd:1")
