@@ -56,7 +56,7 @@ def record(writer, *observations):
         writer.record_step(step, is_new_episode=i == 0)
 
 
-# --- Ways to end in which everything is stored.
+# --- Exits that store all steps.
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def record(writer, *observations):
         ("logger = begin(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
         ("logger = begin(); logger.me = logger; del logger; gc.collect()", 0),
         ("class Holder: pass\nHolder.logger = begin()", 0),
-        # Python drops what is raised there: JAX collects garbage, and may get the signal then.
+        # Python drops exceptions of callbacks of the garbage collector, such as those of JAX.
         (
             "logger = begin()\n"
             "terminate = lambda phase, about: signal.raise_signal(signal.SIGTERM)\n"
@@ -79,9 +79,9 @@ def record(writer, *observations):
     ],
 )
 def test_an_orderly_end_of_the_process_keeps_all_steps(tmp_path, code, status):
-    ended = run(tmp_path, code)
-    assert ended.returncode == status
-    assert "Exception ignored" not in ended.stderr
+    process = run(tmp_path, code)
+    assert process.returncode == status
+    assert "Exception ignored" not in process.stderr
     assert lengths(tmp_path) == [10]
 
 
@@ -91,12 +91,12 @@ def test_camera_recordings_that_nobody_closes_keep_all_steps(tmp_path):
         logger = envlogger.EnvLogger(Arm(200), data_directory=sys.argv[1], video=VIDEO)
         play(logger, logger.action_spec().generate_value())
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stderr) == (0, "")
     assert lengths(tmp_path) == [200]
 
 
-def test_a_writer_that_fails_to_close_does_not_keep_others_from_closing(tmp_path):
+def test_a_writer_that_fails_to_close_does_not_prevent_closing_the_next(tmp_path):
     code = """
         from envlogger.backends import lifetime
         class Broken:
@@ -118,8 +118,8 @@ def test_the_users_own_handler_for_sigterm_stays(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "handled\n", "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stdout, process.stderr) == (7, "handled\n", "")
     assert lengths(tmp_path) == [10]
 
 
@@ -131,8 +131,8 @@ def test_sigterm_amid_a_recording_keeps_all_complete_episodes(tmp_path):
         while True:
             play(logger)
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (143, "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stderr) == (143, "")
     *complete, last = lengths(tmp_path)
     assert set(complete) <= {10}
     assert 1 <= last <= 10
@@ -140,7 +140,7 @@ def test_sigterm_amid_a_recording_keeps_all_complete_episodes(tmp_path):
         assert reader.damage() == []
 
 
-def test_sigterm_ends_a_forked_process_whatever_it_waits_for(tmp_path):
+def test_sigterm_has_its_default_action_in_a_forked_process(tmp_path):
     code = """
         logger = begin()
         pid = os.fork()
@@ -151,13 +151,13 @@ def test_sigterm_ends_a_forked_process_whatever_it_waits_for(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (143, "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stderr) == (143, "")
     assert lengths(tmp_path) == [10, 10]
 
 
 def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
-    """An exception of a handler would be lost there, and the process would go on."""
+    """An exception of a handler would be lost while forking, and the process would go on."""
     code = """
         logger = begin()
         terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
@@ -170,8 +170,8 @@ def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
         terminate()
         time.sleep(60)
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (143, "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stderr) == (143, "")
     assert lengths(tmp_path) == [10, 10]
 
 
@@ -188,15 +188,15 @@ def test_a_daemon_thread_goes_on_recording_to_the_end(tmp_path):
         done.wait()
         time.sleep(0.2)
     """
-    ended = run(tmp_path, code)
-    assert ended.returncode == 0
+    process = run(tmp_path, code)
+    assert process.returncode == 0
     assert set(lengths(tmp_path)[:-1]) <= {10}
 
 
 @pytest.mark.parametrize(
     "end", ["sys.exit()", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"]
 )
-def test_a_forked_process_ends(tmp_path, end):
+def test_a_recording_goes_on_after_a_forked_process_ends(tmp_path, end):
     code = f"""
         logger = begin()
         pid = os.fork()
@@ -206,12 +206,12 @@ def test_a_forked_process_ends(tmp_path, end):
         play(logger)
         logger.close()
     """
-    ended = run(tmp_path, code)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    process = run(tmp_path, code)
+    assert (process.returncode, process.stderr) == (0, "")
     assert lengths(tmp_path) == [10, 10]
 
 
-# --- Ways to end at once: what was flushed is there, the rest within the interval is not.
+# --- Kills, which lose only steps within the flush interval.
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
@@ -236,7 +236,7 @@ def test_steps_older_than_the_flush_interval_survive_a_kill(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", range(1000, 1200, 25))  # In parts, which workers share.
+@pytest.mark.parametrize("begin", range(1000, 1200, 25))  # In chunks, which workers share.
 def test_kills_at_random_moments_lose_no_flushed_step(begin):
     for seed in range(begin, begin + 25):
         check_kill(seed)
@@ -252,7 +252,7 @@ def check_kill(seed, **times):
     pytest.fail(f"{outcome.late[:5]}, {plans}")
 
 
-# --- Bad conditions.
+# --- Files and disks.
 
 
 def test_steps_are_kept_if_no_file_can_be_opened_for_a_new_shard(tmp_path):
@@ -275,10 +275,10 @@ def test_steps_are_kept_if_no_file_can_be_opened_for_a_new_shard(tmp_path):
             print(accepted, e)
         writer.close()
     """
-    ended = run(tmp_path, f"import envlogger.errors\n{textwrap.dedent(code)}")
-    assert "Too many open files" in ended.stdout
-    assert "all steps that were recorded are readable" in ended.stdout
-    accepted = int(ended.stdout.split()[0])
+    process = run(tmp_path, f"import envlogger.errors\n{textwrap.dedent(code)}")
+    assert "Too many open files" in process.stdout
+    assert "all steps that were recorded are readable" in process.stdout
+    accepted = int(process.stdout.split()[0])
     assert sum(lengths(tmp_path)) == accepted
     assert set(lengths(tmp_path)) == {3}
 
@@ -300,7 +300,7 @@ def small_disk(tmp_path):
 @pytest.mark.parametrize(
     "options", ["uncompressed", "zstd:1,chunk_size:300k", "transpose,brotli:1"]
 )
-def test_a_really_full_disk_loses_no_accepted_step(small_disk, options):
+def test_a_full_disk_loses_no_accepted_step(small_disk, options):
     rng = np.random.default_rng(0)
     frames = [rng.integers(0, 256, 5000, np.uint8) for _ in range(100)]
     writer = RiegeliBackendWriter(small_disk, writer_options=options, flush_interval=0.3)
@@ -322,7 +322,7 @@ def test_a_really_full_disk_loses_no_accepted_step(small_disk, options):
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_already_full_is_refused(small_disk):
+def test_a_full_disk_is_refused_before_recording(small_disk):
     (small_disk / "other").write_bytes(bytes(30 << 20))
     with pytest.raises(StorageError, match="24 MB are left"):
         RiegeliBackendWriter(small_disk)
@@ -332,7 +332,7 @@ def test_a_disk_that_is_already_full_is_refused(small_disk):
     assert lengths(small_disk) == [1]
 
 
-# --- Several at once.
+# --- Several processes and threads.
 
 
 def test_two_processes_can_record_to_one_directory(tmp_path):
@@ -361,15 +361,15 @@ def test_two_processes_can_record_to_one_directory(tmp_path):
     ]
 
 
-def read_while_recording(tmp_path, num_opened):
+def read_while_recording(tmp_path, num_readers):
     stop, turns = threading.Event(), threading.Semaphore(100)
 
-    def go():
+    def record_episodes():
         with RiegeliBackendWriter(
             tmp_path, max_episodes_per_file=20, flush_interval=0.01
         ) as writer:
             for episode in range(10**9):
-                turns.acquire()  # If it were far ahead, to open what it recorded would take long.
+                turns.acquire()  # Far ahead, its recording would take long to open.
                 record(writer, *[10 * episode + i for i in range(2 + episode % 5)])
                 if episode % 7 == 3:
                     writer.discard_episode()
@@ -377,30 +377,30 @@ def read_while_recording(tmp_path, num_opened):
                     return
                 time.sleep(0.0005)
 
-    thread = threading.Thread(target=go)
+    thread = threading.Thread(target=record_episodes)
     with RiegeliBackendWriter(tmp_path):
         thread.start()
-    seen = num_read = 0
+    num_seen = num_read = 0
     deadline = time.monotonic() + 60  # For the first flush.
     try:
-        while num_read < num_opened or (not seen and time.monotonic() < deadline):
+        while num_read < num_readers or (not num_seen and time.monotonic() < deadline):
             num_read += 1
             turns.release(10)
             with envlogger.Reader(tmp_path) as reader:
-                assert len(reader.episodes) >= seen
-                for k in {0, seen // 2, seen, len(reader.episodes) - 1}:
-                    if 0 <= k < len(reader.episodes):
-                        actual = [step.timestep.observation for step in reader.episodes[k]]
+                assert len(reader.episodes) >= num_seen
+                for index in {0, num_seen // 2, num_seen, len(reader.episodes) - 1}:
+                    if 0 <= index < len(reader.episodes):
+                        actual = [step.timestep.observation for step in reader.episodes[index]]
                         episode = actual[0] // 10
                         assert episode % 7 != 3
                         assert actual == [10 * episode + i for i in range(2 + episode % 5)]
-                seen = len(reader.episodes)
+                num_seen = len(reader.episodes)
                 assert all(str(damage) for damage in reader.damage())
     finally:
         stop.set()
         turns.release()
         thread.join()
-    assert seen > 0
+    assert num_seen > 0
 
 
 @pytest.mark.slow

@@ -19,27 +19,27 @@ from envlogger.testing.catch_env import Catch
 
 
 class Count(dm_env.Environment):
-    """Observations are numbers that go up, in a buffer that is used again and again."""
+    """Observations are increasing numbers, in a buffer that is reused."""
 
     def __init__(self, num_steps=3):
         self._num_steps = num_steps
-        self._number = np.array([-1])
+        self._count = np.array([-1])
         self._step = 0
         self.actions = []
         self.times_closed = 0
 
     def reset(self):
-        self._number += 1
+        self._count += 1
         self._step = 0
-        return dm_env.restart(self._number)
+        return dm_env.restart(self._count)
 
     def step(self, action):
         self.actions.append(action)
-        self._number += 1
+        self._count += 1
         self._step += 1
         if self._step == self._num_steps - 1:
-            return dm_env.termination(1.0, self._number)
-        return dm_env.transition(0.5, self._number)
+            return dm_env.termination(1.0, self._count)
+        return dm_env.transition(0.5, self._count)
 
     def observation_spec(self):
         return specs.Array((1,), np.int64, name="number")
@@ -58,12 +58,12 @@ def play(env, num_episodes=1):
             timestep = env.step(7)
 
 
-def numbers(steps):
+def observations(steps):
     return [int(step.timestep.observation[0]) for step in steps]
 
 
 def episodes(reader):
-    return [numbers(episode) for episode in reader.episodes]
+    return [observations(episode) for episode in reader.episodes]
 
 
 class TestEnvLogger(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -77,7 +77,7 @@ class TestEnvLogger(test_utils.EnvironmentTestMixin, unittest.TestCase):
             yield np.int64(action)
 
 
-# --- What is recorded.
+# --- Recording.
 
 
 @pytest.mark.parametrize("backend", [BackendType.RIEGELI, envlogger.RiegeliBackendWriter])
@@ -98,24 +98,24 @@ def test_a_type_of_backend_may_stand_for_memory():
 
 
 def test_the_value_of_step_fn_is_recorded(tmp_path):
-    seen = []
+    calls = []
 
     def step_fn(timestep, action, env):
-        seen.append((timestep.step_type, action, env))
-        return {"count": len(seen)}
+        calls.append((timestep.step_type, action, env))
+        return {"count": len(calls)}
 
     inner = Count()
     with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
         play(env)
-    assert seen == [(kind, action, inner) for kind, action in zip(dm_env.StepType, [None, 7, 7])]
+    assert calls == [(kind, action, inner) for kind, action in zip(dm_env.StepType, [None, 7, 7])]
     with Reader(tmp_path) as reader:
         assert [step.custom_data["count"] for step in reader.steps] == [1, 2, 3]
 
 
-def test_the_last_thing_that_episode_fn_returns_is_recorded(tmp_path):
+def test_the_last_value_of_episode_fn_is_recorded(tmp_path):
     def episode_fn(timestep, action, env):
-        number = int(timestep.observation[0])
-        return {"number": number} if number in (0, 1, 6, 8) else None
+        count = int(timestep.observation[0])
+        return {"number": count} if count in (0, 1, 6, 8) else None
 
     with EnvLogger(Count(), episode_fn=episode_fn, data_directory=tmp_path) as env:
         play(env, 3)
@@ -137,7 +137,7 @@ def test_metadata_gets_the_specs_but_the_given_dict_does_not(tmp_path):
         assert reader.metadata()["environment_specs"]["observation_spec"]["name"] == "number"
 
 
-def test_recording_the_same_environment_again_is_no_reason_to_warn(tmp_path):
+def test_recording_the_same_environment_again_gives_no_warning(tmp_path):
     for _ in range(2):
         with EnvLogger(Count(), data_directory=tmp_path, metadata={"a": [1.5]}) as env:
             play(env)
@@ -154,12 +154,12 @@ def test_a_backend_in_memory_gets_the_specs():
     assert reader.metadata()["a"] == 1
 
 
-def test_a_backend_without_specs_is_worth_a_warning(tmp_path):
+def test_a_backend_without_specs_gives_a_warning(tmp_path):
     with envlogger.RiegeliBackendWriter(tmp_path) as backend:
         with pytest.warns(UserWarning, match="not recorded, because this RiegeliBackendWriter was"):
             EnvLogger(Count(), backend=backend)
-    given = {"environment_specs": spec_codec.encode_environment_specs(Count())}
-    with envlogger.RiegeliBackendWriter(tmp_path / "with", metadata=given) as backend:
+    metadata = {"environment_specs": spec_codec.encode_environment_specs(Count())}
+    with envlogger.RiegeliBackendWriter(tmp_path / "with", metadata=metadata) as backend:
         EnvLogger(Count(), backend=backend)
 
 
@@ -171,7 +171,7 @@ def test_a_backend_without_specs_is_worth_a_warning(tmp_path):
         ({"metadata": {"a": 1}, "scheduler": None}, "metadata, scheduler"),
     ],
 )
-def test_arguments_for_a_backend_that_is_made_already_are_ignored(kwargs, names):
+def test_arguments_for_an_existing_backend_are_ignored(kwargs, names):
     message = f"{names} ignored, .* pass it to the InMemoryBackendWriter"
     backend = InMemoryBackendWriter()
     with pytest.warns(UserWarning, match=message) as warned:
@@ -197,24 +197,24 @@ def test_unknown_arguments_are_refused(tmp_path):
         (("logs", Catch()), r"env must be an environment of dm_env or Gymnasium, got 'logs'"),
     ],
 )
-def test_arguments_in_the_wrong_place_are_named(arguments, message):
+def test_arguments_in_the_wrong_position_are_named(arguments, message):
     with pytest.raises(TypeError, match=message):
         EnvLogger(*arguments)
 
 
-def test_a_function_must_make_a_backend():
+def test_a_backend_function_must_return_a_backend():
     with pytest.raises(TypeError, match="backend returned None, expected a BackendWriter"):
         EnvLogger(Count(), backend=lambda metadata: None)
 
 
 def test_a_directory_that_cannot_be_recorded_to_is_reported_at_once(tmp_path):
     (tmp_path / "file").write_text("")
-    for path, words in [
+    for path, message in [
         (tmp_path / "file", "is not a directory"),
         (tmp_path / "file/logs", "cannot be created: .*Not a"),
         ("", "data_directory is empty"),
     ]:
-        with pytest.raises(StorageError, match=words):
+        with pytest.raises(StorageError, match=message):
             EnvLogger(Count(), data_directory=path)
     gc.collect()
 
@@ -222,21 +222,21 @@ def test_a_directory_that_cannot_be_recorded_to_is_reported_at_once(tmp_path):
 # --- Steps that cannot be recorded.
 
 
-def test_an_episode_with_a_hole_does_not_go_on(tmp_path):
+def test_an_episode_with_a_gap_takes_no_more_steps(tmp_path):
     inner = Count(num_steps=5)
-    broken = False
+    is_broken = False
 
     def step_fn(timestep, action, env):
-        if broken:
+        if is_broken:
             raise ZeroDivisionError("oops")
 
     with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
         env.reset()
         env.step(1)
-        broken = True
+        is_broken = True
         with pytest.raises(ZeroDivisionError):
             env.step(2)
-        broken = False
+        is_broken = False
         for _ in range(2):
             with pytest.raises(UsageError, match=r"taken but not recorded.*a gap.*call reset\(\)"):
                 env.step(3)
@@ -259,7 +259,7 @@ def test_an_episode_whose_first_step_was_refused_takes_no_more_steps(tmp_path):
         assert len(reader.steps) == 0
 
 
-def test_an_error_of_episode_fn_makes_no_hole(tmp_path):
+def test_an_error_of_episode_fn_makes_no_gap(tmp_path):
     def episode_fn(timestep, action, env):
         if action == 0:
             raise ZeroDivisionError
@@ -273,7 +273,7 @@ def test_an_error_of_episode_fn_makes_no_hole(tmp_path):
         assert episodes(reader) == [[0, 1, 2]]
 
 
-# --- The end.
+# --- Closing.
 
 
 def test_closing_closes_both_and_may_be_repeated(tmp_path):
@@ -302,28 +302,28 @@ def test_the_recording_is_closed_even_if_the_environment_fails_to(tmp_path):
         assert len(reader.steps) == 3
 
 
-def test_copies_would_write_the_same_files(tmp_path):
+def test_a_logger_cannot_be_copied(tmp_path):
     with EnvLogger(Count(), data_directory=tmp_path) as env:
         for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="EnvLogger instances cannot be serialized/pickled"):
                 duplicate(env)
 
 
-# --- Other people's backends.
+# --- Custom backends.
 
 
 class Collecting(BackendWriter):
-    """Implements what upstream's abstract class asks for."""
+    """Implements the abstract methods of upstream."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.seen = []
+        self.calls = []
 
     def _record_step(self, data, is_new_episode):
-        self.seen.append((int(data.timestep.observation[0]), is_new_episode))
+        self.calls.append((int(data.timestep.observation[0]), is_new_episode))
 
     def close(self):
-        self.seen.append("closed")
+        self.calls.append("closed")
         self._closed = True
 
 
@@ -334,7 +334,7 @@ def test_a_custom_backend_can_record_an_environment():
             env.discard_episode()
         with pytest.raises(NotImplementedError, match="does not store metadata of episodes"):
             env._backend._set_episode_metadata(1)
-    assert env._backend.seen == [(0, True), (1, False), (2, False), "closed"]
+    assert env._backend.calls == [(0, True), (1, False), (2, False), "closed"]
     assert "environment_specs" in env._backend.metadata()
 
 
@@ -363,14 +363,14 @@ def test_discarded_episodes_are_not_recorded():
     assert backend.episode_metadata == {0: "a", 1: "c"}
 
 
-class Wrong(Count):
-    """Takes a wrong turn at the second step."""
+class InvalidStep(Count):
+    """Returns an invalid second step."""
 
-    wrong_timestep = dm_env.transition(0.5, np.array([1]))
+    invalid_timestep = dm_env.transition(0.5, np.array([1]))
 
     def step(self, action):
         timestep = super().step(action)
-        return self.wrong_timestep if self._step == 2 else timestep
+        return self.invalid_timestep if self._step == 2 else timestep
 
 
 @pytest.mark.parametrize(
@@ -382,10 +382,10 @@ class Wrong(Count):
         (dm_env.transition(0.5, np.array([1])), 10, "action: .*10"),
     ],
 )
-def test_validating_names_what_is_wrong(timestep, action, message):
+def test_validation_names_the_invalid_value(timestep, action, message):
     backend = InMemoryBackendWriter()
-    environment = Wrong(4)
-    environment.wrong_timestep = timestep
+    environment = InvalidStep(4)
+    environment.invalid_timestep = timestep
     with EnvLogger(environment, backend=backend, validate=True) as env:
         env.reset()
         env.step(7)

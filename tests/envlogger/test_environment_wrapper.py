@@ -14,7 +14,7 @@ class Named(Catch):
         self.is_closed = True
 
 
-def test_behaves_like_the_wrapped_environment():
+def test_a_wrapper_behaves_like_its_environment():
     wrapped, plain = EnvironmentWrapper(Catch()), Catch()
     assert wrapped.observation_spec() == plain.observation_spec()
     assert wrapped.action_spec() == plain.action_spec()
@@ -38,9 +38,9 @@ def test_closing_closes_the_wrapped_environment():
     assert inner.is_closed
 
 
-def test_can_be_copied():
+def test_a_wrapper_can_be_copied():
     env = EnvironmentWrapper(Catch())
     env.reset()
-    other = copy.deepcopy(env)
-    assert type(other) is EnvironmentWrapper
-    assert other.step(0).observation.tolist() == env.step(0).observation.tolist()
+    copied = copy.deepcopy(env)
+    assert type(copied) is EnvironmentWrapper
+    assert copied.step(0).observation.tolist() == env.step(0).observation.tolist()

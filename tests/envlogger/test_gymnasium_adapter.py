@@ -1,4 +1,4 @@
-"""Gymnasium environments, recorded."""
+"""Recording Gymnasium environments."""
 
 import subprocess
 import sys
@@ -91,30 +91,30 @@ def test_terminated_and_truncated_are_kept_apart():
     ]
     assert all(type(t.reward) is float for t in terminated[1:])
     assert env.step(1).first()
-    both = GymnasiumAdapter(Corridor(), options={"begin": -2})
-    assert both.step(1).first()
-    last = play(both, 1)[-1]
-    assert (last.discount, both.truncated) == (0.0, True)
-    both.reset()
-    assert not both.truncated
+    env = GymnasiumAdapter(Corridor(), options={"begin": -2})
+    assert env.step(1).first()
+    last_step = play(env, 1)[-1]
+    assert (last_step.discount, env.truncated) == (0.0, True)
+    env.reset()
+    assert not env.truncated
 
 
-def test_rewards_with_a_single_element_become_floats_and_others_are_refused(tmp_path):
+def test_rewards_of_one_element_become_floats_and_no_numbers_are_refused(tmp_path):
     class Rewarded(Corridor):
         def step(self, action):
             observation, _, *flags = super().step(action)
             return observation, self.reward, *flags
 
     env = Rewarded()
-    for one in (np.array([2.5]), np.array([[2]]), np.array(2.5), np.int64(2), True, [1.5]):
-        env.reward = one
+    for value in (np.array([2.5]), np.array([[2]]), np.array(2.5), np.int64(2), True, [1.5]):
+        env.reward = value
         reward = play(GymnasiumAdapter(env), 1)[-1].reward
         assert type(reward) is float
-        assert reward == np.asarray(one).item()
+        assert reward == np.asarray(value).item()
     vector = np.array([1, -2], np.float32)
-    parts = {"a": np.float32(1), "b": np.float32(2)}
-    for no_numbers in (parts, None, "1, 2"):
-        env.reward = no_numbers
+    rewards = {"a": np.float32(1), "b": np.float32(2)}
+    for reward in (rewards, None, "1, 2"):
+        env.reward = reward
         with pytest.raises(UnsupportedValueError, match=r"expected numbers.*reward_space"):
             play(GymnasiumAdapter(env), 1)
     env.reward = vector
@@ -133,8 +133,8 @@ def test_rewards_with_a_single_element_become_floats_and_others_are_refused(tmp_
     middle = gymnasium.Wrapper(env)
     middle.reward_space = box
     assert GymnasiumAdapter(gymnasium.Wrapper(middle)).reward_spec().shape == (2,)
-    number = spaces.Box(-9, 9, (), np.float32)
-    for space, reward in ((box, vector), (spaces.Dict(a=number, b=number), parts)):
+    scalar = spaces.Box(-9, 9, (), np.float32)
+    for space, reward in ((box, vector), (spaces.Dict(a=scalar, b=scalar), rewards)):
         env.reward, directory = reward, tmp_path / type(space).__name__
         adapter = GymnasiumAdapter(env, reward_space=space)
         with envlogger.EnvLogger(adapter, data_directory=directory) as recorder:

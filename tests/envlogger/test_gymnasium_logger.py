@@ -42,7 +42,7 @@ class Count(gymnasium.Env):
         return self._observation(), np.float32(action), *ends, {"count": self.count}
 
 
-def logged(length, directory):
+def make_logger(length, directory):
     return lambda: envlogger.GymnasiumLogger(Count(length), data_directory=directory)
 
 
@@ -54,18 +54,18 @@ def test_the_logger_returns_what_the_environment_returns():
         assert isinstance(env, gymnasium.Wrapper)
         assert isinstance(env.unwrapped, Count)
         for options in (None, {"start": 5}):
-            for one, other in zip(
+            for actual, expected in zip(
                 env.reset(seed=7, options=options), plain.reset(seed=7, options=options)
             ):
-                np.testing.assert_equal(one, other)
+                np.testing.assert_equal(actual, expected)
             for action in (0, 2, 1):
-                returned, expected = env.step(action), plain.step(action)
-                np.testing.assert_equal(returned, expected)
-                assert type(returned[1]) is np.float32
-        assert returned[2:4] == (False, True)
+                actual, expected = env.step(action), plain.step(action)
+                np.testing.assert_equal(actual, expected)
+                assert type(actual[1]) is np.float32
+        assert actual[2:4] == (False, True)
         env.reset()
         env.recorder.discard_episode()
-        assert env.step(1)[1:4] == (0.0, False, False)  # Which begins an episode.
+        assert env.step(1)[1:4] == (0.0, False, False)  # The first step of the next episode.
     assert [step.action for step in backend.steps] == [None, 0, 2, 1, None, 0, 2, 1, None]
     assert backend.steps[3].timestep.last()
     assert backend.steps[3].timestep.discount == 1.0
@@ -77,7 +77,7 @@ def test_the_logger_returns_what_the_environment_returns():
 def test_vector_environments_record_all_episodes(tmp_path, vector, mode):
     lengths, num_steps = [3, 4], 12
     names = ["both", "both"] if vector is SyncVectorEnv else ["one", "other"]
-    make = [logged(length, tmp_path / name) for length, name in zip(lengths, names)]
+    make = [make_logger(length, tmp_path / name) for length, name in zip(lengths, names)]
     envs, rng = vector(make, autoreset_mode=mode), np.random.default_rng(0)
     envs.reset(seed=42)
     for _ in range(num_steps):
@@ -104,8 +104,8 @@ def test_a_killed_process_keeps_its_steps(tmp_path):
     script = f"""
 import os, signal, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_gymnasium_logger import logged
-env = logged(3, {os.fspath(tmp_path)!r})()
+from test_gymnasium_logger import make_logger
+env = make_logger(3, {os.fspath(tmp_path)!r})()
 for _ in range(2):
     env.reset()
     for action in (0, 1, 2):
@@ -132,7 +132,7 @@ def test_importing_envlogger_does_not_import_gymnasium():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_star_imports_what_is_there():
+def test_a_star_import_skips_names_of_missing_packages():
     script = (
         "import importlib.util as util, sys\n"
         "find = util.find_spec\n"

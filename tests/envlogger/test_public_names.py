@@ -6,7 +6,7 @@ import envlogger
 from envlogger import errors
 
 
-def test_listed_names_are_there():
+def test_the_public_names_are_complete():
     assert set(envlogger.__all__) == {
         *("BackendType", "Damage", "Data", "Datum", "EnvLogger", "GymnasiumLogger", "Reader"),
         *("RecoveryReport", "RiegeliBackendWriter", "Scheduler", "StepData", "StreamRecorder"),

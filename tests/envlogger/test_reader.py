@@ -29,18 +29,18 @@ def test_unknown_indices_and_fields_are_named(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert repr(reader) == "<Reader of 1 episodes, 10 steps>"
-        for ask in (
+        for read in (
             reader.columns,
             reader.episodes.__getitem__,
             lambda index: list(reader.pick(index, [0], [("action",)])),
         ):
             with pytest.raises(IndexError, match="index 99 is out of range for 1 episodes"):
-                ask(99)
+                read(99)
             with pytest.raises(TypeError, match="index of episodes must be an integer, got 'a'"):
-                ask("a")
+                read("a")
 
 
-def test_reads_from_memory():
+def test_a_reader_reads_from_memory():
     writer = InMemoryBackendWriter()
     record(Catch(), backend=writer)
     for reader in (
@@ -54,7 +54,7 @@ def test_reads_from_memory():
         Reader(writer, backend="memory")
 
 
-def test_specs_of_the_environment_come_back(tmp_path):
+def test_specs_of_the_environment_are_read_back(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert reader.observation_spec() == Catch().observation_spec()
@@ -79,7 +79,7 @@ class NoActions(Catch):
         return dm_env.termination(1.0, {"shape": 1, "dtype": [], "words": np.array("ho")})
 
 
-def test_empty_and_text_specs_come_back(tmp_path):
+def test_empty_and_text_specs_are_read_back(tmp_path):
     record(NoActions(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
         assert reader.action_spec() == {}
@@ -87,7 +87,7 @@ def test_empty_and_text_specs_come_back(tmp_path):
         assert type(reader.observation_spec()["words"]) is specs.StringArray
 
 
-def test_arguments_for_a_backend_that_is_made_already_are_ignored():
+def test_arguments_for_an_existing_backend_are_ignored():
     backend = InMemoryBackendReader(InMemoryBackendWriter())
     with pytest.warns(UserWarning, match=r"'d', shard ignored, because the backend exists al"):
         assert len(Reader("d", shard=1, backend=backend).steps) == 0
@@ -98,7 +98,7 @@ def test_arguments_for_a_backend_that_is_made_already_are_ignored():
 
 @pytest.fixture(params=["directory", "memory"])
 def reader(request, tmp_path):
-    """Two episodes: one that was played to its end, and one that was cut short."""
+    """Two episodes: a complete one, and one that is cut by a reset."""
     backend = InMemoryBackendWriter()
     arguments = {"directory": {"data_directory": tmp_path}, "memory": {"backend": backend}}
     with envlogger.EnvLogger(Catch(), **arguments[request.param]) as env:
@@ -137,20 +137,20 @@ def test_columns_have_the_fields_of_rlds_episodes(reader):
             assert columns[field].dtype == expected[field].dtype
 
 
-def test_columns_of_several_episodes_are_those_of_each_joined(reader):
-    both, each = reader.recorded_columns(0, 2), [reader.columns(0), reader.columns(1)]
-    assert both.keys() == each[0].keys()
-    for field, column in both.items():
-        np.testing.assert_array_equal(column, np.concatenate([one[field] for one in each]))
-    episodes = to_rlds_episodes(both, [10, 2])
-    each = [reader.columns(0, rlds=True), reader.columns(1, rlds=True)]
-    assert episodes.keys() == each[0].keys()
+def test_columns_of_several_episodes_are_joined(reader):
+    joined, single = reader.recorded_columns(0, 2), [reader.columns(0), reader.columns(1)]
+    assert joined.keys() == single[0].keys()
+    for field, column in joined.items():
+        np.testing.assert_array_equal(column, np.concatenate([each[field] for each in single]))
+    episodes = to_rlds_episodes(joined, [10, 2])
+    single = [reader.columns(0, rlds=True), reader.columns(1, rlds=True)]
+    assert episodes.keys() == single[0].keys()
     for field, column in episodes.items():
-        np.testing.assert_array_equal(column, np.concatenate([one[field] for one in each]))
-        assert column.dtype == each[0][field].dtype
+        np.testing.assert_array_equal(column, np.concatenate([each[field] for each in single]))
+        assert column.dtype == single[0][field].dtype
     for lengths in ([3, 9], [11, 1], [10]):
         with pytest.raises(ValueError, match=r"inside an episode|There are 12 steps, expected 10"):
-            to_rlds_episodes(both, lengths)
+            to_rlds_episodes(joined, lengths)
 
 
 def test_columns_of_episodes_out_of_range_are_refused(reader):
@@ -182,13 +182,13 @@ def test_columns_of_an_episode_of_one_step_take_the_dtypes_of_the_specs(tmp_path
 def test_readers_can_be_pickled(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
-        other = pickle.loads(pickle.dumps(reader))
-        assert len(reader.steps) == len(other.steps) == 10
-        for step, same in zip(reader.steps, other.steps, strict=True):
-            np.testing.assert_array_equal(step.timestep.observation, same.timestep.observation)
-        assert other.action_spec() == Catch().action_spec()
-    assert other.columns(0)["reward"][-1] == -1
-    other.close()
+        copied = pickle.loads(pickle.dumps(reader))
+        assert len(reader.steps) == len(copied.steps) == 10
+        for step, clone in zip(reader.steps, copied.steps, strict=True):
+            np.testing.assert_array_equal(step.timestep.observation, clone.timestep.observation)
+        assert copied.action_spec() == Catch().action_spec()
+    assert copied.columns(0)["reward"][-1] == -1
+    copied.close()
     with pytest.raises(UsageError, match="closed"):
         pickle.loads(pickle.dumps(reader)).steps[0]
 
@@ -220,11 +220,11 @@ def test_forked_processes_do_not_disturb_each_other(tmp_path):
             worker.join(60)
             assert worker.exitcode == 0
     """
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), tmp_path],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(envlogger.__file__).parents[1])},
         timeout=120,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")

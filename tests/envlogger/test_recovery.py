@@ -20,16 +20,16 @@ from envlogger.errors import StorageError
 INDEX = ["step_offsets.riegeli", "episode_index.riegeli", "episode_metadata.riegeli"]
 
 
-def record(writer, numbers, types=None):
+def record(writer, observations, types=None):
     """Records an episode whose observations are numbers."""
-    for i, number in enumerate(numbers):
+    for i, observation in enumerate(observations):
         kind = dm_env.StepType(types[i]) if types else min(i, 1)
-        timestep = dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, number)
+        timestep = dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, observation)
         writer.record_step(StepData(timestep, None), is_new_episode=i == 0)
 
 
-def shard(directory, number=0):
-    return sorted(path for path in directory.iterdir() if path.is_dir())[number]
+def shard(directory, index=0):
+    return sorted(path for path in directory.iterdir() if path.is_dir())[index]
 
 
 def files(directory):
@@ -69,29 +69,29 @@ def recording(tmp_path):
         metadata={"a": 1},
         writer_options="uncompressed,chunk_size:1",
     ) as writer:
-        for number, steps in enumerate(([0, 1, 2], [10, 11], [20, 21], [30])):
+        for index, steps in enumerate(([0, 1, 2], [10, 11], [20, 21], [30])):
             record(writer, [99, 98])
             writer.discard_episode()
             record(writer, steps)
-            writer.set_episode_metadata({"number": number})
+            writer.set_episode_metadata({"number": index})
     return directory
 
 
 EPISODES = [[0, 1, 2], [10, 11], [20, 21], [30]]
-METADATA = [{"number": number} for number in range(4)]
+METADATA = [{"number": index} for index in range(4)]
 
 
-# --- Where the recording goes.
+# --- Destinations.
 
 
 def test_an_intact_recording_is_copied_unchanged(recording, tmp_path):
-    before = files(recording)
+    contents = files(recording)
     report = envlogger.recover(recording, tmp_path / "new")
-    assert files(recording) == before
+    assert files(recording) == contents
     copied = {
         path.relative_to(tmp_path / "new"): data for path, data in files(tmp_path / "new").items()
     }
-    assert copied == {path.relative_to(recording): data for path, data in before.items()}
+    assert copied == {path.relative_to(recording): data for path, data in contents.items()}
     assert not report.is_changed
     assert str(report).splitlines() == [
         f"{tmp_path}/new: 4 -> 4 episodes, 8 -> 8 steps, 2 shards",
@@ -99,21 +99,21 @@ def test_an_intact_recording_is_copied_unchanged(recording, tmp_path):
     ]
 
 
-def test_in_place_no_byte_is_lost(recording):
+def test_recovery_in_place_loses_no_byte(recording):
     flip_a_bit(shard(recording) / "step_offsets.riegeli", 100)
-    before = files(recording)
+    old_files = files(recording)
     report = envlogger.recover(recording, in_place=True)
     assert episodes(recording) == EPISODES
-    after = files(recording)
-    for path, content in before.items():
-        assert content in (after[path], after.get(path.with_name(path.name + ".damaged")))
+    new_files = files(recording)
+    for path, content in old_files.items():
+        assert content in (new_files[path], new_files.get(path.with_name(path.name + ".damaged")))
     assert [shard.is_changed for shard in report.shards] == [True, False]
-    assert not any(path.name.startswith(".") for path in after)
+    assert not any(path.name.startswith(".") for path in new_files)
     assert not envlogger.recover(recording, in_place=True).is_changed
-    assert files(recording) == after
+    assert files(recording) == new_files
 
 
-def test_names_of_what_is_set_aside_are_free(recording):
+def test_damaged_files_are_set_aside_with_free_names(recording):
     path = recording / "metadata.riegeli"
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
@@ -142,7 +142,7 @@ def test_folders_without_a_recording_are_refused(tmp_path):
         envlogger.recover(tmp_path / "nowhere", in_place=True)
 
 
-def test_a_recording_that_goes_on_is_worth_a_warning(tmp_path):
+def test_a_recording_that_goes_on_gives_a_warning(tmp_path):
     with RiegeliBackendWriter(tmp_path) as writer:
         record(writer, [0, 1])
         writer.flush()
@@ -158,33 +158,33 @@ def test_a_recording_that_goes_on_is_worth_a_warning(tmp_path):
         assert len(reader.episodes[0]) == 2
 
 
-# --- What comes back.
+# --- Recovered steps and metadata.
 
 
-@pytest.mark.parametrize("lost", [[name] for name in INDEX[:2]] + [INDEX[:2], INDEX])
-@pytest.mark.parametrize("how", ["missing", "empty", "torn", "foreign"])
-def test_a_lost_index_is_rebuilt(recording, tmp_path, lost, how):
-    for name in lost:
+@pytest.mark.parametrize("lost_files", [[name] for name in INDEX[:2]] + [INDEX[:2], INDEX])
+@pytest.mark.parametrize("fault", ["missing", "empty", "torn", "foreign"])
+def test_a_lost_index_is_rebuilt(recording, tmp_path, lost_files, fault):
+    for name in lost_files:
         path = shard(recording) / name
         content = path.read_bytes()
-        path.write_bytes({"torn": content[:-1], "foreign": b"x" * 500}.get(how, b""))
-        if how == "missing":
+        path.write_bytes({"torn": content[:-1], "foreign": b"x" * 500}.get(fault, b""))
+        if fault == "missing":
             path.unlink()
     envlogger.recover(recording, tmp_path / "new")
     assert episodes(tmp_path / "new") == EPISODES
-    # The steps say where they belong, but the metadata do not.
-    has_metadata = lost == INDEX[:1]
+    # Steps have marks of their episodes; metadata have none.
+    has_metadata = lost_files == INDEX[:1]
     assert metadata(tmp_path / "new") == (METADATA if has_metadata else [None] * 3 + METADATA[3:])
 
 
-def test_lost_metadata_of_episodes_are_told(recording, tmp_path):
+def test_lost_metadata_of_episodes_are_reported(recording, tmp_path):
     path = shard(recording) / "episode_metadata.riegeli"
     flip_a_bit(path, positions(path)[0] + 50)
     report = envlogger.recover(recording, tmp_path / "new")
     assert metadata(tmp_path / "new")[0] is None
     assert metadata(tmp_path / "new")[3] == METADATA[3]
-    lost = sum(one is None for one in metadata(tmp_path / "new"))
-    assert f"the metadata of {lost} episodes cannot be read" in str(report)
+    num_lost = sum(one is None for one in metadata(tmp_path / "new"))
+    assert f"the metadata of {num_lost} episodes cannot be read" in str(report)
 
 
 def test_damaged_metadata_are_replaced(recording):
@@ -208,12 +208,12 @@ def test_a_shard_in_which_no_step_is_left_is_reported(recording, tmp_path):
         assert episodes(directory) == EPISODES[3:]
 
 
-def test_steps_that_are_lost_leave_no_hole_and_fuse_nothing(recording, tmp_path):
+def test_lost_steps_split_their_episode(recording, tmp_path):
     steps = shard(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
     flip_a_bit(steps, int(offsets[1]) + 50)  # In the middle of the first episode.
-    flip_a_bit(steps, int(offsets[3]) + 50)  # At the begin of the second.
+    flip_a_bit(steps, int(offsets[3]) + 50)  # At the beginning of the second.
     report = envlogger.recover(recording, tmp_path / "new")
     assert episodes(tmp_path / "new") == [[0], [2], [11], *EPISODES[2:]]
     assert metadata(tmp_path / "new")[:3] == [METADATA[0], None, METADATA[1]]
@@ -241,16 +241,16 @@ def test_a_torn_step_file_keeps_the_steps_before_the_tear(recording, tmp_path):
     with envlogger.Reader(recording) as reader:
         actual = [[step.timestep.observation for step in episode] for episode in reader.episodes]
         assert actual == [[0, 1, 2], [10], [30]]
-        [damage] = reader.damage()  # It stays as it is, but nothing leads there.
+        [damage] = reader.damage()  # The torn end stays, without an index.
         assert (damage.path, damage.num_bytes) == (str(steps), 5)
     assert "3 indexed steps cannot be read" in str(report)
 
 
-# --- Recordings that were killed. What the recorder had not indexed, the steps must tell.
+# --- Killed recordings, whose last steps have no index.
 
 
-def killed(directory, code):
-    """Runs a recorder that ends without closing anything."""
+def run_killed(directory, code):
+    """Runs a recorder that ends without closing its files."""
     prelude = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
@@ -258,7 +258,7 @@ from test_recovery import *
 def recorder(**arguments):
     return RiegeliBackendWriter(sys.argv[1], flush_interval=None, **arguments)
 """
-    ended = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -269,10 +269,10 @@ def recorder(**arguments):
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert process.returncode == 0, process.stderr
 
 
-def test_the_running_episode_comes_back_with_its_metadata(tmp_path):
+def test_the_running_episode_is_recovered_with_its_metadata(tmp_path):
     code = """
 writer = recorder()
 record(writer, [0, 1])
@@ -284,7 +284,7 @@ writer.set_episode_metadata("second")
 writer.flush()
 record(writer, [20])  # Not flushed.
 """
-    killed(tmp_path, code)
+    run_killed(tmp_path, code)
     with envlogger.Reader(tmp_path) as reader:
         assert len(reader.episodes) == 1
         [damage] = reader.damage()
@@ -295,7 +295,7 @@ record(writer, [20])  # Not flushed.
     assert "1 -> 2 episodes, 2 -> 4 steps" in str(report)
 
 
-def test_discarded_episodes_stay_away(tmp_path):
+def test_recovery_leaves_out_discarded_episodes(tmp_path):
     code = """
 writer = recorder()
 record(writer, [0, 1])
@@ -309,13 +309,13 @@ record(writer, [40], types=[1])
 writer.set_episode_metadata("fourth")
 writer.flush()
 """
-    killed(tmp_path, code)
+    run_killed(tmp_path, code)
     envlogger.recover(tmp_path, in_place=True)
     assert episodes(tmp_path) == [[0, 1], [20], [40]]
     assert metadata(tmp_path) == [None, None, "fourth"]
 
 
-def test_marks_override_what_step_types_say(tmp_path):
+def test_marks_override_step_types(tmp_path):
     code = """
 writer = recorder()
 record(writer, [0, 1, 2, 3], types=[1, 0, 2, 1])
@@ -324,7 +324,7 @@ record(writer, [20, 21], types=[1, 2])
 record(writer, [30, 31], types=[0, 1])
 writer.flush()
 """
-    killed(tmp_path, code)
+    run_killed(tmp_path, code)
     envlogger.recover(tmp_path, in_place=True)
     assert episodes(tmp_path) == [[0, 1, 2, 3], [10, 11], [20, 21], [30, 31]]
 
@@ -343,7 +343,7 @@ make_array = layout.encode_positions
 layout.encode_positions = lambda rows: make_array(rows) if len(rows) == 2 else os._exit(0)
 writer.flush()
 """
-    killed(tmp_path, code)
+    run_killed(tmp_path, code)
     index = shard(tmp_path) / "episode_index.riegeli"
     assert index.stat().st_size > 0
     assert (shard(tmp_path) / "step_offsets.riegeli").stat().st_size <= 64  # No record.
@@ -364,24 +364,24 @@ writer.flush()
     max_episodes=st.integers(0, 4),
     chunk_size=st.sampled_from([1, 300, 1 << 20]),
 )
-def test_recovery_keeps_whatever_was_recorded(
+def test_recovery_keeps_all_flushed_episodes(
     given_episodes, max_episodes, chunk_size, tmp_path_factory
 ):
     directory = tmp_path_factory.mktemp("recording")
     recorded = []
-    number = 0
+    next_value = 0
     options = f"uncompressed,chunk_size:{chunk_size}"
     writer = RiegeliBackendWriter(directory, max_episodes, options, flush_interval=None, sync=False)
     for types, is_discarded, is_flushed in given_episodes:
-        numbers = list(range(number, number + len(types)))
-        number += len(types)
-        record(writer, numbers, types)
+        observations = list(range(next_value, next_value + len(types)))
+        next_value += len(types)
+        record(writer, observations, types)
         if is_flushed:
             writer.flush()
         if is_discarded:
             writer.discard_episode()
         else:
-            recorded.append(numbers)
+            recorded.append(observations)
     writer.flush()
     shutil.copytree(directory, directory / "killed", ignore=lambda *_: {"killed"})
     writer.close()
@@ -421,7 +421,7 @@ def make_shard(directory, types, *, num_indexed, starts):
         ([0, 1, 2, 0, 1, 2, 0, 1], 5, [], [[0, 1, 2], [3, 4, 5], [6, 7]]),
         ([0, 1, 2, 0, 1, 2, 0, 1], 0, [], [[0, 1, 2], [3, 4, 5], [6, 7]]),
         ([0, 1, 1, 1, 1], 2, [0], [[0, 1, 2, 3, 4]]),
-        # What the index says is kept: the episodes of somebody whose steps are all first steps.
+        # The index is kept, also if all steps are first steps.
         ([0, 0, 0, 0, 0, 1], 4, [0, 2, 3], [[0, 1], [2], [3], [4, 5]]),
         # A scheduler dropped the first steps of the episodes.
         ([1, 2, 1, 2, 1], 5, [0], [[0, 1], [2, 3], [4]]),
@@ -444,14 +444,14 @@ def test_messages_of_other_types_are_one_episode(tmp_path):
     assert (report.num_episodes, report.num_steps) == (1, 3)
 
 
-# --- Places.
+# --- Destinations in the recording.
 
 
 @pytest.mark.parametrize("subfolder", ["", "inside", "inside/deep", "../link/inside"])
 def test_a_destination_in_the_recording_is_refused(recording, subfolder):
     (recording.parent / "link").symlink_to(recording)
-    before = files(recording)
+    contents = files(recording)
     with pytest.raises(ValueError, match=r"is in the recording .*count twice"):
         envlogger.recover(recording, recording / subfolder)
-    assert files(recording) == before
+    assert files(recording) == contents
     envlogger.recover(recording, f"{recording}-beside")

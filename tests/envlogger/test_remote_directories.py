@@ -1,4 +1,4 @@
-"""Recording to an object store, here one in memory under the real `epath` and `fsspec`."""
+"""Recording to an object store, which is one in memory behind `epath` and `fsspec`."""
 
 import os
 import subprocess
@@ -48,14 +48,14 @@ def run(code: str, tmp_path: Path) -> None:
         "EPATH_USE_TF": "false",
         "PYTHONPATH": str(Path(envlogger.__file__).parents[1]),
     }
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         env=environment,
         cwd=tmp_path,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []  # Nothing went to a local directory of that name.
 
 

@@ -1,4 +1,4 @@
-"""Streams at their own rates: nothing that was pushed is lost, and steps can be made of them."""
+"""Streams at their own rates: no pushed value is lost, and streams become steps."""
 
 import contextlib
 import os
@@ -23,19 +23,19 @@ from rlds.sources.video_frames import with_frames
 BEGIN = 1_700_000_000 * 10**9  # In nanoseconds.
 
 
-def messages(path):
-    """All messages, as a reader of ROS has them: topic, log time, message."""
+def read_messages(path):
+    """Returns the topic, the log time and the content of all messages, as ROS reads them."""
     decoded_messages = []
-    with path.open("rb") as file, contextlib.suppress(EndOfFile):  # Of who was killed.
+    with path.open("rb") as file, contextlib.suppress(EndOfFile):  # After a kill.
         reader = NonSeekingReader(file, decoder_factories=[DecoderFactory()])
         for _, channel, message, decoded in reader.iter_decoded_messages(log_time_order=False):
             decoded_messages.append((channel.topic, message.log_time, decoded))
     return decoded_messages
 
 
-def test_readers_of_ros_have_every_kind_of_value(tmp_path):
+def test_ros_reads_values_of_all_kinds(tmp_path):
     rng = np.random.default_rng(0)
-    numbers = {
+    values = {
         f"{kind}{shape}": (rng.integers(0, 100, shape) if shape else rng.integers(0, 100)).astype(
             kind
         )
@@ -44,11 +44,11 @@ def test_readers_of_ros_have_every_kind_of_value(tmp_path):
         for kind in ("int8", "uint8", "int16", "uint32", "int64", "float32", "float64")
         for shape in ((), (3,), (2, 3))
     }
-    names = {name: f"n{number}" for number, name in enumerate(numbers)}
+    names = {name: f"n{index}" for index, name in enumerate(values)}
     image = rng.integers(0, 256, (5, 4, 3), np.uint8)
     with envlogger.StreamRecorder(tmp_path / "run") as recorder:
         for row in range(3):
-            for name, value in numbers.items():
+            for name, value in values.items():
                 recorder.push(names[name], BEGIN + row, value)
             recorder.push("text", BEGIN + row, "grüße 机器人")
             recorder.push("flag", BEGIN + row, np.bool_(row == 1))
@@ -57,10 +57,10 @@ def test_readers_of_ros_have_every_kind_of_value(tmp_path):
             image = image.copy()
         path = recorder.path
     actual = {}
-    for topic, at, message in messages(path):
-        actual.setdefault(topic, []).append((at, message))
-    for name, value in numbers.items():
-        assert [at for at, _ in actual[f"/{names[name]}"]] == [BEGIN, BEGIN + 1, BEGIN + 2]
+    for topic, log_time, message in read_messages(path):
+        actual.setdefault(topic, []).append((log_time, message))
+    for name, value in values.items():
+        assert [time for time, _ in actual[f"/{names[name]}"]] == [BEGIN, BEGIN + 1, BEGIN + 2]
         for _, message in actual[f"/{names[name]}"]:
             dims = [dim.size for dim in message.layout.dim] if value.shape else []
             data = list(message.data) if value.shape else [message.data]
@@ -77,21 +77,21 @@ def test_readers_of_ros_have_every_kind_of_value(tmp_path):
 
 def test_threads_and_late_values_become_steps(tmp_path):
     pytest.importorskip("av")
-    frames = [np.full((32, 48, 3), 3 * number, np.uint8) for number in range(60)]
+    frames = [np.full((32, 48, 3), 3 * value, np.uint8) for value in range(60)]
     video = {"top": envlogger.Video(quality=5, gop=10)}
     with envlogger.StreamRecorder(tmp_path / "run", video=video) as recorder:
 
-        def push(name, rate, make, number, order=1):
-            for row in range(number)[::order]:
+        def push(name, rate, make, num_rows, order=1):
+            for row in range(num_rows)[::order]:
                 recorder.push(name, BEGIN + round(row * 1e9 / rate), make(row))
 
-        kinds = (
+        streams = (
             ("top", 30, frames.__getitem__, 60),
             ("joints", 500, lambda row: np.full(7, row / 500, np.float32), 1000),
             ("force", 1000, lambda row: float(row), 2000, -1),  # The last value comes first.
             ("action/target", 50, lambda row: np.full(2, row, np.float32), 100),
         )
-        threads = [threading.Thread(target=push, args=kind) for kind in kinds]
+        threads = [threading.Thread(target=push, args=stream) for stream in streams]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -108,20 +108,20 @@ def test_threads_and_late_values_become_steps(tmp_path):
     np.testing.assert_array_equal(steps["action"][:, 0], np.ceil(seconds * 50 - 1e-6))
     pixels = rlds.sources.open(path, rate=30)
 
-    seen = with_frames(pixels).columns(0, ["observation/images/top"])["observation"]["images"][
+    decoded = with_frames(pixels).columns(0, ["observation/images/top"])["observation"]["images"][
         "top"
     ]
-    for row, frame in enumerate(seen[:59]):
+    for row, frame in enumerate(decoded[:59]):
         assert np.abs(frame.astype(int) - frames[row]).max() < 8
-    few = rlds.sources.open(path, rate=1000, policy="nearest", max_age=1e-5)[0]
-    assert 0 < few.num_steps < 100  # Those at which all streams have a value.
-    assert int(few.metadata["recording"]["dropped_steps"]) > 1000
-    for wrong in ({"rate": -1}, {"policy": "best"}, {"max_age": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            rlds.sources.open(path, **wrong)
+    sparse = rlds.sources.open(path, rate=1000, policy="nearest", max_age=1e-5)[0]
+    assert 0 < sparse.num_steps < 100  # Only rows at which all streams have a value.
+    assert int(sparse.metadata["recording"]["dropped_steps"]) > 1000
+    for options in ({"rate": -1}, {"policy": "best"}, {"max_age": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            rlds.sources.open(path, **options)
 
 
-def test_episodes_are_marked(tmp_path):
+def test_marked_episodes_are_read_back(tmp_path):
     with envlogger.StreamRecorder(tmp_path / "run") as recorder:
         for episode in range(3):
             recorder.begin_episode(BEGIN + 100 * episode)
@@ -173,9 +173,9 @@ def test_values_that_do_not_fit_their_stream_are_refused(tmp_path):
     for value in (None, np.zeros(3, complex), np.zeros(3, bool), object()):
         with pytest.raises(UnsupportedTypeError, match="stream 'new'"):
             recorder.push("new", None, value)
-    for at in (-1, 1.5, 1 << 63):
+    for log_time in (-1, 1.5, 1 << 63):
         with pytest.raises(UnsupportedValueError, match="expected nanoseconds"):
-            recorder.push("joints", at, np.zeros(3))
+            recorder.push("joints", log_time, np.zeros(3))
     with pytest.raises(ValueError, match="flush_interval"):
         envlogger.StreamRecorder(tmp_path / "run", flush_interval=0)
     with pytest.raises(ValueError, match="expected h264"):
@@ -187,7 +187,7 @@ def test_values_that_do_not_fit_their_stream_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot record to"):
         envlogger.StreamRecorder(tmp_path / "file")
-    assert len(messages(recorder.path)) == 1
+    assert len(read_messages(recorder.path)) == 1
 
 
 @pytest.mark.slow
@@ -202,17 +202,17 @@ def test_pushed_messages_survive_a_full_disk(tmp_path):
     try:
         with pytest.raises(StorageError, match="72 MB are left"):
             envlogger.StreamRecorder(disk)
-        rng, pushed = np.random.default_rng(0), []
+        rng, indices = np.random.default_rng(0), []
         recorder = envlogger.StreamRecorder(disk, max_pending_bytes=2 << 20)
         with pytest.raises(StorageError, match="recording stops here"):
-            for number in range(10_000):
-                recorder.push("noise", BEGIN + number, rng.integers(0, 256, 9000, np.uint8))
-                pushed.append(number)
+            for index in range(10_000):
+                recorder.push("noise", BEGIN + index, rng.integers(0, 256, 9000, np.uint8))
+                indices.append(index)
         with pytest.raises(StorageError):
             recorder.close()
-        actual = [at - BEGIN for _, at, _ in messages(recorder.path)]
-        assert actual == pushed[: len(actual)]
-        assert len(actual) >= len(pushed)  # What was accepted fits into what was reserved.
+        actual = [log_time - BEGIN for _, log_time, _ in read_messages(recorder.path)]
+        assert actual == indices[: len(actual)]
+        assert len(actual) >= len(indices)  # Accepted values fit into the reserve.
     finally:
         subprocess.run(["umount", os.fspath(disk)], check=True)
 
@@ -222,12 +222,12 @@ SCRIPT = """
     import numpy as np
     import envlogger
     recorder = envlogger.StreamRecorder(sys.argv[1])
-    number = 0
+    count = 0
     while True:
-        recorder.push(sys.argv[2], time.time_ns(), np.full(3, number, np.int64))
-        number += 1
-        if number % 50 == 0:
-            print(number, time.time(), flush=True)
+        recorder.push(sys.argv[2], time.time_ns(), np.full(3, count, np.int64))
+        count += 1
+        if count % 50 == 0:
+            print(count, time.time(), flush=True)
         time.sleep(0.001)
 """
 
@@ -243,16 +243,16 @@ def test_a_killed_process_does_not_disturb_the_recording_of_another(tmp_path, wa
     ):
         for _ in range(wait):
             right.stdout.readline()
-            pushed, at = left.stdout.readline().split()
-        time.sleep(max(float(at) + 0.5 - time.time(), 0))
+            num_pushed, seconds = left.stdout.readline().split()
+        time.sleep(max(float(seconds) + 0.5 - time.time(), 0))
         os.kill(left.pid, signal.SIGKILL)
         right.terminate()
     actual = {}
     for path in (tmp_path / "run").glob("*.mcap"):
-        for topic, _, message in messages(path):
+        for topic, _, message in read_messages(path):
             actual.setdefault(topic, []).append(message.data[0])
-    assert len(actual["/left"]) >= int(pushed)
-    for numbers in actual.values():
-        assert numbers == [*range(len(numbers))]
+    assert len(actual["/left"]) >= int(num_pushed)
+    for values in actual.values():
+        assert values == [*range(len(values))]
     [episode] = rlds.sources.open(folder, rate=100)
     assert set(episode.steps["observation"]) == {"left", "right"}

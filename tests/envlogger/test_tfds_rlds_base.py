@@ -24,7 +24,7 @@ CONFIG = rlds_base.DatasetConfig(
 
 
 class CatchLogs(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """As the documentation of TFDS writes it."""
+    """A builder as in the documentation of TFDS."""
 
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS = (CONFIG,)
@@ -71,7 +71,7 @@ def test_examples_have_the_steps_of_the_logs(logs):
 
 
 @pytest.mark.slow
-def test_a_dataset_is_built(logs, tmp_path, monkeypatch):
+def test_a_builder_builds_a_dataset_from_logs(logs, tmp_path, monkeypatch):
     monkeypatch.setattr(CatchLogs, "logs", logs)
     builder = CatchLogs(data_dir=tmp_path / "data", config="catch")
     builder.download_and_prepare()

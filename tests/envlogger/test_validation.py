@@ -30,7 +30,7 @@ def test_valid_nested_observations_are_accepted():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("value", "message"),
     [
         (observation(camera=np.zeros((2, 3), np.uint8)), r"observation\['camera'\]: .*shape"),
         (observation(joints=(np.float32(1), [np.zeros(2)])), r"\['joints'\]\[1\]\[0\]: .*shape"),
@@ -40,9 +40,9 @@ def test_valid_nested_observations_are_accepted():
         (np.zeros(3), "timestep.observation: expected a dict, got ndarray"),
     ],
 )
-def test_wrong_observations_are_refused(wrong, message):
+def test_invalid_observations_are_refused(value, message):
     with pytest.raises(InvalidStepError, match=message):
-        StepValidator(Arm()).validate(dm_env.restart(wrong), None)
+        StepValidator(Arm()).validate(dm_env.restart(value), None)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_wrong_observations_are_refused(wrong, message):
         *[(np.int32, 1.0, False), (np.int32, True, False), (np.int32, np.int64(7), False)],
     ],
 )
-def test_numbers_of_python_have_no_dtype(dtype, value, is_valid):
-    class Numbers(Catch):
+def test_python_numbers_are_validated_by_value(dtype, value, is_valid):
+    class Scalars(Catch):
         def observation_spec(self):
             return specs.Array((), dtype)
 
-    validator = StepValidator(Numbers())
+    validator = StepValidator(Scalars())
     if is_valid:
         validator.validate(dm_env.restart(value), None)
     else:

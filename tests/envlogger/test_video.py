@@ -1,4 +1,4 @@
-"""Cameras that are recorded as video: the frames come back, whatever happens meanwhile."""
+"""Cameras recorded as video: frames are read back, also after delays and errors."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ pytest.importorskip("av")
 SPEC = dm_env.specs.Array(SHAPE, np.uint8)
 
 
-def test_frames_come_back_in_every_way_of_reading(tmp_path):
+def test_frames_are_read_back_by_all_readers(tmp_path):
     record(tmp_path / "log")
     with envlogger.Reader(tmp_path / "log") as log:
         columns = log.columns(1)["observation"]
@@ -37,15 +37,15 @@ def test_frames_come_back_in_every_way_of_reading(tmp_path):
             np.testing.assert_array_equal(
                 columns["robot"]["wrist"][row], observation["robot"]["wrist"]
             )
-        some = log.episodes[1][13:17]
-        for row, step in enumerate(some, 13):
+        steps = log.episodes[1][13:17]
+        for row, step in enumerate(steps, 13):
             np.testing.assert_array_equal(step.timestep.observation["top"], Arm().frames(row)[0])
         rlds = log.columns(0, rlds=True)["observation"]
         np.testing.assert_array_equal(rlds["top"], columns["top"])
         both = log.recorded_columns(0, 2)["observation"]
         np.testing.assert_array_equal(both["top"][40:], columns["top"])
-        again = pickle.loads(pickle.dumps(log.backend))
-        np.testing.assert_array_equal(again.steps[5].timestep.observation["top"], columns["top"][5])
+        copied = pickle.loads(pickle.dumps(log.backend)).steps[5].timestep.observation
+        np.testing.assert_array_equal(copied["top"], columns["top"][5])
         assert log.observation_spec()["top"].shape == SHAPE
         video = log.metadata()["video"]["observation/top"]
         assert (video["codec"], video["lossless"], video["fps"]) == ("h264", True, 30)
@@ -56,7 +56,7 @@ def test_frames_come_back_in_every_way_of_reading(tmp_path):
         np.testing.assert_array_equal(frames, columns["top"][20:])
 
 
-def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
+def test_invalid_frames_are_refused_and_leave_no_trace(tmp_path):
     for name in ("nothing", "robot/joints"):
         with pytest.raises(ValueError, match=f"no camera '{name}'"):
             record(tmp_path / "none", video={name: Video()})
@@ -77,9 +77,9 @@ def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
             return StepData(dm_env.restart(observation), action)
 
         writer.record_step(step(frame), True)
-        for wrong in (frame[:10], frame.astype(np.float32), None):
+        for invalid_frame in (frame[:10], frame.astype(np.float32), None):
             with pytest.raises(UnsupportedValueError, match=r"expected a frame of uint8"):
-                writer.record_step(step(wrong), False)
+                writer.record_step(step(invalid_frame), False)
         with pytest.raises(UnsupportedTypeError):
             writer.record_step(step(frame, action=object()), False)
         writer.record_step(step(frame), False)
@@ -89,9 +89,9 @@ def test_wrong_frames_are_refused_and_leave_no_trace(tmp_path):
         writer.record_step(step(frame), True)
         writer.set_episode_metadata({"a": 1})
         writer.flush()
-        stored = [each.timestep.observation for each in backends[0].steps]
-    assert [each["since_key"] for each in stored] == [0, 1, 0]
-    frames = list(FrameDecoder("h264").decode(each["packet"] for each in stored[:2]))
+        observations = [each.timestep.observation for each in backends[0].steps]
+    assert [each["since_key"] for each in observations] == [0, 1, 0]
+    frames = list(FrameDecoder("h264").decode(each["packet"] for each in observations[:2]))
     assert not np.any(frames)
 
 
@@ -100,11 +100,11 @@ def test_no_step_is_lost_where_the_encoder_is_slow(tmp_path, when_behind, monkey
     gate = threading.Event()
     encode = FrameEncoder.encode
 
-    def slow(self, frame):
+    def encode_slowly(self, frame):
         gate.wait(0.02)
         return encode(self, frame)
 
-    monkeypatch.setattr(FrameEncoder, "encode", slow)
+    monkeypatch.setattr(FrameEncoder, "encode", encode_slowly)
     video = {"top": Video(quality=5, gop=5)}
     arguments = {"when_behind": when_behind, "max_pending_bytes": 3 * int(np.prod(SHAPE))}
     record(tmp_path / "log", 1, video=video, **arguments)
@@ -121,7 +121,7 @@ def test_no_step_is_lost_where_the_encoder_is_slow(tmp_path, when_behind, monkey
 
 
 def test_a_failure_is_reported_by_the_next_call(tmp_path):
-    class Full(InMemoryBackendWriter):
+    class FailingWriter(InMemoryBackendWriter):
         def _record_step(self, data, is_new_episode):
             if len(self.steps) == num_written:
                 raise StorageError("the disk is broken")
@@ -129,30 +129,30 @@ def test_a_failure_is_reported_by_the_next_call(tmp_path):
 
     frame = np.zeros(SHAPE, np.uint8)
     for num_written in (0, 1):
-        writer = VideoBackendWriter(Full, {"observation": Video()}, SPEC)
-        for number in range(num_written + 1):
-            # The first one waits until it is written.
+        writer = VideoBackendWriter(FailingWriter, {"observation": Video()}, SPEC)
+        for index in range(num_written + 1):
+            # The first step is written at once.
             with (
                 contextlib.nullcontext()
                 if num_written
                 else pytest.raises(StorageError, match="the disk is broken")
             ):
-                writer.record_step(StepData(dm_env.restart(frame), None), number == 0)
+                writer.record_step(StepData(dm_env.restart(frame), None), index == 0)
         for _ in range(2):
-            lost = "is broken; the last 1 steps, .* are lost, too" if num_written else "is broken$"
-            with pytest.raises(StorageError, match=lost):
+            text = "is broken; the last 1 steps, .* are lost, too" if num_written else "is broken$"
+            with pytest.raises(StorageError, match=text):
                 writer.flush()
-            with pytest.raises(StorageError, match=lost):
+            with pytest.raises(StorageError, match=text):
                 writer.record_step(StepData(dm_env.restart(frame), None), True)
         writer.close()
 
 
-def test_logs_are_of_one_kind(tmp_path):
+def test_a_log_keeps_its_kind_of_video(tmp_path):
     record(tmp_path / "log", 1)
     for video in (None, {"top": Video(codec="av1")}):
         with pytest.raises(StorageError, match="record to another directory"):
             record(tmp_path / "log", 1, video=video)
-    with pytest.warns(UserWarning, match="keeps its metadata"):  # It has another quality.
+    with pytest.warns(UserWarning, match="keeps its metadata"):  # The quality may change.
         record(tmp_path / "log", 1, video={**VIDEO, "robot/wrist": Video(quality=30)})
     with envlogger.Reader(tmp_path / "log") as log:
         assert len(log.episodes) == 2
@@ -160,33 +160,33 @@ def test_logs_are_of_one_kind(tmp_path):
 
 
 def test_av1_and_odd_frame_sizes_are_encoded():
-    frames = [np.full((33, 47, 3), 5 * number, np.uint8) for number in range(7)]
+    frames = [np.full((33, 47, 3), 5 * value, np.uint8) for value in range(7)]
     for video, size in ((Video(gop=3), (33, 47)), (Video(codec="av1", gop=3), (32, 46))):
-        given = [np.ascontiguousarray(frame[: size[0], : size[1]]) for frame in frames]
-        if video.codec == "av1":  # It takes none that is smaller.
-            given = [np.tile(frame, (4, 4, 1)) for frame in given]
-        encoder = FrameEncoder(video, given[0].shape)
-        packets = [encoder.encode(frame) for frame in given]
+        images = [np.ascontiguousarray(frame[: size[0], : size[1]]) for frame in frames]
+        if video.codec == "av1":  # AV1 takes no smaller frames.
+            images = [np.tile(frame, (4, 4, 1)) for frame in images]
+        encoder = FrameEncoder(video, images[0].shape)
+        packets = [encoder.encode(frame) for frame in images]
         encoder.close()
         assert [is_key for _, is_key in packets] == [True, False, False] * 2 + [True]
         decoded = list(FrameDecoder(video.codec).decode(packet for packet, _ in packets[3:]))
-        for frame, expected in zip(decoded, given[3:]):
+        for frame, expected in zip(decoded, images[3:]):
             assert frame.shape == expected.shape
             assert np.abs(frame.astype(int) - expected).max() < 12
 
 
-def test_av1_keeps_what_changes_at_once():
-    """The faster presets gave blocks of 16 pixels that are far from what they were."""
+def test_av1_keeps_sudden_changes():
+    """Faster presets gave blocks of 16 pixels with wrong colors."""
     for video in (Video(codec="av1", gop=2), Video(codec="av1", gop=2).worse()):
         frames = [np.full((48, 96, 3), 90, np.uint8) for _ in range(24)]
-        for number, frame in enumerate(frames):
+        for index, frame in enumerate(frames):
             for bit in range(12):
                 y, x = divmod(bit, 6)
                 square = frame[16 * y : 16 * (y + 1), 16 * x : 16 * (x + 1)]
-                square[:] = 230 if (289 + 2 * number) >> bit & 1 else 20
+                square[:] = 230 if (289 + 2 * index) >> bit & 1 else 20
         encoder = FrameEncoder(video, frames[0].shape)
         packets = [encoder.encode(frame)[0] for frame in frames]
-        if os.path.isdir(tasks := "/proc/self/task"):  # SVT-AV1 would have threads of real time.
+        if os.path.isdir(tasks := "/proc/self/task"):  # SVT-AV1 would start real-time threads.
             policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir(tasks)}
             assert policies == {os.SCHED_OTHER}
         encoder.close()

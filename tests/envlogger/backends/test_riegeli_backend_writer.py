@@ -102,10 +102,8 @@ def clock(monkeypatch):
         def now(cls, tz=None):
             return cls.time
 
-    datetime_module = types.SimpleNamespace(
-        datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC
-    )
-    monkeypatch.setattr(shard_sequence, "datetime", datetime_module)
+    module = types.SimpleNamespace(datetime=Clock, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    monkeypatch.setattr(shard_sequence, "datetime", module)
     return Clock
 
 
@@ -131,12 +129,10 @@ def test_threads_may_share_a_writer(tmp_path):
     with RiegeliBackendWriter(tmp_path, writer_options="zstd:1,chunk_size:200") as writer:
         record(writer, -1)
 
-        def record_more(begin):
+        def extend(begin):
             record(writer, *range(begin, begin + 200), is_new_episode=False)
 
-        threads = [
-            threading.Thread(target=record_more, args=(begin,)) for begin in range(0, 800, 200)
-        ]
+        threads = [threading.Thread(target=extend, args=(begin,)) for begin in range(0, 800, 200)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -50,12 +50,7 @@ def test_episodes_cut_by_a_reset_count_for_schedulers():
     actual = choose(scheduler, episode(3)[1:], episode(4), cut_episode, cut_episode)
     assert actual == ["xx", "....", "xxx", "..."]
     scheduler = schedulers.ListEpisodeScheduler([1, 2])
-    assert choose(scheduler, cut_episode, cut_episode, cut_episode, episode(2)) == [
-        "...",
-        "xxx",
-        "xxx",
-        "..",
-    ]
+    assert choose(scheduler, *[cut_episode] * 3, episode(2)) == ["...", "xxx", "xxx", ".."]
 
 
 def test_random_episodes_are_chosen_completely_or_not_at_all():

@@ -1,4 +1,4 @@
-"""Whether columns of records are what stacking the decoded steps gives."""
+"""Columns of records are the stacked columns of the decoded steps."""
 
 import dm_env
 import numpy as np
@@ -26,11 +26,13 @@ def step(kind, observation, action=None, reward=None, discount=None, custom_data
     return StepData(dm_env.TimeStep(kind, reward, discount, observation), action, custom_data)
 
 
-def records_of(steps):
+def encode_all(steps):
     return list(map(StepEncoder().encode, steps))
 
 
-def in_runs(records, length=1000):
+def in_chunks(records, length=1000):
+    """Returns records that are stored in chunks of some length."""
+
     """The records as chunks of some length give them."""
 
     def read(stored):
@@ -76,18 +78,18 @@ def assert_same_outcome(actual, expected):
 @pytest.mark.slow
 @given(episodes(), st.integers(1, 8))
 def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
-    records = records_of(steps)
+    records = encode_all(steps)
     expected = try_to_call(to_rlds_episode, decode_all(records))
-    actual = try_to_call(rlds_columns, in_runs(records, length), StepDecoder())
+    actual = try_to_call(rlds_columns, in_chunks(records, length), StepDecoder())
     assert_same_outcome(actual, expected)
 
 
 @pytest.mark.slow
 @given(episodes(), st.integers(1, 4), st.integers(1, 8))
 def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
-    records = records_of(steps) * num_episodes
+    records = encode_all(steps) * num_episodes
     steps = decode_all(records)
-    actual = try_to_call(recorded_columns, in_runs(records, length), StepDecoder())
+    actual = try_to_call(recorded_columns, in_chunks(records, length), StepDecoder())
     if isinstance(actual, str):
         with pytest.raises((ValueError, TypeError)):
             to_rlds_episode([*steps, *steps])
@@ -169,7 +171,7 @@ def an_episode(num_steps, value_of):
 def test_usual_recordings_are_sliced_into_columns(by_slices, value_of):
     steps = an_episode(30, value_of)
     for length in (100, 7):
-        records = in_runs(records_of(steps), length)
+        records = in_chunks(encode_all(steps), length)
         assert_same(rlds_columns(records, StepDecoder()), to_rlds_episode(steps))
 
 
@@ -181,7 +183,7 @@ def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
         step(FIRST, 4),
         step(MID, 5, action="é", reward=3.0, discount={"a": np.ones(2)}),
     ]
-    timestep, action, custom_data = recorded_columns(in_runs(records_of(steps)), StepDecoder())
+    timestep, action, custom_data = recorded_columns(in_chunks(encode_all(steps)), StepDecoder())
     assert timestep.step_type.tolist() == [0, 1, 2, 0, 1]
     assert timestep.observation.tolist() == [1, 2, 3, 4, 5]
     assert timestep.reward.tolist() == [0.0, 1.0, 2.0, 0.0, 3.0]
@@ -192,20 +194,20 @@ def test_placeholders_stand_in_the_first_step_of_each_episode(by_slices):
 
 def test_actions_and_rewards_recorded_with_a_first_step_are_kept(by_slices):
     steps = [step(FIRST, 1, 7, 0.5, 1.0), step(FIRST, 1), step(LAST, 2, 8, 1.5, 0.0)]
-    timestep, action, _ = recorded_columns(in_runs(records_of(steps)), StepDecoder())
+    timestep, action, _ = recorded_columns(in_chunks(encode_all(steps)), StepDecoder())
     assert action.tolist() == [7, 0, 8]
     assert timestep.reward.tolist() == [0.5, 0.0, 1.5]
 
 
 def test_a_single_step_takes_specs():
-    records = records_of([step(FIRST, 1)])
+    records = encode_all([step(FIRST, 1)])
     given_specs = {
         "action_spec": specs.Array((2,), np.float32),
         "reward_spec": specs.Array((), float),
         "discount_spec": specs.Array((), float),
     }
     assert_same(
-        rlds_columns(in_runs(records), StepDecoder(), **given_specs),
+        rlds_columns(in_chunks(records), StepDecoder(), **given_specs),
         to_rlds_episode(decode_all(records), **given_specs),
     )
 
@@ -224,46 +226,46 @@ def test_a_single_step_takes_specs():
     ],
 )
 def test_steps_that_form_no_episode_are_refused_with_the_same_message(steps, message):
-    records = records_of(steps)
+    records = encode_all(steps)
     with pytest.raises(ValueError, match=message) as expected:
         to_rlds_episode(decode_all(records))
     with pytest.raises(ValueError, match=message) as caught:
-        rlds_columns(in_runs(records), StepDecoder())
+        rlds_columns(in_chunks(records), StepDecoder())
     assert str(caught.value) == str(expected.value)
 
 
 def test_errors_name_the_step_as_recorded():
     steps = [step(FIRST, 1), step(MID, 1, 0), step(FIRST, 1), step(MID, 1, 0), step(MID, 1, "a")]
     with pytest.raises(ValueError, match=r"^action: step 4 holds str of .*, step 1 holds int64"):
-        recorded_columns(in_runs(records_of(steps)), StepDecoder())
+        recorded_columns(in_chunks(encode_all(steps)), StepDecoder())
 
 
 @pytest.mark.parametrize("function", [recorded_columns, rlds_columns])
 def test_a_damaged_record_is_named(function):
-    records = records_of(an_episode(5, lambda i: i))
+    records = encode_all(an_episode(5, lambda i: i))
     records[3] = records[3][:-1]
     with pytest.raises(DamagedDataError, match=r"^step 3 of 6 is damaged: a record is not"):
-        function(in_runs(records, 2), StepDecoder())
+        function(in_chunks(records, 2), StepDecoder())
 
 
 @given(episodes(), st.data())
 def test_damage_is_handled_as_by_the_step_decoder(steps, data):
-    records = records_of(steps)
+    records = encode_all(steps)
     index = data.draw(st.integers(0, len(records) - 1))
     damaged = bytearray(records[index])
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     decoder = StepDecoder()
-    try_to_call(rlds_columns, in_runs(records), decoder)
+    try_to_call(rlds_columns, in_chunks(records), decoder)
     records[index] = bytes(damaged)
     try:
         steps = decode_all(records)
     except DamagedDataError:
         with pytest.raises(DamagedDataError, match=rf"^step {index} of "):
-            rlds_columns(in_runs(records, 3), decoder)
+            rlds_columns(in_chunks(records, 3), decoder)
         return
     except TypeError:
         assume(False)
-    actual = try_to_call(rlds_columns, in_runs(records, 3), decoder)
+    actual = try_to_call(rlds_columns, in_chunks(records, 3), decoder)
     assert_same_outcome(actual, try_to_call(to_rlds_episode, steps))
 
 
@@ -273,11 +275,11 @@ def test_runs_of_small_records_are_joined(monkeypatch):
     steps = an_episode(60, lambda i: np.full((2000 if 20 < i < 30 else 900) // 8, i, np.int8))
     large = an_episode(5, lambda i: np.full(3000, i, np.uint8))
     for run in (steps[:20], large):
-        records = records_of(run)
+        records = encode_all(run)
         expected = to_rlds_episode(run)
-        assert_same(rlds_columns(in_runs(records, 2), StepDecoder()), expected)
+        assert_same(rlds_columns(in_chunks(records, 2), StepDecoder()), expected)
     with pytest.raises(ValueError, match=r"^observation: step 21 holds"):
-        rlds_columns(in_runs(records_of(steps), 4), StepDecoder())
+        rlds_columns(in_chunks(encode_all(steps), 4), StepDecoder())
 
 
 @given(st.data())
@@ -307,15 +309,15 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
             )
             for s in steps
         ]
-    records = records_of(steps)
+    records = encode_all(steps)
     length = data.draw(st.integers(1, 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_template, "_MIN_RECORD_BYTES", 0)
         patch.setattr(step_template, "_MAX_MAIN_RATIO", 2)
-        actual = try_to_call(rlds_columns, in_runs(records, length), StepDecoder())
+        actual = try_to_call(rlds_columns, in_chunks(records, length), StepDecoder())
         expected = try_to_call(to_rlds_episode, decode_all(records))
         assert_same_outcome(actual, expected)
-        recorded = try_to_call(recorded_columns, in_runs(records * 2, length), StepDecoder())
+        recorded = try_to_call(recorded_columns, in_chunks(records * 2, length), StepDecoder())
     if not isinstance(actual, str):
         image = recorded.action["image"] if is_action else recorded.timestep.observation["image"]
         images = [(s.action if is_action else s.timestep.observation) for s in steps * 2]
@@ -328,8 +330,8 @@ def test_images_stay_where_they_are_decompressed(by_slices, length):
     steps = an_episode(20, lambda i: np.full((90, 80, 1), i, np.uint8))
     steps = [s._replace(action=None if s.timestep.first() else i) for i, s in enumerate(steps)]
     steps = [s._replace(custom_data=1.5) for s in steps]
-    records = records_of(steps)
-    columns = rlds_columns(in_runs(records, length), StepDecoder())
+    records = encode_all(steps)
+    columns = rlds_columns(in_chunks(records, length), StepDecoder())
     assert_same(columns, to_rlds_episode(steps))
     images = columns.pop("observation")
     assert images.strides == (len(records[-1]), 80, 1, 1)
@@ -342,9 +344,9 @@ def test_images_stay_where_they_are_decompressed(by_slices, length):
 
 
 def test_columns_are_writable_and_alias_nothing():
-    records = records_of(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
+    records = encode_all(an_episode(5, lambda i: {"a": np.full(2, i, ">f4"), "b": i, "c": None}))
     copies = list(map(bytes, records))
-    columns = recorded_columns(in_runs(records, 4), StepDecoder())
+    columns = recorded_columns(in_chunks(records, 4), StepDecoder())
     arrays = [
         columns.timestep.step_type,
         columns.timestep.reward,
@@ -367,5 +369,5 @@ def test_images_that_lie_elsewhere_in_records_of_one_size_overwrite_nothing():
         return {"a": text * (i < 4), "image": image, "x": 1.5 * i, "b": text * (i >= 4)}
 
     steps = [step(MID, value(i), i, 0.5, 1.0) for i in range(12)]
-    columns = recorded_columns(in_runs(records_of(steps), 2), StepDecoder())
+    columns = recorded_columns(in_chunks(encode_all(steps), 2), StepDecoder())
     assert_same(columns.timestep.observation, stack_values([value(i) for i in range(12)]))

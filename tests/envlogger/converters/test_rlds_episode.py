@@ -76,7 +76,7 @@ def test_results_of_an_action_move_to_the_step_it_was_taken_in():
 
 
 @pytest.mark.parametrize(
-    ("last_step", "is_terminal"),
+    ("end", "is_terminal"),
     [
         (last(1, discount=0.0), True),
         (last(1, discount=np.float32(0.0)), True),
@@ -98,10 +98,8 @@ def test_results_of_an_action_move_to_the_step_it_was_taken_in():
         "no discount",
     ],
 )
-def test_an_episode_ends_in_a_terminal_step_only_if_its_last_discount_is_zero(
-    last_step, is_terminal
-):
-    episode = to_rlds_episode([first(0), last_step])
+def test_an_episode_ends_in_a_terminal_step_only_if_its_last_discount_is_zero(end, is_terminal):
+    episode = to_rlds_episode([first(0), end])
     assert flags(episode) == [[True, False], [False, True], [False, is_terminal]]
 
 

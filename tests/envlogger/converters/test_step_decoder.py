@@ -100,20 +100,10 @@ def test_each_damaged_byte_is_handled_as_by_the_codec():
     for value in VALUES.items():
         record = stored(mid(dict([value]), action=3))
         decoder = train_decoder(record)
-        for position in range(len(record)):
-            for byte in (
-                0,
-                1,
-                2,
-                3,
-                0x7F,
-                0x80,
-                0xFF,
-                record[position] ^ 1,
-                record[position] ^ 0x80,
-            ):
-                assert_decodes(decoder, record[:position] + bytes([byte]) + record[position + 1 :])
-            assert_decodes(decoder, record[:position])
+        for i in range(len(record)):
+            for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF, record[i] ^ 1, record[i] ^ 0x80):
+                assert_decodes(decoder, record[:i] + bytes([byte]) + record[i + 1 :])
+            assert_decodes(decoder, record[:i])
 
 
 @pytest.mark.parametrize("key", [key for key in VALUES if key != "names"], ids=str)

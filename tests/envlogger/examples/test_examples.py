@@ -1,4 +1,4 @@
-"""The examples run."""
+"""The examples record episodes."""
 
 import tensorflow_datasets as tfds
 

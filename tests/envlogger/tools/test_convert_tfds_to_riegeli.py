@@ -1,4 +1,4 @@
-"""RLDS datasets that become recordings."""
+"""Conversion of RLDS datasets to recordings."""
 
 import dm_env
 import numpy as np
@@ -31,7 +31,7 @@ def step(count, *, kind, discount=1.0):
 
 
 def record(directory, episodes, **options):
-    """Records episodes, given by their first count, their length and the last discount."""
+    """Records episodes with a first count, a length and a last discount each."""
     with TFDSBackendWriter(directory, CONFIG, float64="bytes", **options) as writer:
         for begin, num_steps, discount in episodes:
             for i in range(num_steps):
@@ -73,7 +73,7 @@ def test_recorded_episodes_survive_the_conversion(source, tmp_path):
             b"number 10",
             b"number 20",
         ]
-        terminated, truncated, alone = reader.episodes
+        terminated, truncated, single = reader.episodes
         assert [s.timestep.observation["count"] for s in terminated] == [0, 1, 2, 3]
         assert [s.timestep.observation["text"] for s in terminated] == [b"0", b"1", b"2", b"3"]
         assert [s.timestep.reward for s in terminated] == [None, 1 / 3, 2 / 3, 1.0]
@@ -83,7 +83,7 @@ def test_recorded_episodes_survive_the_conversion(source, tmp_path):
         assert type(terminated[-1].timestep.discount) is np.float32
         assert [s.timestep.discount for s in truncated] == [None, 1, 1]
         assert truncated[-1].timestep.last()
-        assert [s.timestep.step_type for s in alone] == [dm_env.StepType.FIRST]
+        assert [s.timestep.step_type for s in single] == [dm_env.StepType.FIRST]
 
 
 def columns(**fields):
@@ -97,7 +97,7 @@ def columns(**fields):
     return {name: value for name, value in {**steps, **fields}.items() if value is not None}
 
 
-def test_an_episode_that_goes_on_ends_with_no_last_step():
+def test_an_episode_without_is_last_ends_in_a_mid_step():
     timesteps, _, _ = tool.convert_episode_to_dmenv(columns(is_last=np.zeros(3, bool)))
     assert timesteps[-1].mid()
     timesteps, _, _ = tool.convert_episode_to_dmenv(columns())
@@ -142,7 +142,7 @@ def test_the_program_keeps_steps_and_metadata(source, tmp_path):
         assert reader.metadata()["robot"] == "arm"
 
 
-def test_wrong_arguments_are_refused(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(app.UsageError, match="unknown arguments"):
         run("--tfds_dir=x", "--output_dir=y", "z")
     with pytest.raises(app.UsageError, match="--output_dir is missing"):

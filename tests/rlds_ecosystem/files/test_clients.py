@@ -1,4 +1,4 @@
-"""Operations on directories, done on URLs: by each client, on emulators."""
+"""Operations on directories, with URLs: each client, on an emulator."""
 
 import json
 import os
@@ -48,45 +48,45 @@ def store(request, tmp_path_factory):
 
 
 def requests_of(store, action):
-    """The requests of an action, as [method, path, bytes sent, bytes received]."""
+    """Returns the requests of an action, as [method, path, bytes sent, bytes received]."""
     store.control.requests()
     action()
     return store.control.requests()
 
 
 def make_recorder(directory, **options):
-    encoded = {"observation": specs.Array((50,), np.float64), "action": specs.Array((), np.int64)}
-    encoded |= {"reward": specs.Array((), np.float64), "discount": specs.Array((), np.float64)}
-    described = {f"{name}_spec": spec_codec.encode(spec) for name, spec in encoded.items()}
+    arrays = {"observation": specs.Array((50,), np.float64), "action": specs.Array((), np.int64)}
+    arrays |= {"reward": specs.Array((), np.float64), "discount": specs.Array((), np.float64)}
+    encoded = {f"{name}_spec": spec_codec.encode(spec) for name, spec in arrays.items()}
     return envlogger.RiegeliBackendWriter(
-        directory, metadata={"environment_specs": described}, **options
+        directory, metadata={"environment_specs": encoded}, **options
     )
 
 
-def record(writer, *numbers, num_steps=8):
-    """Records episodes whose values say which they are."""
-    for number in numbers:
-        observations = np.random.default_rng(number).random((num_steps, 50))
-        action = np.int64(number)
+def record(writer, *indices, num_steps=8):
+    """Records episodes with their index as the action."""
+    for index in indices:
+        observations = np.random.default_rng(index).random((num_steps, 50))
+        action = np.int64(index)
         writer.record_step(StepData(dm_env.restart(observations[0]), action), True)
         for observation in observations[1:-1]:
             writer.record_step(StepData(dm_env.transition(1.0, observation), action), False)
         writer.record_step(StepData(dm_env.termination(1.0, observations[-1]), action), False)
-        writer.set_episode_metadata({"number": number})
+        writer.set_episode_metadata({"number": index})
 
 
 def columns(directory, order=None):
-    """All episodes of a recording, by the number that was recorded."""
+    """Returns the observations of all episodes, by the recorded index."""
     with envlogger.Reader(directory) as reader:
         order = range(len(reader.episodes)) if order is None else order(len(reader.episodes))
-        found = [reader.columns(i) for i in order]
-        return {int(episode["action"][0]): episode["observation"] for episode in found}
+        episodes = [reader.columns(i) for i in order]
+        return {int(episode["action"][0]): episode["observation"] for episode in episodes}
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
     for key, values in expected.items():
-        np.testing.assert_array_equal(found[key], values)
+        np.testing.assert_array_equal(actual[key], values)
 
 
 def test_paths_of_stores_work_like_local_paths(store):
@@ -124,7 +124,7 @@ def test_paths_of_stores_work_like_local_paths(store):
             assert file.read(1000) == content[begin : begin + 1000]
     version = stores.version_of(root / "a/c")
     assert stores.version_of(root / "a/c") == version
-    time.sleep(1.1)  # s3 says seconds.
+    time.sleep(1.1)  # S3 stores times in seconds.
     (root / "a/c").write_bytes(b"54321")
     assert stores.version_of(root / "a/c") != version
     with pytest.raises(FileExistsError):
@@ -140,7 +140,7 @@ def test_paths_of_stores_work_like_local_paths(store):
     assert not (root / "torn").exists()
     (root / "e").rmtree()
     assert [e.name for e in stores.list_directory(root)] == ["d-1-of-2", "text"]
-    # Another process, with another memory of what is there.
+    # Another process, with its own cache.
     code = (
         f"from rlds_ecosystem.files import stores; stores.as_path('{root}/f/g').write_bytes(b'1')"
     )
@@ -163,21 +163,21 @@ _RECORDER = """
 
 
 def run(*arguments):
-    """The output of a command."""
+    """Runs Python with some arguments; returns its output."""
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment())
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
-def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
+def test_a_killed_recording_is_recovered_and_becomes_datasets(store, tmp_path):
     log, data = store.directory(), store.directory()
     folder = Path(__file__).parent
     code = _RECORDER.format(url=log, folders=[str(folder), str(folder.parents[1] / "support")])
     arguments = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment()) as recorder:
         assert recorder.stdout.readline() == b"recorded\n"
-        # Two shards are complete, and the third was flushed; the last one was begun after that.
+        # Two shards are complete, and the third one is flushed; the last one is not.
         assert columns(log).keys() == set(range(7))
         recorder.kill()
     with make_recorder(tmp_path) as writer:
@@ -190,27 +190,27 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
     assert_same(columns(recovered), expected)
     assert "7 -> 8 episodes" in run("-m", "rlds_tools", "recover", log)
     if store.client == "tensorflow":
-        time.sleep(6)  # It remembers for five seconds what it saw of an object.
+        time.sleep(6)  # TensorFlow caches objects for five seconds.
     assert_same(columns(log, np.random.default_rng(0).permutation), expected)
     with envlogger.Reader(log) as reader:
         assert [metadata["number"] for metadata in reader.episode_metadata()] == list(range(8))
     streamed = tfds_builders.episodes_from_logs(log, layout="batched").as_numpy_iterator()
     assert_same({int(e["number"]): e["steps"]["observation"] for e in streamed}, expected)
 
-    built = tfds_builders.build_from_logs(log, name="walk", data_dir=data)
+    builder = tfds_builders.build_from_logs(log, name="walk", data_dir=data)
     local = tfds_builders.build_from_logs(tmp_path, name="walk", data_dir=tmp_path / "data")
-    built_path = stores.as_path(os.fspath(built.data_path))
-    files = [entry.name for entry in stores.list_directory(built_path)]
+    data_path = stores.as_path(os.fspath(builder.data_path))
+    files = [entry.name for entry in stores.list_directory(data_path)]
     assert files == sorted(path.name for path in local.data_path.iterdir())
-    shown = [
+    reports = [
         json.loads(run("-m", "rlds_tools", "inspect", os.fspath(path), "--json"))
-        for path in (built_path, local.data_path)
+        for path in (data_path, local.data_path)
     ]
     for name in ("version", "file_format", "step_fields", "episode_fields"):
-        assert shown[0][name] == shown[1][name], name
+        assert reports[0][name] == reports[1][name], name
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         tfds_builders.build_from_logs(log, name="walk", data_dir=data)
-    copied = tfds_builders.convert(FolderSource(built_path), name="copied", data_dir=data)
+    copied = tfds_builders.convert(FolderSource(data_path), name="copied", data_dir=data)
     assert copied.info.splits["train"].num_examples == 8
 
     rows = {"terminals": raw_d4rl.flags(50, 19, 49), "timeouts": raw_d4rl.flags(50)}
@@ -221,9 +221,9 @@ def test_from_a_recording_that_is_killed_to_datasets(store, tmp_path):
 
     if store.client == "s3fs":  # TensorFlow reads no s3://.
         with pytest.raises(ValueError, match="TensorFlow cannot read s3://"):
-            rlds.tfds.load(built_path)
+            rlds.tfds.load(data_path)
         return
-    loaded = rlds.tfds.load(built_path, "train").as_numpy_iterator()
+    loaded = rlds.tfds.load(data_path, "train").as_numpy_iterator()
     assert_same({int(e["number"]): e["steps"]["observation"] for e in loaded}, expected)
     rlds.sources.export(printed.splitlines()[0], "d4rl", f"{data}/b.hdf5")
     with stores.open_binary(f"{data}/b.hdf5") as file, h5py.File(file) as exported:
@@ -236,11 +236,11 @@ def test_datasets_are_written_to_stores(store, tmp_path):
         name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
     )
 
-    def episode(number):
+    def episode(value):
         flags = {
             name: np.array([name == "is_first", name == "is_last"]) for name in rlds.STEP_FLAGS
         }
-        values = np.full(2, number)
+        values = np.full(2, value)
         steps = {"observation": values, "action": values, "reward": values.astype(np.float32)}
         return {"steps": {**steps, **flags}}
 
@@ -248,8 +248,8 @@ def test_datasets_are_written_to_stores(store, tmp_path):
         with rlds.tfds.EpisodeWriter(
             directory, config, max_episodes_per_file=2, overwrite=False
         ) as w:
-            for number in range(begin, begin + 5):
-                w.add_episode(episode(number))
+            for value in range(begin, begin + 5):
+                w.add_episode(episode(value))
     if store.client == "s3fs":  # TensorFlow reads no s3://.
         for path in stores.as_path(directory).iterdir():
             stores.copy_file(path, tmp_path / path.name)
@@ -259,7 +259,7 @@ def test_datasets_are_written_to_stores(store, tmp_path):
 
 
 def test_logs_need_few_and_large_requests(store, tmp_path):
-    """The number and the size of requests: nothing for a step, and nothing twice."""
+    """No request for a single step, and no byte twice."""
     if store.control is None:
         pytest.skip("moto does not count")
     log = store.directory()
@@ -273,24 +273,24 @@ def test_logs_need_few_and_large_requests(store, tmp_path):
     assert size < sum(sent for _, _, sent, _ in uploads) < size + 1000
     assert len(uploads) < 20
     for order in (None, np.random.default_rng(0).permutation):
-        asked = requests_of(store, lambda order=order: columns(log, order))
-        assert sum(received for *_, received in asked) < size + 10_000
-        assert len(asked) < 20
+        downloads = requests_of(store, lambda order=order: columns(log, order))
+        assert sum(received for *_, received in downloads) < size + 10_000
+        assert len(downloads) < 20
 
 
 def contents(folder):
-    """The bytes of all files below a folder, by their names."""
-    found = {}
+    """Returns the bytes of all files below a folder, by their names."""
+    files = {}
     for path in folder.iterdir():
         if path.is_dir():
-            found |= {f"{path.name}/{name}": data for name, data in contents(path).items()}
+            files |= {f"{path.name}/{name}": data for name, data in contents(path).items()}
         else:
-            found[path.name] = path.read_bytes()
-    return found
+            files[path.name] = path.read_bytes()
+    return files
 
 
-def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
-    """There is no dataset before all of it is there, and the next call completes it."""
+def test_an_interrupted_publication_can_be_completed(store, tmp_path, monkeypatch):
+    """A dataset exists only when all of its objects do."""
     (tmp_path / "log").mkdir()
     with make_recorder(tmp_path / "log") as writer:
         record(writer, *range(4))
@@ -303,43 +303,43 @@ def test_publishing_that_ends_at_any_object(store, tmp_path, monkeypatch):
     expected = contents(local.data_path)
     original = stores.copy_file
 
-    data, num_copies, ending = store.directory(), 0, True
-    for number in range(1, 20):
+    data, num_copies, is_interrupted = store.directory(), 0, True
+    for failing_copy in range(1, 20):
 
-        def copy_file(here, there, number=number):
+        def copy_file(source, target, failing_copy=failing_copy):
             nonlocal num_copies
             num_copies += 1
-            if num_copies == number:
+            if num_copies == failing_copy:
                 raise Interrupted
-            original(here, there)
+            original(source, target)
 
         data, num_copies = store.directory(), 0
         for module in (stores, paths):
             monkeypatch.setattr(module, "copy_file", copy_file)
         try:
             tfds_builders.convert(source, data_dir=data, download_config=config, **options)
-            ending = False
+            is_interrupted = False
         except Interrupted:
             path = stores.as_path(data) / "walk" / "1.0.0" / "dataset_info.json"
             assert not path.exists()
         monkeypatch.undo()
-        if not ending:
+        if not is_interrupted:
             break
-        made = tfds_builders.convert(source, data_dir=data, download_config=config, **options)
-        found = stores.as_path(os.fspath(made.data_path))
-        assert contents(found) == expected
-    assert number == len(expected) + 1
-    # A dataset that lacks a shard is left as it is; whoever opens it is told.
-    [_, shard] = found.glob("*-of-*")
+        converted = tfds_builders.convert(source, data_dir=data, download_config=config, **options)
+        published = stores.as_path(os.fspath(converted.data_path))
+        assert contents(published) == expected
+    assert failing_copy == len(expected) + 1
+    # A dataset that lacks a shard is not overwritten, and cannot be read.
+    [_, shard] = published.glob("*-of-*")
     shard.unlink()
     with pytest.raises(FileExistsError, match="is not overwritten; choose another name"):
         tfds_builders.convert(source, data_dir=data, download_config=config, **options)
     with pytest.raises(rlds.sources.SourceError, match=shard.name):
-        [*rlds.sources.open(found)]
+        [*rlds.sources.open(published)]
 
 
-def writers(url):
-    """The functions that write to a URL, all called with the same fault."""
+def make_users(url):
+    """Returns functions that use a URL, which all raise the same error."""
     config = rlds.tfds.DatasetConfig(
         name="numbers", observation_info=np.int64, action_info=np.int64, reward_info=np.float32
     )
@@ -352,8 +352,8 @@ def writers(url):
     ]
 
 
-def test_a_bucket_that_is_not_there(store):
-    for use in writers(f"{store.scheme}://nowhere/data"):
+def test_a_missing_bucket_is_an_error(store):
+    for use in make_users(f"{store.scheme}://nowhere/data"):
         with pytest.raises(StorageError, match=r"no bucket 'nowhere' .*create it first"):
             use()
 
@@ -367,7 +367,7 @@ def test_refused_access_is_an_error_with_a_login_hint(store):
         record(writer, 2)
         store.set(refuse=True)
         try:
-            for use in writers(store.directory()):
+            for use in make_users(store.directory()):
                 with pytest.raises(StorageError, match=f"access was refused; {log_in}"):
                     use()
             with pytest.raises(
@@ -394,7 +394,7 @@ def test_recording_survives_an_outage_of_the_store(store):
     assert columns(log).keys() == {0, 1, 2}
 
 
-def test_a_store_that_is_gone(store, monkeypatch):
+def test_an_unreachable_store_is_an_error(store, monkeypatch):
     if store.client == "gcsfs":
         pytest.skip("gcsfs gives up after some minutes, which cannot be changed")
     monkeypatch.setattr(clients, "_TIMEOUT_S", 1.0)

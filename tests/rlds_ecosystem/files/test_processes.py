@@ -1,4 +1,4 @@
-"""Work in other processes: results in order, errors as they were, no guard in scripts."""
+"""Work in other processes: ordered results, errors with their types, no guard in scripts."""
 
 import functools
 import math
@@ -21,24 +21,24 @@ def test_results_come_in_the_order_of_tasks(jobs):
     assert [*in_processes(math.sqrt, iter(tasks), jobs)] == [(n, math.sqrt(n)) for n in tasks]
 
 
-def test_others_help_where_there_is_more_than_this_process_soon_does():
-    done = [process for _, process in in_processes(process_of, [1], 2)]
-    assert done == [os.getpid()]
-    first, *others = [process for _, process in in_processes(process_of, [1, 2, 3], 2, after=0)]
+def test_workers_start_only_if_this_process_needs_help():
+    pids = [process for _, process in in_processes(get_pid, [1], 2)]
+    assert pids == [os.getpid()]
+    first, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, after=0)]
     assert first == os.getpid()
-    assert first not in others
+    assert first not in worker_pids
 
 
-def process_of(task):
+def get_pid(task):
     return os.getpid()
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_error_of_the_first_task_comes_out(jobs):
-    done = in_processes(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
-    assert next(done) == (2, 0.5)
+    results = in_processes(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
+    assert next(results) == (2, 0.5)
     with pytest.raises(ZeroDivisionError) as caught:
-        next(done)
+        next(results)
     if jobs > 1:
         assert "Traceback" in str(caught.value.__cause__)
 
@@ -56,30 +56,30 @@ def test_a_task_that_kills_twice_is_named():
     assert caught.value.task == 3
 
 
-def test_workers_tell_how_far_they_are():
-    told = []
-    [*in_processes(processes.advance, [1, 2, 3], 2, on_advance=told.append)]
-    assert sorted(told) == [1, 2, 3]
+def test_workers_report_their_progress():
+    counts = []
+    [*in_processes(processes.advance, [1, 2, 3], 2, on_advance=counts.append)]
+    assert sorted(counts) == [1, 2, 3]
 
 
-def test_what_a_worker_warns_of_is_warned_of():
+def test_warnings_of_workers_reach_the_caller():
     warn = functools.partial(exec, "import warnings; warnings.warn('so')")
     with pytest.warns(UserWarning, match="so"):
-        [*in_processes(functools.partial(_called, warn), [{}, {}], 2)]
+        [*in_processes(functools.partial(_call, warn), [{}, {}], 2)]
 
 
-def _called(function, given):
-    function(given)
+def _call(function, argument):
+    function(argument)
 
 
-def test_workers_end_with_who_started_them():
+def test_workers_end_with_their_parent():
     script = """
 import time, sys
 from rlds_ecosystem.files.processes import in_processes
-done = in_processes(time.sleep, [0, 1000, 1000], 2)
-next(done)
+results = in_processes(time.sleep, [0, 1000, 1000], 2)
+next(results)
 print("begun", flush=True)
-next(done)
+next(results)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begun\n"

@@ -1,4 +1,4 @@
-"""Whatever fails, and whenever: there is the old dataset or the new one, and nothing is lost."""
+"""After any failure, the old or the new dataset is complete, and nothing is lost."""
 
 import errno
 import os
@@ -18,8 +18,8 @@ from rlds_ecosystem.model.errors import StorageError
 
 pytest.importorskip("fcntl")
 
-# What the processes do that are killed.
-ACTS = """
+# The functions of the processes that are killed.
+PRELUDE = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from rlds_ecosystem.files import whole_files
@@ -49,8 +49,8 @@ path = Path(sys.argv[1], "data")
 """
 
 
-def run(acts, *arguments):
-    script = ACTS + textwrap.dedent(acts)
+def run(code, *arguments):
+    script = PRELUDE + textwrap.dedent(code)
     subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True)
 
 
@@ -67,29 +67,29 @@ def write(draft, text="new"):
     (draft / "file").write_text(text)
 
 
-def test_killed_before_or_after_any_change_to_files(tmp_path):
-    """In a folder for each such moment; the fallback has a moment in which nothing has the name."""
+def test_a_kill_at_any_file_operation_leaves_a_complete_version(tmp_path):
+    """Each moment has a folder; without `exchange`, the path is missing for one moment."""
     run(
         """
         def die_at(moment):
-            counted = itertools.count()
-            def watched(function):
+            calls = itertools.count()
+            def watch(function):
                 def call(*arguments, **options):
-                    if next(counted) == moment:
+                    if next(calls) == moment:
                         os.kill(os.getpid(), signal.SIGKILL)
                     result = function(*arguments, **options)
-                    if next(counted) == moment:
+                    if next(calls) == moment:
                         os.kill(os.getpid(), signal.SIGKILL)
                     return result
                 return call
             for name in ("rename", "replace", "unlink", "rmdir", "fsync", "mkdir"):
-                setattr(os, name, watched(getattr(os, name)))
-            whole_files.exchange = watched(whole_files.exchange)
+                setattr(os, name, watch(getattr(os, name)))
+            whole_files.exchange = watch(whole_files.exchange)
 
         own_exchange = whole_files.exchange
         for exchanges, keep_old in itertools.product((True, False), repeat=2):
             whole_files.exchange = own_exchange if exchanges else lambda *_: False
-            seen = set()
+            outcomes = set()
             for moment in itertools.count():
                 path = Path(sys.argv[1], f"{exchanges}-{keep_old}-{moment}", "data")
                 make(path, "old")
@@ -101,14 +101,14 @@ def test_killed_before_or_after_any_change_to_files(tmp_path):
                 _, status = os.waitpid(in_child(act), 0)
                 has_name = path.exists()
                 finish_replacing(path)
-                version, kept = version_of(path), path.with_name("data.old")
-                seen.add((has_name, version))
+                version, old_path = version_of(path), path.with_name("data.old")
+                outcomes.add((has_name, version))
                 assert (path / ".rlds" / "labels" / "mine").read_text() == "good"
                 assert not whole_files.journal_of(path).exists()
                 if keep_old and version == "new":
-                    assert version_of(kept) == "old"
+                    assert version_of(old_path) == "old"
                 else:
-                    assert not kept.exists()
+                    assert not old_path.exists()
                 if status == 0:
                     assert moment > 20 and version == "new"
                     break
@@ -116,7 +116,7 @@ def test_killed_before_or_after_any_change_to_files(tmp_path):
                 assert version_of(path) == "newer"
                 assert {*os.listdir(path.parent)} <= {"data", "data.old"}
             expected = {(True, "old"), (True, "new")}
-            assert seen == (expected if exchanges else expected | {(False, "new")}), seen
+            assert outcomes == (expected if exchanges else expected | {(False, "new")}), outcomes
         """,
         tmp_path,
     )
@@ -141,7 +141,7 @@ def test_a_killed_replacement_leaves_a_complete_version(tmp_path, kills, exchang
             if not versions:
                 os.read(replacements, 1)
             time.sleep(random.uniform(0.02, 0.1))
-            finish_replacing(path)  # While the other is at it.
+            finish_replacing(path)  # While the child replaces it.
             os.kill(child, signal.SIGKILL)
             assert os.waitpid(child, 0)[1] == signal.SIGKILL
             finish_replacing(path)
@@ -159,7 +159,7 @@ def test_a_killed_replacement_leaves_a_complete_version(tmp_path, kills, exchang
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("keep_old", [True, False])
 @pytest.mark.parametrize("is_file", [True, False])
-def test_the_new_one_takes_the_place_of_the_old(
+def test_the_draft_replaces_the_old_version(
     tmp_path, data, monkeypatch, exchanges, keep_old, is_file
 ):
     if not exchanges:
@@ -178,11 +178,11 @@ def test_the_new_one_takes_the_place_of_the_old(
     assert link.is_symlink()
     assert (data / "file").read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o700
-    kept = path.with_name(f"{path.name}.old")
-    others = {link.name} if not is_file else set()
-    assert {*os.listdir(path.parent)} == {path.name} | others | ({kept.name} if keep_old else set())
+    old_path = path.with_name(f"{path.name}.old")
+    links = {link.name} if not is_file else set()
+    assert {*os.listdir(path.parent)} == {path.name} | links | {*[old_path.name] * keep_old}
     if keep_old:
-        assert (kept if is_file else kept / "file").read_text() == "old"
+        assert (old_path if is_file else old_path / "file").read_text() == "old"
         with pytest.raises(FileExistsError, match="rename or remove"):
             with replaced(path, keep_old=True):
                 raise AssertionError("it is refused before anything is written")
@@ -202,7 +202,7 @@ def test_exchange_swaps_two_paths(tmp_path):
     "error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "")]
 )
 @pytest.mark.parametrize("failing", ["body", "fsync", "rename"])
-def test_an_error_leaves_the_old_one(data, monkeypatch, error, failing):
+def test_an_error_leaves_the_old_version(data, monkeypatch, error, failing):
     def fail(*_):
         raise error
 
@@ -219,7 +219,7 @@ def test_an_error_leaves_the_old_one(data, monkeypatch, error, failing):
 def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
     rename = os.rename
 
-    def interrupted(source, target):
+    def interrupt_rename(source, target):
         rename(source, target)
         raise KeyboardInterrupt
 
@@ -227,15 +227,15 @@ def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
         write(draft)
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "exchange", lambda *_: False)
-            patch.setattr(os, "rename", interrupted)
+            patch.setattr(os, "rename", interrupt_rename)
             whole_files.replace_by_draft(data, draft.parent, keep_old=True)
     assert (data / "file").read_text() == "new"
     assert (data.with_name("data.old") / "file").read_text() == "old"
 
 
-def test_two_at_once_are_an_error(data):
+def test_two_replacements_at_once_are_an_error(data):
     with replaced(data) as draft:
-        for _ in range(2):  # It leaves the first one's draft alone.
+        for _ in range(2):  # The first draft stays.
             with pytest.raises(FileExistsError, match=r"data: another process .* is writing it"):
                 with replaced(data):
                     raise AssertionError("it is refused")
@@ -243,7 +243,7 @@ def test_two_at_once_are_an_error(data):
     assert (data / "file").read_text() == "new"
 
 
-def test_what_is_added_meanwhile_is_not_lost(data):
+def test_files_added_during_a_replacement_are_not_lost(data):
     with pytest.raises(StorageError, match="data changed while"), replaced(data) as draft:
         write(draft)
         (data / "added").write_text("")
@@ -258,13 +258,13 @@ def test_what_is_added_meanwhile_is_not_lost(data):
     assert os.listdir(data.parent) == ["data"]
 
 
-def test_labels_stay(data):
+def test_labels_survive_a_replacement(data):
     labels = data / ".rlds" / "labels"
     labels.mkdir(parents=True)
     (data / ".rlds" / "episodes-train.parquet").write_text("of the old one")
     with replaced(data) as draft:
         write(draft)
-        (labels / "mine").write_text("good")  # Meanwhile.
+        (labels / "mine").write_text("good")  # During the replacement.
     assert (labels / "mine").read_text() == "good"
     assert os.listdir(data / ".rlds") == ["labels"]
     with replaced(data) as draft:
@@ -279,30 +279,30 @@ def test_labels_stay(data):
     assert {*os.listdir(labels)} == {"mine", "other"}
 
 
-def between_the_renames(path, text="new"):
-    """The files that a process leaves if it is killed there."""
-    place = path.with_name(f".{path.name}.draft")
-    (place / path.name).mkdir(parents=True)
-    (place / path.name / "file").write_text(text)
+def stop_between_renames(path, text="new"):
+    """Leaves the files of a process that is killed between its two renames."""
+    draft = path.with_name(f".{path.name}.draft")
+    (draft / path.name).mkdir(parents=True)
+    (draft / path.name / "file").write_text(text)
     journal_of(path).write_text('{"new": 0, "keep_old": false}')
-    path.rename(place / ".old")
+    path.rename(draft / ".old")
 
 
-def test_who_opens_data_or_makes_it_finishes_first(data):
-    between_the_renames(data)
+def test_opening_or_writing_data_finishes_its_replacement(data):
+    stop_between_renames(data)
     with pytest.raises(FileExistsError, match="not overwritten"), atomic_target(data):
         raise AssertionError("it is there")
     assert (data / "file").read_text() == "new"
-    for look in (format_of, open, lambda path: open(path, format="tfds")):
+    for read in (format_of, open, lambda path: open(path, format="tfds")):
         shutil.rmtree(data.with_name(".data.draft"), ignore_errors=True)
-        between_the_renames(data)
+        stop_between_renames(data)
         with pytest.raises((SourceError, FileNotFoundError), match=r"unknown format|_info\.json"):
-            look(data)
+            read(data)
         assert (data / "file").read_text() == "new"
         assert not journal_of(data).exists()
 
 
-def test_who_cannot_write_reads_what_is_there(data, monkeypatch):
+def test_finishing_without_write_access_fails_only_if_data_is_missing(data, monkeypatch):
     def fail(*_, **__):
         raise PermissionError("read-only")
 
@@ -314,10 +314,10 @@ def test_who_cannot_write_reads_what_is_there(data, monkeypatch):
         finish_replacing(data)
 
 
-def test_not_in_a_store_and_not_from_nothing(tmp_path):
+def test_stores_and_missing_data_cannot_be_replaced(tmp_path):
     with pytest.raises(ValueError, match="--to"), replaced("gs://bucket/data"):
         pass
-    finish_replacing("gs://bucket/data")  # It is not even asked.
+    finish_replacing("gs://bucket/data")  # No request is sent.
     with pytest.raises(FileNotFoundError, match="missing does not exist"):
         with replaced(tmp_path / "missing" / "missing"):
             pass

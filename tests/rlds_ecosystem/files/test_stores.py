@@ -1,4 +1,4 @@
-"""Paths and files of object stores, on one in memory that counts what it is asked for."""
+"""Paths and files of object stores, tested with a store in memory that counts requests."""
 
 import io
 import os
@@ -19,67 +19,67 @@ from rlds_ecosystem.files import stores
 
 
 class Memory:
-    """A store in memory; lists what was fetched and uploaded, and fails if `failure` is set."""
+    """A store in memory; notes its requests and fetched ranges; raises `failure` if it is set."""
 
     block_size = 1 << 20
 
     def __init__(self):
         self.objects = {}
-        self.asked = Counter()
+        self.requests = Counter()
         self.fetched = []
         self.failure = None
 
-    def ask(self, what):
-        self.asked[what] += 1
+    def _count_request(self, kind):
+        self.requests[kind] += 1
         if self.failure is not None:
             raise self.failure
 
     def exists(self, url):
-        self.ask("exists")
+        self._count_request("exists")
         return url == "gs://bucket" or any(
             name == url or name.startswith(url + "/") for name in self.objects
         )
 
     def stat(self, url):
-        self.ask("stat")
+        self._count_request("stat")
         if url in self.objects:
-            data, number = self.objects[url]
-            return clients.ObjectInfo(False, len(data), 0.0, (number,))
+            data, version = self.objects[url]
+            return clients.ObjectInfo(False, len(data), 0.0, (version,))
         if any(name.startswith(url + "/") for name in self.objects):
             return clients.ObjectInfo(True, 0, 0.0, ())
         raise FileNotFoundError(url)
 
     def entries(self, url):
-        self.ask("list")
-        below = [name[len(url) + 1 :] for name in self.objects if name.startswith(url + "/")]
-        if not below:
+        self._count_request("list")
+        names = [name[len(url) + 1 :] for name in self.objects if name.startswith(url + "/")]
+        if not names:
             raise FileNotFoundError(url)
-        return sorted({stores.Entry(name.partition("/")[0], "/" in name, None) for name in below})
+        return sorted({stores.Entry(name.partition("/")[0], "/" in name, None) for name in names})
 
     def read(self, url):
-        self.ask("read")
+        self._count_request("read")
         if url not in self.objects:
             raise FileNotFoundError(url)
         return self.objects[url][0]
 
     def fetcher(self, url, version=()):
         def fetch(begin, end):
-            self.ask("fetch")
+            self._count_request("fetch")
             self.fetched.append((begin, end))
             return self.objects[url][0][begin:end]
 
         return fetch
 
     def upload(self, file, url):
-        self.ask("upload")
-        self.objects[url] = file.read(), sum(self.asked.values())
+        self._count_request("upload")
+        self.objects[url] = file.read(), sum(self.requests.values())
 
     def copy(self, source, target):
         self.upload(io.BytesIO(self.objects[source][0]), target)
         return True
 
     def remove(self, url):
-        self.ask("remove")
+        self._count_request("remove")
         if url not in self.objects:
             raise FileNotFoundError(url)
         del self.objects[url]
@@ -92,10 +92,10 @@ def memory(monkeypatch):
     return store
 
 
-def record(writer, *numbers):
-    for number in numbers:
-        writer.record_step(StepData(dm_env.restart(number), None), True)
-        writer.record_step(StepData(dm_env.termination(1.0, number), 0), False)
+def record(writer, *values):
+    for value in values:
+        writer.record_step(StepData(dm_env.restart(value), None), True)
+        writer.record_step(StepData(dm_env.termination(1.0, value), 0), False)
 
 
 def observations(url):
@@ -103,7 +103,7 @@ def observations(url):
         return [episode[0].timestep.observation for episode in reader.episodes]
 
 
-def test_a_path_is_of_this_machine_or_of_a_store():
+def test_paths_are_local_or_of_a_supported_store():
     assert not isinstance(stores.as_path("/a/b"), stores.StorePath)
     path = stores.as_path("gs://bucket/a")
     assert stores.as_path(path) is path
@@ -128,16 +128,16 @@ def test_every_range_is_fetched_once(memory, seed):
             size = int(rng.choice([1, 1000, 3_000_000]))
             assert file.seek(begin) == begin
             assert file.read(size) == content[begin : begin + size]
-    with stores.open_binary(url) as again:  # What another file has fetched is kept.
-        assert again.read() == content
+    with stores.open_binary(url) as file:  # Files of one object share fetched ranges.
+        assert file.read() == content
     assert sum(end - begin for begin, end in memory.fetched) == len(content)
     memory.objects[url] = b"new", seed + 2000
-    with stores.open_binary(url) as replaced:
-        assert replaced.read() == b"new"
+    with stores.open_binary(url) as file:
+        assert file.read() == b"new"
 
 
 @pytest.mark.slow
-def test_who_reads_on_asks_seldom(memory):
+def test_sequential_reads_need_few_requests(memory):
     memory.objects["gs://bucket/b"] = bytes(50_000_000), 3000
     with stores.open_binary("gs://bucket/b") as file:
         while file.read(10_000):
@@ -145,7 +145,7 @@ def test_who_reads_on_asks_seldom(memory):
     assert len(memory.fetched) < 12
 
 
-def test_an_object_that_is_replaced_while_it_is_read(memory):
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error(memory):
     memory.objects["gs://bucket/c"] = bytes(3_000_000), 4000
     with stores.open_binary("gs://bucket/c") as file:
         file.read(1)
@@ -157,7 +157,7 @@ def test_an_object_that_is_replaced_while_it_is_read(memory):
             file.read(1)
 
 
-def test_an_object_is_there_when_its_file_is_closed(memory):
+def test_an_object_exists_once_its_file_is_closed(memory):
     with riegeli.RecordWriter("gs://bucket/a") as writer:
         writer.write_record(b"record")
         writer.flush(riegeli.FlushType.FROM_MACHINE)
@@ -170,35 +170,35 @@ def test_an_object_is_there_when_its_file_is_closed(memory):
     assert memory.objects.keys() == {"gs://bucket/a"}
 
 
-def test_a_recorder_asks_for_nothing_but_shards_and_flushes(memory):
+def test_a_recorder_sends_requests_only_for_shards_and_flushes(memory):
     url = "gs://bucket/log"
     with envlogger.RiegeliBackendWriter(url) as writer:
         record(writer, *range(100))
-        assert memory.asked == {"exists": 2, "upload": 1}  # Of the metadata.
+        assert memory.requests == {"exists": 2, "upload": 1}  # Of the metadata.
         writer.flush()
         assert observations(url) == list(range(99))
         record(writer, 100)  # The first episode after a flush begins another shard.
         writer.flush()
         assert observations(url) == list(range(100))
-        memory.asked.clear()
+        memory.requests.clear()
     assert observations(url) == list(range(101))
-    assert memory.asked["upload"] == 3  # Of the index of the last one.
+    assert memory.requests["upload"] == 3  # Of the index of the last one.
 
 
-def test_a_shard_is_there_when_its_last_object_is(memory):
+def test_a_shard_is_readable_once_it_has_its_last_object(memory):
     url = "gs://bucket/log"
     with envlogger.RiegeliBackendWriter(url) as writer:
         record(writer, 0, 1)
-    everything = dict(memory.objects)
-    names = sorted(everything, key=lambda name: everything[name][1])
+    objects = dict(memory.objects)
+    names = sorted(objects, key=lambda name: objects[name][1])
     for count in range(1, len(names)):
-        memory.objects = {name: everything[name] for name in names[:count]}
+        memory.objects = {name: objects[name] for name in names[:count]}
         assert observations(url) == []
-        if count > 1:  # Then the steps are there.
+        if count > 1:  # The steps are uploaded.
             assert envlogger.recover(url, f"gs://bucket/recovered-{count}").num_episodes == 2
 
 
-def test_a_store_that_is_lost(memory):
+def test_a_lost_store_is_an_error_and_keeps_flushed_steps(memory):
     url = "gs://bucket/log"
     writer = envlogger.RiegeliBackendWriter(url)
     record(writer, 0, 1)
@@ -216,10 +216,10 @@ def test_a_store_that_is_lost(memory):
 
 def test_errors_of_clients_become_os_errors(monkeypatch):
     class PermissionDeniedError(Exception):
-        """Called as that of TensorFlow."""
+        """Has the name of TensorFlow's error."""
 
     class HttpError(Exception):
-        """Called as that of gcsfs."""
+        """Has the name of gcsfs's error."""
 
         code = 404
 
@@ -229,6 +229,6 @@ def test_errors_of_clients_become_os_errors(monkeypatch):
         TimeoutError("late"): (ConnectionError, "the store cannot be reached"),
         RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
     }
-    for raised, (kind, words) in expected.items():
-        with pytest.raises(kind, match=words), clients._os_errors("gs://b/o"):
-            raise raised
+    for client_error, (error, message) in expected.items():
+        with pytest.raises(error, match=message), clients._os_errors("gs://b/o"):
+            raise client_error

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, whatever fails; a lock is one process's at a time."""
+"""A file is written completely or not at all, and a lock has one owner."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ fcntl = pytest.importorskip("fcntl")
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch, failing):
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, failing):
     def fail(*_):
         raise OSError("no more")
 
@@ -43,31 +43,31 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch, 
         write_atomically(tmp_path / "missing" / "file", b"")
 
 
-def test_a_file_is_on_the_disk_before_others_see_it(tmp_path, monkeypatch):
-    steps = []
+def test_a_file_is_synced_before_it_is_visible(tmp_path, monkeypatch):
+    events = []
     replace, fsync = os.replace, os.fsync
 
-    def syncing(descriptor):
-        steps.append(os.fstat(descriptor).st_size)
+    def record_fsync(descriptor):
+        events.append(os.fstat(descriptor).st_size)
         fsync(descriptor)
 
-    def replacing(draft, target):
-        steps.append("visible")
+    def record_replace(draft, target):
+        events.append("visible")
         replace(draft, target)
 
-    monkeypatch.setattr(os, "fsync", syncing)
-    monkeypatch.setattr(os, "replace", replacing)
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
     monkeypatch.chdir(tmp_path)
     write_atomically("file", b"old")
     write_atomically(tmp_path / "file", b"newer")
-    assert steps == [3, "visible", 5, "visible"]
+    assert events == [3, "visible", 5, "visible"]
     assert (tmp_path / "file").read_bytes() == b"newer"
     sync(tmp_path / "file")
-    assert steps[4:] == [5]
+    assert events[4:] == [5]
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_one_at_a_time_has_a_lock(tmp_path):
+def test_a_lock_has_one_owner(tmp_path):
     events = []
 
     def wait():
@@ -85,7 +85,7 @@ def test_one_at_a_time_has_a_lock(tmp_path):
     thread.join(30)
     assert events == ["first", "second"]
     assert lock(descriptor, wait=False)
-    assert lock(descriptor)  # It is this one's.
+    assert lock(descriptor)  # This descriptor has the lock.
     os.close(descriptor)
     held = try_to_lock(tmp_path)
     assert try_to_lock(tmp_path) is None
@@ -94,40 +94,40 @@ def test_one_at_a_time_has_a_lock(tmp_path):
         pass
 
 
-def test_where_nothing_can_be_locked_nobody_waits(tmp_path, monkeypatch):
+def test_nobody_waits_where_locks_do_not_exist(tmp_path, monkeypatch):
     with locked(tmp_path):
         monkeypatch.setattr(whole_files, "fcntl", None)  # As on Windows.
         with locked(tmp_path):
             descriptor = os.open(tmp_path, os.O_RDONLY)
             assert lock(descriptor, wait=False)
             os.close(descriptor)
-        assert try_to_lock(tmp_path) is None  # Whose it is nobody knows.
+        assert try_to_lock(tmp_path) is None  # The owner is unknown.
         assert not can_lock(tmp_path)
-    with locked("gs://bucket/data"):  # It is not even asked whether that is there.
+    with locked("gs://bucket/data"):  # No request is sent.
         sync("gs://bucket/data/file")
     assert not can_lock("gs://bucket/data")
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_what_is_made_for_a_store_goes_there_if_all_went_well(tmp_path):
+def test_a_target_in_a_store_is_uploaded_if_no_error_occurs(tmp_path):
     (tmp_path / "server").mkdir()
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
-        place = as_path(store.directory())
-        with pytest.raises(OSError, match="no more"), atomic_target(place / "failed") as made:
-            made.write_bytes(b"half")
+        root = as_path(store.directory())
+        with pytest.raises(OSError, match="no more"), atomic_target(root / "failed") as target:
+            target.write_bytes(b"half")
             raise OSError("no more")
-        with atomic_target(place / "a.h5") as made:
-            assert made.name == "a.h5"
-            made.write_bytes(b"file")
-        with atomic_target(place / "folder") as made:
-            (made / "in").mkdir(parents=True)
-            (made / "in" / "b").write_bytes(b"b")
-            (made / "c").write_bytes(b"c")
+        with atomic_target(root / "a.h5") as target:
+            assert target.name == "a.h5"
+            target.write_bytes(b"file")
+        with atomic_target(root / "folder") as target:
+            (target / "in").mkdir(parents=True)
+            (target / "in" / "b").write_bytes(b"b")
+            (target / "c").write_bytes(b"c")
         for name in ("a.h5", "folder"):
-            with pytest.raises(FileExistsError, match=name), atomic_target(place / name):
+            with pytest.raises(FileExistsError, match=name), atomic_target(root / name):
                 raise AssertionError("it is there")
-        assert (place / "a.h5").read_bytes() == b"file"
-        assert (place / "folder" / "in" / "b").read_bytes() == b"b"
-        assert (place / "folder" / "c").read_bytes() == b"c"
-        assert not (place / "failed").exists()
+        assert (root / "a.h5").read_bytes() == b"file"
+        assert (root / "folder" / "in" / "b").read_bytes() == b"b"
+        assert (root / "folder" / "c").read_bytes() == b"c"
+        assert not (root / "failed").exists()

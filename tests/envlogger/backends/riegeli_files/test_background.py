@@ -72,7 +72,7 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def start_thread(function):
+def start(function):
     """Calls a function in a thread; returns a function that waits for its error."""
     errors = []
 
@@ -142,7 +142,7 @@ def test_jobs_of_all_threads_are_done_in_their_order():
             if i % 50 == 0:
                 call_locked(background, background.finish, FLUSH)
 
-    results = [start_thread(lambda worker=worker: add(worker)) for worker in range(4)]
+    results = [start(lambda worker=worker: add(worker)) for worker in range(4)]
     assert [result() for result in results] == [None] * 4
     background.close()
     steps = [content for name, content in shards.calls if name == "step"]
@@ -165,7 +165,7 @@ def test_steps_wait_while_too_much_is_pending():
         call_locked(background, background.add_step, b"1")
         is_added.set()
 
-    result = start_thread(add)
+    result = start(add)
     assert not is_added.wait(0.2)
     shards.may_go_on.set()
     assert result() is None
@@ -193,9 +193,9 @@ def test_callers_never_wait_for_a_failed_thread(fails_at, error):
     shards.may_go_on.clear()
     hand_over(background, *names)
     waits = [
-        start_thread(lambda: call_locked(background, background.push)),
-        start_thread(lambda: call_locked(background, background.finish)),
-        start_thread(lambda: call_locked(background, background.finish, FLUSH)),
+        start(lambda: call_locked(background, background.push)),
+        start(lambda: call_locked(background, background.finish)),
+        start(lambda: call_locked(background, background.finish, FLUSH)),
     ]
     shards.may_go_on.set()
     if fails_at == "close":
@@ -264,8 +264,7 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     call_locked(background, background.add_step, bytes(60))
     assert shards.is_held.wait(PATIENCE)
     results = [
-        start_thread(lambda: call_locked(background, background.add_step, bytes(90)))
-        for _ in range(3)
+        start(lambda: call_locked(background, background.add_step, bytes(90))) for _ in range(3)
     ]
     wait_until(lambda: len(background._queued.jobs) == 3)
     shards.may_go_on.set()
