@@ -33,8 +33,6 @@ def encode_all(steps):
 def in_chunks(records, length=1000):
     """Returns records that are stored in chunks of some length."""
 
-    """The records as chunks of some length give them."""
-
     def read(stored):
         for begin in range(0, len(records), length):
             run = records[begin : begin + length]
