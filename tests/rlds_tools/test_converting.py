@@ -371,7 +371,7 @@ def test_conversion_keeps_labels_and_can_store_them_as_fields(log, tmp_path, mon
         ("slip", True, 3),
     ]
     assert commands.run([*command, "--name", "fields", "--labels", "all"]) == 0
-    assert read_rows(tmp_path / "made" / "fields") == rows_by_key(source)
+    assert read_rows(tmp_path / "made" / "fields") == read_rows(source)
     episodes = sources.open(tmp_path / "made" / "fields")
     by_key = {as_converted(episode).key: as_converted(episode) for episode in episodes}
     stored = [e.metadata["label"] for e in by_key.values()]
